@@ -1,0 +1,58 @@
+# Every way to set up, run and check the project. `make help` lists them.
+
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+
+# Test processes; 0 runs the tests in pytest's own process, as a debugger wants it.
+WORKERS ?= auto
+PYTEST := $(BIN)/pytest -n $(WORKERS)
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+
+# The stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name,
+# while a touched file or a fresh checkout of the same pins does not.
+STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | cksum | tr ' ' '-')
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup serve test check slow bench format clean
+
+help: ## Lists these targets.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Makes .venv with everything the other targets need; does nothing when it is up to date.
+
+# Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
+$(STAMP):
+	@$(PYTHON) -m venv .venv
+	@$(PIP_INSTALL) -r requirements/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@rm -f .venv/.setup-*
+	@touch $@
+
+serve: setup ## Runs the server with the settings of the environment.
+	@$(BIN)/topics serve
+
+test: setup ## Runs all tests but the slow ones.
+	@$(PYTEST)
+
+check: setup ## Checks format, lint, types, layers, and runs the unit and property tests.
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+	@$(PYTEST) -q $(wildcard tests/unit tests/property)
+
+slow: setup ## Runs the slow tests only.
+	@$(PYTEST) -m slow
+
+bench: setup ## Measures the engine.
+	@$(BIN)/python -m bench.engine
+
+format: setup ## Formats the code and mends what the linter can mend.
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+clean: ## Removes everything that was made, except data.
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

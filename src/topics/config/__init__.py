@@ -1,0 +1,1 @@
+"""The settings: every value an operator can choose, read from flags and the environment."""

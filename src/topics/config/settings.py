@@ -1,0 +1,155 @@
+"""Every value an operator can choose, in one table.
+
+The class body is the table: name, type, default, bounds and help of a setting stand together, and everything else is
+derived from them: the environment variable (`TOPICS_` and the name in capitals), the flag, the checks and `SETTINGS`,
+which flags, documentation and tests iterate. Limits on requests are settings like any other.
+
+A flag beats the environment, which beats the default. A blank variable counts as not set, as container files expect.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, get_args
+
+import msgspec
+from msgspec import Meta
+
+from topics.config.values import Setting, SettingsError, Value, as_integer, read_value, split_address
+from topics.core.limits import KIB, MIB, Limits
+
+__all__ = ["SETTINGS", "Setting", "Settings", "SettingsError"]
+
+GIB = 1024 * MIB
+
+# The limits have their defaults where they are enforced.
+_LIMITS = Limits()
+
+
+def _number(help: str, minimum: int = 0, maximum: int | None = None) -> Meta:
+    return Meta(ge=minimum, le=maximum, description=help)
+
+
+def _text(help: str) -> Meta:
+    return Meta(description=help)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one server, checked."""
+
+    # Where it listens and where it keeps its data.
+    host: Annotated[str, _text("Address to listen on; host:port or [IPv6]:port sets the port too.")] = "127.0.0.1"
+    port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
+    port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
+    data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
+    cold_dir: Annotated[str | None, _text("Folder that old sealed segments move to; unset keeps them.")] = None
+
+    # The write-ahead log.
+    wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
+    wal_file_bytes: Annotated[int, _number("Size at which a log file is closed.", 64 * KIB)] = 64 * MIB
+    sync_interval_ms: Annotated[int, _number("Longest time class disk data stays unsynced.", 1)] = 50
+    commit_window_us: Annotated[int, _number("Longest wait for more writes to share one sync.")] = 500
+    commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
+    disk_reserve_seqs: Annotated[int, _number("Sequence numbers a class disk topic reserves at once.", 1)] = 256
+
+    # Sealed segments, and the memory that records use before and after they are sealed.
+    segment_max_events: Annotated[int, _number("Records at which a segment is sealed; 0 counts as 1.", 1)] = 10_000
+    segment_max_bytes: Annotated[int, _number("Bytes at which a segment is sealed.", 1, GIB)] = 64 * MIB
+    segment_max_age_ms: Annotated[int, _number("Age at which a segment is sealed; 0 is never.")] = 3_600_000
+    hot_retain_segments: Annotated[int, _number("Newest sealed segments of a topic that stay hot.")] = 4
+    hot_retain_bytes: Annotated[int, _number("Hot bytes of a topic; 0 goes by count alone.")] = 0
+    tail_memory_bytes: Annotated[
+        int, _number("Unsealed payload all topics may hold in memory; beyond it the largest tails are sealed early.", 1)
+    ] = 128 * MIB
+    map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
+
+    # Checkpoints.
+    snapshot_interval_ms: Annotated[int, _number("Longest time between checkpoints.", 1)] = 60_000
+    snapshot_wal_bytes: Annotated[int, _number("Log bytes after which a checkpoint is made.", 1)] = 256 * MIB
+    snapshot_inline_bytes: Annotated[
+        int, _number("A tail larger than this is sealed at a checkpoint instead of copied into it.")
+    ] = 256 * KIB
+
+    # Limits on what is stored and asked.
+    max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
+    max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
+    max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
+    max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
+    max_body_bytes: Annotated[int, _number("Most bytes of one request body.", 1)] = 64 * MIB
+    max_meta_bytes: Annotated[int, _number("Most bytes of one record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
+    max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
+    max_tag_bytes: Annotated[int, _number("Most bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
+    max_node_bytes: Annotated[int, _number("Most bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
+    max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1)] = (
+        _LIMITS.max_idempotency_key_bytes
+    )
+    max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
+    max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
+
+    log_format: Annotated[
+        Literal["auto", "human", "json"],
+        _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),
+    ] = "auto"
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:
+        """Reads the variables of `env`; `overrides` (by setting name, None for not given) win over them.
+
+        Raises `SettingsError`.
+        """
+        flags = {name: given for name, given in (overrides or {}).items() if given is not None}
+        unknown = flags.keys() - {setting.name for setting in SETTINGS}
+        if unknown:
+            raise SettingsError(f"there is no setting {', '.join(sorted(unknown))}")
+        return cls(**{**_read_layer(_given_in(env), from_env=True), **_read_layer(flags, from_env=False)})
+
+
+def _given_in(env: Mapping[str, str]) -> dict[str, object]:
+    values = {setting.name: env.get(setting.env, "").strip() for setting in SETTINGS}
+    return {name: text for name, text in values.items() if text}
+
+
+def _read_layer(given: dict[str, object], *, from_env: bool) -> dict[str, Any]:
+    """Checks what one source gave. The sources are read apart so that a host:port replaces the port of its own source
+    and of those below it, and never the port of one above it.
+    """
+    values = dict(given)
+    sources = {setting.name: setting.env if from_env else setting.flag for setting in SETTINGS}
+    host = values.get("host")
+    if isinstance(host, str):
+        values["host"], port = split_address(host, sources["host"])
+        if port is not None:
+            values["port"], sources["port"] = port, f"the port of {sources['host']}"
+    if from_env:
+        _forgive(values)
+    return {
+        setting.name: read_value(setting, values[setting.name], sources[setting.name])
+        for setting in SETTINGS
+        if setting.name in values
+    }
+
+
+def _forgive(values: dict[str, object]) -> None:
+    """Two variables take values that others refuse, because deployments rely on it: a shard count that is no number
+    means the default, and a segment of no records means one of a single record.
+    """
+    if as_integer(values.get("wal_shards")) is None:
+        values.pop("wal_shards", None)
+    if as_integer(values.get("segment_max_events")) == 0:
+        values["segment_max_events"] = 1
+
+
+def _describe(field: msgspec.structs.FieldInfo) -> Setting:
+    declared, meta = get_args(field.type)
+    default: Value = field.default
+    choices = get_args(declared) if isinstance(default, str) else ()
+    return Setting(
+        name=field.name,
+        kind="integer" if declared is int else "choice" if choices else "text",
+        default=default,
+        minimum=meta.ge,
+        maximum=meta.le,
+        choices=choices,
+        help=meta.description,
+    )
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_describe(field) for field in msgspec.structs.fields(Settings))

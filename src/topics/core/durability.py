@@ -1,0 +1,48 @@
+"""The four promises a topic can make about an acknowledged write.
+
+    class       logged   ack waits for    after a crash
+    ephemeral   no       nothing          every record is gone
+    memory      yes      nothing          records may or may not be there; the head may fall back
+    disk        yes      nothing          all but the last unsynced moment; seqs are never given out twice
+    fsync       yes      the sync         everything that was acknowledged
+
+Whatever the class, the topic and its config survive: those are logged and synced before they are answered.
+"""
+
+import enum
+
+
+class Durability(enum.Enum):
+    """A commit class; the value is its name on the wire."""
+
+    EPHEMERAL = "ephemeral"
+    """Records live in memory only, also on a server that has a disk: for streams nobody wants to find again."""
+
+    MEMORY = "memory"
+    """As `disk`, through the same code, without any promise: for caches, where a loss costs only work."""
+
+    DISK = "disk"
+    """The default. Written and synced in the background within a moment, so a write is never slower than the log's
+    buffer; a power cut loses at most that moment, and readers are told."""
+
+    FSYNC = "fsync"
+    """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""
+
+    @property
+    def logged(self) -> bool:
+        """Frames of this class are written to the WAL."""
+        return self is not Durability.EPHEMERAL
+
+    @property
+    def acks_after_sync(self) -> bool:
+        """An acknowledgement waits until its frame is synced."""
+        return self is Durability.FSYNC
+
+    @property
+    def reserves_seqs(self) -> bool:
+        """Seqs are shown only below a synced ceiling, so a crash that loses the tail cannot give one out again.
+
+        `fsync` needs no ceiling because a seq is not shown before its frame is synced; `memory` and `ephemeral`
+        promise nothing that would be worth an extra sync.
+        """
+        return self is Durability.DISK

@@ -1,0 +1,255 @@
+"""Every way an operation can be refused, as one tree. A branch is what the caller does next.
+
+    TopicsError                           internal                   report it: this is our mistake
+    ├── InvalidRequestError               invalid_request            change the request; sending it again is in vain
+    │   ├── BatchTooLargeError            batch_too_large            split the batch
+    │   └── RecordTooLargeError           record_too_large           make the record, or the batch, smaller
+    ├── TopicStateError                                              look at the topic, then decide
+    │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
+    │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
+    │   ├── TopicNotEmptyError            topic_not_empty            empty it, or delete without the condition
+    │   └── TopicFullError                topic_full                 send again once consumers made room
+    ├── RetryLaterError                                              send the same request again, later
+    │   ├── ThrottledError                throttled
+    │   ├── NotReadyError                 not_ready
+    │   └── ShuttingDownError             shutting_down
+    └── OperatorError                                                a person looks at the machine
+        ├── ReadOnlyError                 read_only                  mend the disk, restart; reads still work
+        ├── CorruptSegmentError           corrupt_segment            read around the range, or repair
+        ├── DamageError                   damage                     verify and repair before starting
+        └── FolderBusyError               folder_busy                stop the other process
+
+`code` is the stable word clients branch on, `message` is for people and may change, `detail` is structured context.
+The HTTP status of each code is not decided here: this tree serves embedders and the command line just as well.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import msgspec
+
+_QUOTED_CHARS_MAX = 80
+_PROBLEM_CHARS_MAX = 200
+_MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+def quoted(text: str) -> str:
+    """`text` in double quotes, cut to a readable length and pure ASCII.
+
+    Messages end up in logs and answers, so a caller's text must be able neither to forge a log line, nor to grow a
+    message to the size of a request, nor to carry a lone surrogate that the JSON encoder would choke on.
+    """
+    shown = text if len(text) <= _QUOTED_CHARS_MAX else text[:_QUOTED_CHARS_MAX] + "..."
+    return json.dumps(shown)
+
+
+class TopicsError(Exception):
+    """The root. Raised as itself only for a broken promise inside the engine."""
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str, /, **detail: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail: dict[str, object] = detail
+
+
+class InvalidRequestError(TopicsError):
+    """The request itself is wrong, whatever state the server is in."""
+
+    code = "invalid_request"
+
+    @classmethod
+    def from_decode(cls, what: str, error: Exception) -> Self:
+        """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
+
+        Callers catch `(ValueError, RecursionError)`: malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s,
+        and a hostile depth of nesting is the latter.
+        """
+        if isinstance(error, RecursionError):
+            return cls(f"{what}: the JSON is nested too deeply")
+        if isinstance(error, UnicodeDecodeError):
+            return cls(f"{what}: the text is not valid UTF-8")
+        text = str(error)
+        found = _MSGSPEC_PATH.fullmatch(text)
+        problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
+        if not found or not found["path"]:
+            return cls(f"{what}: {problem}")
+        return cls(f"{what} field {found['path']}: {problem}", field=found["path"])
+
+
+class BatchTooLargeError(InvalidRequestError):
+    """More records, or more seqs, than one request may carry."""
+
+    code = "batch_too_large"
+
+
+class RecordTooLargeError(InvalidRequestError):
+    """One record is over its byte limit, or a batch could not fit into the topic's cap even if the topic were empty.
+
+    The second case is here and not in `TopicFullError` because no amount of draining would ever make it succeed.
+    """
+
+    code = "record_too_large"
+
+
+class TopicStateError(TopicsError):
+    """The request is sound, the topic is not in a state to take it."""
+
+
+class TopicNotFoundError(TopicStateError):
+    """There is no such topic, and this request was not allowed to create it."""
+
+    code = "topic_not_found"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {quoted(topic)} does not exist", topic=topic)
+
+
+class TopicExistsIncompatibleError(TopicStateError):
+    """The change asked for cannot be made to what exists, such as turning a log into a queue."""
+
+    code = "topic_exists_incompatible"
+
+
+class TopicNotEmptyError(TopicStateError):
+    """A deletion on the condition that the topic is empty found records."""
+
+    code = "topic_not_empty"
+
+    def __init__(self, topic: str, count: int) -> None:
+        super().__init__(f"topic {quoted(topic)} still holds {count} records", topic=topic, count=count)
+
+
+class TopicFullError(TopicStateError):
+    """A topic that rejects rather than drops is at its cap; nothing of the batch was appended."""
+
+    code = "topic_full"
+
+    def __init__(self, topic: str, *, cap_records: int, cap_bytes: int, head_seq: int, earliest_seq: int) -> None:
+        super().__init__(
+            f"topic {quoted(topic)} is full",
+            topic=topic,
+            cap_records=cap_records,
+            cap_bytes=cap_bytes,
+            head_seq=head_seq,
+            earliest_seq=earliest_seq,
+        )
+
+
+class RetryLaterError(TopicsError):
+    """Nothing is wrong with the request or the topic; the server cannot take it now."""
+
+
+class ThrottledError(RetryLaterError):
+    """A resource cap is reached, or the server is under pressure. Made by one of the two class methods, so that
+    every refusal tells the caller either which cap it met or how long to wait."""
+
+    code = "throttled"
+
+    @classmethod
+    def over_cap(cls, limit: str, maximum: int) -> Self:
+        """`limit` is the name of the cap, such as `max_topics`."""
+        return cls(f"the server is at its limit {limit} = {maximum}", limit=limit, max=maximum)
+
+    @classmethod
+    def under_pressure(cls, retry_after_ms: int) -> Self:
+        return cls(f"the server is under pressure; try again in {retry_after_ms} ms", retry_after_ms=retry_after_ms)
+
+
+class NotReadyError(RetryLaterError):
+    """The log is being replayed after a start; `replay_progress` runs from 0.0 to 1.0."""
+
+    code = "not_ready"
+
+    def __init__(self, replay_progress: float) -> None:
+        super().__init__("the server is replaying its log", replay_progress=replay_progress)
+
+
+class ShuttingDownError(RetryLaterError):
+    """The server finishes what it has accepted and takes nothing new."""
+
+    code = "shutting_down"
+
+    def __init__(self) -> None:
+        super().__init__("the server is shutting down")
+
+
+class OperatorError(TopicsError):
+    """No request can help; the machine or its files need a person."""
+
+
+class ReadOnlyError(OperatorError):
+    """A WAL shard was poisoned by a failed write or sync and takes no more writes.
+
+    After a failed sync the kernel may have dropped the very pages it could not write, so trying again could report
+    success over a hole. The only safe way on is a restart, which reads back what is truly there.
+    """
+
+    code = "read_only"
+
+    def __init__(self, shard: int, cause: str) -> None:
+        super().__init__(
+            f"log shard {shard} takes no more writes after a failed write or sync ({cause}); reads still work. "
+            "Free or mend the disk, then restart the server: it recovers everything that was acknowledged as synced",
+            shard=shard,
+            cause=cause,
+        )
+
+
+class CorruptSegmentError(OperatorError):
+    """Stored records `from_seq` to `to_seq`, both included, cannot be read back; they are never replaced by nulls."""
+
+    code = "corrupt_segment"
+
+    def __init__(self, topic: str, from_seq: int, to_seq: int) -> None:
+        super().__init__(
+            f"topic {quoted(topic)}: the stored records {from_seq} to {to_seq} are damaged; "
+            "read from after the range, or run `topics repair`",
+            topic=topic,
+            from_seq=from_seq,
+            to_seq=to_seq,
+        )
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One damaged place, exact enough to look at with a hex editor."""
+
+    where: str
+    """The file, relative to the data folder."""
+    what: str
+    """One sentence: what is wrong there."""
+    byte_range: tuple[int, int] | None = None
+    """The damaged bytes of the file: the first, and the one behind the last."""
+    seq_range: tuple[int, int] | None = None
+    """The records concerned, first and last, when they are known."""
+    topic: str | None = None
+
+
+class DamageError(OperatorError):
+    """The data folder holds damage that a crash cannot explain, so starting would hide a loss."""
+
+    code = "damage"
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        if not findings:
+            raise ValueError("damage without a finding")
+        self.findings = tuple(findings)
+        first = self.findings[0]
+        super().__init__(
+            f"the data folder is damaged in {len(findings)} place(s), first in {first.where}: {first.what}. "
+            "Nothing was changed; `topics verify` lists all of it and `topics repair` mends it",
+            findings=[msgspec.structs.asdict(finding) for finding in self.findings],
+        )
+
+
+class FolderBusyError(OperatorError):
+    """Another process owns the data folder; two writers would destroy it."""
+
+    code = "folder_busy"
+
+    def __init__(self, folder: str, owner: str | None = None) -> None:
+        by = f" by {owner}" if owner else ""
+        super().__init__(f"the data folder {folder} is in use{by}", folder=folder, owner=owner)

@@ -1,0 +1,73 @@
+"""Every bound of a request, each with one home and its unit last in its name.
+
+`Limits` holds those an operator may change; the constants are part of the protocol and fixed.
+"""
+
+from typing import Final
+
+import msgspec
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+MAX_U64: Final = 2**64 - 1
+"""Seqs, counts and durations of the protocol are unsigned 64-bit integers."""
+
+MIN_I32: Final = -(2**31)
+MAX_I32: Final = 2**31 - 1
+
+MIN_LEASE_MS: Final = 100
+MAX_LEASE_MS: Final = 86_400_000
+"""A day: a job that is held longer should be extended by a worker that is alive."""
+
+MAX_CLAIM_JITTER_MS: Final = 5_000
+
+MIN_PRIORITY: Final = -1_000
+MAX_PRIORITY: Final = 1_000
+
+
+def clamp_lease_ms(lease_ms: int) -> int:
+    """A lease as it is granted: out-of-range wishes are bent, not refused."""
+    return min(max(lease_ms, MIN_LEASE_MS), MAX_LEASE_MS)
+
+
+def clamp_claim_jitter_ms(claim_jitter_ms: int) -> int:
+    return min(max(claim_jitter_ms, 0), MAX_CLAIM_JITTER_MS)
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server lets a request ask for. Where 0 switches a bound off, the field says so."""
+
+    max_topics: int = 100_000
+    """0 is unlimited. Only creating a topic counts against it."""
+    max_total_bytes: int = 0
+    """0 is unlimited. Live payload bytes over all topics."""
+
+    max_batch_records: int = 10_000
+    max_record_bytes: int = MIB
+    """`data` and `meta` of one record together, as they were sent."""
+    max_meta_bytes: int = 16 * KIB
+    max_meta_keys: int = 64
+    max_tag_bytes: int = 256
+    max_node_bytes: int = 128
+    max_idempotency_key_bytes: int = 256
+
+    max_limit: int = 1_000
+    """Records in one read."""
+    default_limit: int = 256
+    max_batch_bytes: int = 8 * MIB
+    """Payload bytes in one read; a single record always fits, or a reader could get stuck behind it."""
+    default_batch_bytes: int = MIB
+    max_wait_ms: int = 30_000
+
+    def clamp_limit(self, limit: int) -> int:
+        """The record bound of a read: 0 asks for the default, too much becomes the most there is."""
+        return min(limit or self.default_limit, self.max_limit)
+
+    def clamp_batch_bytes(self, batch_bytes: int) -> int:
+        """The byte bound of a read, by the same rule."""
+        return min(batch_bytes or self.default_batch_bytes, self.max_batch_bytes)
+
+    def clamp_wait_ms(self, wait_ms: int) -> int:
+        """How long a read may wait; 0 means not at all, so it stays 0."""
+        return min(wait_ms, self.max_wait_ms)

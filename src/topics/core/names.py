@@ -1,0 +1,18 @@
+"""What a topic may be called."""
+
+import re
+
+from topics.core.errors import InvalidRequestError, quoted
+
+# `fullmatch` below and no `$` here, because `$` also matches before a trailing newline. The classes are spelled out
+# instead of `\w`, which would let in letters of every script: names are compared byte by byte, never normalised.
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+
+
+def check_topic_name(name: str) -> str:
+    """`name` itself when it is a legal topic name, otherwise `InvalidRequestError`."""
+    if _TOPIC_NAME.fullmatch(name) is None:
+        raise InvalidRequestError(
+            f"{quoted(name)} is not a topic name: 1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit"
+        )
+    return name

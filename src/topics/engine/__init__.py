@@ -1,0 +1,20 @@
+"""The engine: topics and everything that changes or reads them. Decide, log, apply."""
+
+from topics.engine.appending import Batch
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine, TopicInfo
+from topics.engine.operations import AppendResult, DeleteResult, DropResult, PutResult
+from topics.engine.read import ReadRequest, ReadResult
+
+__all__ = [
+    "AppendResult",
+    "Batch",
+    "DeleteResult",
+    "DropResult",
+    "Engine",
+    "EngineOptions",
+    "PutResult",
+    "ReadRequest",
+    "ReadResult",
+    "TopicInfo",
+]

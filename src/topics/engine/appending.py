@@ -1,0 +1,213 @@
+"""Appending: decide where a batch goes, log it, and let the operation publish it."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from topics.core.config import Discard, TopicConfig, TopicConfigPatch, encode_config, resolve_config
+from topics.core.durability import Durability
+from topics.core.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError
+from topics.core.names import check_topic_name
+from topics.core.records import Record, check_records
+from topics.engine.apply import forget_old_keys
+from topics.engine.core import EngineCore, Note
+from topics.engine.operations import AppendDone, AppendOperation, deduped
+from topics.engine.runs import Block
+from topics.engine.topic import Topic
+from topics.formats.block import BASE_MAX, BlockParts, encode_block_head
+from topics.formats.control import encode_ceiling, encode_create
+from topics.formats.frame import FrameKind
+from topics.storage.commit import CommitTiming, Shard
+from topics.wire.fragments import Fragments, encode_fragments
+
+_RESERVE_MAX = 1 << 20
+_QUICK_MS = 1000
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What an append request asks for."""
+
+    records: Sequence[Record]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: TopicConfigPatch | None = None
+
+
+class Appender:
+    def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
+        self._core = core
+        self._after = after
+
+    def append(self, name: str, batch: Batch, done: AppendDone) -> None:
+        core, records = self._core, batch.records
+        core.check_accepting()
+        check_records(records, core.limits, batch.node, batch.idempotency_key)
+        topic = core.by_name.get(name)
+        if topic is None:
+            topic = self._new_topic(name, batch)
+        elif self._answered_before(topic, batch.idempotency_key, done):
+            return
+        elif topic.config.ttl_ms:
+            core.expire(topic)
+        self._check_room(topic, records)
+        shard = core.shards[topic.shard]
+        if topic.staged_config.durability.logged or not topic.created:
+            shard.check_open()
+        self._stage(topic, batch, shard, done)
+
+    def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
+        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
+        core, key = self._core, batch.idempotency_key
+        durability = topic.staged_config.durability
+        first = topic.staged_head + 1
+        ts = topic.staged_ts = max(core.now(), topic.staged_ts)
+        base = topic.next_base if topic.next_base < BASE_MAX else 0
+        fragments = encode_fragments(batch.records, first, ts, batch.node, base)
+        block = _block(first, ts, base, key, fragments)
+        last = topic.staged_head = block.last_seq
+        topic.next_base = block.next_base
+        topic.staged_count += block.count
+        topic.staged_bytes += block.payload_bytes
+        created = core.by_name.get(topic.name) is not topic
+        pieces = self._creation(topic, shard) if created else []
+        if durability.logged:
+            head = encode_block_head(
+                first, ts, block.payload_bytes, base, block.traits, key.encode() if key else b"", block.rows,
+                len(block.text),
+            )  # fmt: skip
+            pieces += shard.frame(FrameKind.APPEND, topic.id, head, block.text)
+        ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        needs_sync = bool(
+            durability.acks_after_sync
+            or topic.sync_inflight
+            or not topic.created
+            or (durability.reserves_seqs and last > topic.ceiling)
+        )
+        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done)
+        if key is not None:
+            if topic.inflight_keys is None:
+                topic.inflight_keys = {}
+            topic.inflight_keys[key] = operation
+        if pieces or needs_sync:
+            shard.submit(operation)
+        else:
+            operation.committed(CommitTiming())
+        if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
+            self._reserve_ahead(topic, shard, last, ts)
+
+    def _new_topic(self, name: str, batch: Batch) -> Topic:
+        """The topic this write creates; it gets its name only when it is staged."""
+        core, patch = self._core, batch.config
+        config = resolve_config(patch or TopicConfigPatch(), name, None)
+        wanted = config.auto_create if batch.create is None else batch.create
+        if not wanted:
+            raise TopicNotFoundError(name)
+        check_topic_name(name)
+        return make_topic(core, name, config)
+
+    def _creation(self, topic: Topic, shard: Shard) -> list[bytes]:
+        return creation_frame(self._core, topic, shard)
+
+    def _answered_before(self, topic: Topic, key: str | None, done: AppendDone) -> bool:
+        if key is None:
+            return False
+        flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
+        if isinstance(flying, AppendOperation):
+            flying.followers = [*(flying.followers or ()), done]
+            return True
+        forget_old_keys(topic, self._core.now())
+        known = topic.keys.get(key) if topic.keys else None
+        if known is None:
+            return False
+        done(deduped(topic.name, known[0], known[0] + known[1] - 1))
+        return True
+
+    def _check_room(self, topic: Topic, records: Sequence[Record]) -> None:
+        config, quota = topic.config, self._core.limits.max_total_bytes
+        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
+        if not rejects and not quota:
+            return
+        size = sum([len(record.data) + len(record.meta or b"") for record in records])
+        if rejects:
+            _check_cap(topic, config, len(records), size)
+        if quota and self._core.total_bytes + topic.staged_bytes + size > quota:
+            raise ThrottledError.over_cap("max_total_bytes", quota)
+
+    def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
+        """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
+        if last <= topic.ceiling_staged:
+            return 0
+        ceiling = self._next_ceiling(topic, last, now)
+        pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
+        return ceiling
+
+    def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
+        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
+        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
+            return
+        ceiling = self._next_ceiling(topic, last, now)
+
+        def raised() -> None:
+            self._core.before_change(topic)
+            topic.ceiling = max(topic.ceiling, ceiling)
+
+        shard.submit(
+            Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), needs_sync=True, then=raised)
+        )
+
+    def _next_ceiling(self, topic: Topic, last: int, now: int) -> int:
+        # A busy topic reserves more at a time; a quiet one little, because a crash leaves the rest as a hole.
+        smallest = self._core.options.disk_reserve_seqs
+        quick = now - topic.reserved_at < _QUICK_MS
+        topic.reserve = min(topic.reserve * 2, _RESERVE_MAX) if quick and topic.reserve else smallest
+        topic.reserved_at = now
+        topic.ceiling_staged = last + topic.reserve
+        return topic.ceiling_staged
+
+
+def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
+    """A new topic that does not exist yet: it has a number and a shard, and no name."""
+    limits = core.limits
+    if limits.max_topics and len(core.by_name) >= limits.max_topics:
+        raise ThrottledError.over_cap("max_topics", limits.max_topics)
+    topic_id = core.next_topic_id
+    topic = Topic(topic_id, name, topic_id, config, core.now())
+    topic.shard = core.shard_number(topic_id)
+    return topic
+
+
+def creation_frame(core: EngineCore, topic: Topic, shard: Shard) -> list[bytes]:
+    """Gives a new topic its name and its number for good; the frame must be submitted."""
+    core.by_name[topic.name] = topic
+    core.next_topic_id = topic.id + 1
+    body = encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
+    return shard.frame(FrameKind.CREATE, topic.id, body)
+
+
+def _block(first: int, ts: int, base: int, key: str | None, fragments: Fragments) -> Block:
+    count = len(fragments.rows) // 12
+    return Block(
+        BlockParts(
+            first, ts, fragments.payload_bytes, count, base, fragments.traits, key, fragments.rows, fragments.text
+        )
+    )
+
+
+def _check_cap(topic: Topic, config: TopicConfig, count: int, size: int) -> None:
+    """A topic that rejects never drops: refused before a seq is given out."""
+    if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
+        raise RecordTooLargeError(
+            "the batch alone is larger than the topic's cap",
+            topic=topic.name, cap_records=config.cap_records, cap_bytes=config.cap_bytes,
+        )  # fmt: skip
+    over_count = config.cap_records and topic.live_count + topic.staged_count + count > config.cap_records
+    over_bytes = config.cap_bytes and topic.live_bytes + topic.staged_bytes + size > config.cap_bytes
+    if over_count or over_bytes:
+        raise TopicFullError(
+            topic.name,
+            cap_records=config.cap_records,
+            cap_bytes=config.cap_bytes,
+            head_seq=topic.head,
+            earliest_seq=topic.earliest,
+        )

@@ -1,0 +1,132 @@
+"""The one place where logged changes become state. Live operations and recovery both come through here.
+
+A change is applied after its frame met the promise of the topic's class, in the order of the log for each topic.
+Applying is deterministic: given the same state and the same frames, the same state results, so replay cannot disagree
+with what readers saw.
+"""
+
+from collections.abc import Callable
+
+from topics.core.config import TopicConfig
+from topics.core.loss import LossReason, LostRange
+from topics.engine.retention import Retention
+from topics.engine.runs import Block, RunReader, Segment, live_ranges
+from topics.engine.tags import SeqRange
+from topics.engine.topic import Topic
+from topics.formats.segment import DELETED
+
+
+class Applier:
+    def __init__(self, reader: RunReader, retention: Retention) -> None:
+        self._reader = reader
+        self._retention = retention
+        self.cut: Callable[[Topic], None] = lambda topic: None
+        """Turns a topic's tail into segments (`engine.sealing`)."""
+
+    def append(self, topic: Topic, block: Block) -> None:
+        """Publishes a block: from now on it is part of what readers see."""
+        last = block.last_seq
+        if not topic.live_count:
+            topic.earliest = block.first_seq
+        topic.tail.append(block)
+        topic.tail_count += block.count
+        topic.tail_bytes += block.memory_bytes
+        topic.head = last
+        topic.live_count += block.count
+        topic.live_bytes += block.payload_bytes
+        topic.last_ts = topic.last_write_ts = block.ts
+        if block.key is not None:
+            self._remember(topic, block)
+        config = topic.config
+        if config.cap_records or config.cap_bytes:
+            self._retention.enforce_caps(topic)
+
+    def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
+        """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
+        if head > topic.head:
+            self.gap(topic, topic.head + 1, head, LossReason.CRASH)
+        if config.durability.logged != topic.config.durability.logged:
+            # A tail is logged or it is not, never half: what was written under the old class becomes segments.
+            self.cut(topic)
+        if not config.durability.reserves_seqs:
+            # The change itself was synced, and with it everything before it: nothing is left to guard.
+            topic.ceiling = topic.ceiling_staged = 0
+        topic.config = topic.staged_config = config
+        self._retention.enforce_caps(topic)
+
+    def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
+        """Removes records for good; how many of them were live."""
+        removed = self._retention.remove_front(topic, before_seq)[0] if before_seq else 0
+        for first, last in ranges:
+            removed += self._mark(topic, first, last)
+        if ranges:
+            self._retention.settle_front(topic)
+        return removed
+
+    def evict(self, topic: Topic, floor: int, expired: bool) -> None:
+        self._retention.evict(topic, floor, expired)
+
+    def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None) -> None:
+        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told."""
+        if last > topic.head:
+            topic.head = last
+        if reason is not None:
+            lost = topic.lost or []
+            if lost and lost[-1].to_seq + 1 == first and lost[-1].reason is reason:
+                lost[-1] = LostRange(lost[-1].from_seq, last, reason)
+            else:
+                lost.append(LostRange(first, last, reason))
+                lost.sort(key=lambda known: known.from_seq)
+            topic.lost = lost
+        if not topic.live_count:
+            topic.earliest = topic.head + 1
+
+    def _mark(self, topic: Topic, first: int, last: int) -> int:
+        marked = 0
+        for run in list(topic.runs_from(max(first, topic.earliest))):
+            if run.first_seq > last:
+                break
+            lo = max(first, topic.earliest, run.first_seq) - run.first_seq
+            hi = min(last + 1 - run.first_seq, run.count)
+            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+            if not ranges:
+                continue
+            count = sum([end - begin for begin, end in ranges])
+            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            marked += count
+            topic.live_count -= count
+            topic.live_bytes -= size
+            run.live -= count
+            run.live_bytes -= size
+            if not run.live and isinstance(run, Segment):
+                self._retention.drop_segment(topic, run)
+                continue
+            flags = self._reader.writable_flags(topic.id, run)
+            for begin, end in ranges:
+                flags[begin:end] = bytes((DELETED,)) * (end - begin)
+            if isinstance(run, Segment):
+                run.marked += count
+        return marked
+
+    def _remember(self, topic: Topic, block: Block) -> None:
+        assert block.key is not None
+        if topic.keys is None:
+            topic.keys = {}
+        # A key used again after its window goes to the end, where the youngest are.
+        topic.keys.pop(block.key, None)
+        topic.keys[block.key] = (block.first_seq, block.count, block.ts)
+        forget_old_keys(topic, block.ts)
+
+
+def forget_old_keys(topic: Topic, now_ms: int) -> None:
+    """Drops idempotency keys whose window has passed. They are kept oldest first."""
+    keys = topic.keys
+    if keys is None:
+        return
+    oldest = now_ms - topic.config.idempotency_window_ms
+    while keys:
+        key = next(iter(keys))
+        if keys[key][2] >= oldest:
+            return
+        del keys[key]
+    topic.keys = None

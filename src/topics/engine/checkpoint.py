@@ -1,0 +1,238 @@
+"""Checkpoints: the log's absorbed part becomes a snapshot, and its files go.
+
+Each shard turns to a new log file; at the moment the loop hears of it, the shard's topics stand exactly at the end of
+the old one. Those that changed since the last checkpoint are then captured: the few that are about to change again
+just before they do, the others a slice at a time, so no tick of the loop is long. The rest is file work in an order
+that a crash may cut anywhere:
+
+1. the segments the snapshot will name are written, and synced with their names;
+2. deletes that only memory and the log know are flipped into the segments' flags, and synced;
+3. the snapshot is written, synced and renamed into place;
+4. only now log files, older snapshots and dead segments are removed.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from topics.core.config import encode_config
+from topics.core.errors import TopicsError
+from topics.engine.core import EngineCore
+from topics.engine.jobs import Job, OffLoop, Until
+from topics.engine.runs import Block, Segment
+from topics.engine.sealing import Sealer
+from topics.engine.topic import Topic
+from topics.formats.block import encode_block_head
+from topics.formats.frame import FrameKind
+from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
+from topics.storage.commit import Rotation, Shard
+from topics.storage.fs import FileSystem
+from topics.storage.layout import number_in, wal_file
+from topics.storage.segments import SegmentKey
+from topics.storage.snapshots import SnapshotWriter, remove_snapshots
+
+_SLICE = 200
+"""How many topics are captured in one tick of the loop."""
+
+_log = logging.getLogger(__name__)
+
+
+class Capture(NamedTuple):
+    """One topic as the snapshot will have it."""
+
+    topic: Topic
+    state: bytes
+    tail: list[Block]
+    unsynced: list[Segment]
+    flips: list[tuple[Segment, SegmentKey, bytes, int]]
+
+
+class Checkpointer:
+    def __init__(self, core: EngineCore, sealer: Sealer, fs: FileSystem) -> None:
+        self._core = core
+        self._sealer = sealer
+        self._fs = fs
+        self.number = 0
+        """The newest snapshot there is."""
+        self.chain: list[int] = []
+        """The snapshots that make up the current state, the full one first."""
+        self.full_bytes = 0
+        self.added_bytes = 0
+        self.running = False
+        self.failures = 0
+        self.completed = 0
+        self._due: list[Topic] = []
+        self._captures: list[Capture] = []
+        self._dropped: list[int] = []
+        self._positions: list[WalPosition] = []
+        core.capture = self._capture
+
+    def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
+        """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
+        self.running = True
+        # One that rewrites everything is due when what was added since outweighs it.
+        full = full or not self.chain or self.added_bytes > self.full_bytes
+        trash, self._core.trash = self._core.trash, []
+        self._due, self._captures, self._dropped, self._positions = [], [], [], []
+        succeeded = False
+        try:
+            for shard in self._core.shards:
+                yield Until(lambda resume, shard=shard: self._turn(shard, full, resume))  # type: ignore[misc]
+            while self._due:
+                self._capture_slice()
+                yield Until(self._next_tick)
+            yield Until(self._sealer.when_idle)
+            head = self._head(full)
+            size = yield OffLoop(lambda: self._write(head))
+            assert isinstance(size, int)
+            self._finish(head, size)
+            succeeded = True
+            yield OffLoop(lambda: self._clean_up(head, trash))
+            trash = []
+            self.completed += 1
+            self.failures = 0
+        except (OSError, TopicsError) as error:
+            self._give_up(error, succeeded)
+        finally:
+            self._core.trash += trash
+            self._captures = []
+            self.running = False
+            then(succeeded)
+
+    def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
+        lsn = shard.next_lsn
+
+        def turned(number: int) -> None:
+            core = self._core
+            dirty, core.dirty[shard.number] = core.dirty[shard.number], set()
+            due = [t for t in core.topics.values() if t.shard == shard.number] if full else list(dirty)
+            for topic in due:
+                topic.capture_due = True
+            self._due += due
+            self._dropped += core.dropped[shard.number]
+            core.dropped[shard.number] = []
+            self._positions.append(WalPosition(shard.number, number, lsn))
+            shard.logged_bytes = 0
+            resume(None)
+
+        shard.committer.rotate(Rotation(turned, resume))
+
+    def _next_tick(self, resume: Callable[[object], None]) -> None:
+        self._core.defer(lambda: resume(None))
+
+    def _capture_slice(self) -> None:
+        for topic in self._due[-_SLICE:]:
+            if topic.capture_due:
+                self._capture(topic)
+        del self._due[-_SLICE:]
+
+    def _capture(self, topic: Topic) -> None:
+        topic.capture_due = False
+        logged = topic.config.durability.logged
+        if logged and topic.tail_bytes > self._core.options.snapshot_inline_bytes:
+            self._sealer.cut(topic)
+        if topic.staged_head == topic.head:
+            # All of it is synced with the old log file: nothing above the head needs to be held free any more.
+            topic.ceiling = topic.ceiling_staged = topic.head if topic.ceiling else 0
+        tail = list(topic.tail) if logged else []
+        flips = [
+            (s, SegmentKey(topic.id, s.first_seq, s.cold), bytes(s.flags), s.flag_changes)
+            for s in topic.segments
+            if s.flags is not None and s.flag_changes
+        ]
+        unsynced = [s for s in topic.segments if not s.synced]
+        self._captures.append(Capture(topic, encode_topic(topic_state(topic, tail)), tail, unsynced, flips))
+
+    def _head(self, full: bool) -> SnapshotHead:
+        core = self._core
+        return SnapshotHead(
+            self.number + 1, [] if full else self.chain, len(core.shards), self._positions, core.next_topic_id,
+            core.now(), self._dropped,
+        )  # fmt: skip
+
+    def _write(self, head: SnapshotHead) -> int:
+        """Steps 1 to 3; off the loop."""
+        store = self._core.store
+        for capture in self._captures:
+            for segment in capture.unsynced:
+                store.sync(SegmentKey(capture.topic.id, segment.first_seq))
+            if capture.unsynced:
+                store.sync_folder(capture.topic.id)
+            for _, key, flags, _ in capture.flips:
+                store.flip(key, flags)
+        writer = SnapshotWriter(self._fs, self._core.layout, head)
+        try:
+            for capture in self._captures:
+                writer.add(FrameKind.TOPIC, capture.topic.id, capture.state)
+                for block in capture.tail:
+                    writer.add(FrameKind.APPEND, capture.topic.id, block_head(block), block.text)
+            return writer.finish()
+        finally:
+            writer.close()
+
+    def _finish(self, head: SnapshotHead, size: int) -> None:
+        self.number = head.number
+        self.chain = [*head.chain, head.number]
+        if head.chain:
+            self.added_bytes += size
+        else:
+            self.full_bytes, self.added_bytes = size, 0
+        for capture in self._captures:
+            for segment in capture.unsynced:
+                segment.synced = True
+            for segment, _, _, changes in capture.flips:
+                segment.flag_changes -= changes
+                if not segment.flag_changes and segment.blocks is None:
+                    segment.flags = None
+
+    def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
+        """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
+        core = self._core
+        for position in head.positions:
+            remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
+        remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
+        for key in trash:
+            core.store.remove(key)
+
+    def _give_up(self, error: Exception, written: bool) -> None:
+        self.failures += 1
+        _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
+        if written:
+            return
+        core = self._core
+        for topic in self._due:
+            topic.capture_due = False
+        for topic in (*self._due, *(capture.topic for capture in self._captures)):
+            if core.topics.get(topic.id) is topic:
+                core.dirty[topic.shard].add(topic)
+        for topic_id in self._dropped:
+            core.dropped[0].append(topic_id)
+
+
+def topic_state(topic: Topic, tail: list[Block]) -> TopicState:
+    return TopicState(
+        topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, topic.ceiling, topic.earliest,
+        topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
+        topic.next_base, [segment.state() for segment in topic.segments],
+        [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
+        [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
+        [bytes(block.flags or b"") for block in tail],
+    )  # fmt: skip
+
+
+def block_head(block: Block) -> bytes:
+    key = block.key.encode() if block.key is not None else b""
+    return encode_block_head(
+        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
+    )
+
+
+def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:
+    """Removes a shard's files with lower numbers, the oldest first, so that what is left never has a hole."""
+    try:
+        names = fs.list_dir(folder)
+    except FileNotFoundError:
+        return
+    for number in sorted(n for name in names if (n := number_in(name, "", ".wal")) is not None):
+        if number < before:
+            fs.remove(wal_file(folder, number))

@@ -1,0 +1,195 @@
+"""What every part of the engine shares: the topics, the shards, the time, and the rules for touching them."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.core.limits import Limits
+from topics.engine.apply import Applier
+from topics.engine.retention import Retention
+from topics.engine.runs import RunReader, Segment
+from topics.engine.topic import Topic
+from topics.formats.control import encode_evict
+from topics.formats.frame import FrameKind
+from topics.storage.commit import CommitTiming, Shard, Submission
+from topics.storage.layout import Layout
+from topics.storage.segments import SegmentKey, SegmentStore
+from topics.system.clock import Clock
+from topics.system.dice import Dice
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine's settings; `topics.config` explains each."""
+
+    data_dir: str
+    cold_dir: str | None = None
+    wal_shards: int = 1
+    wal_file_bytes: int = 64 * 1024 * 1024
+    segment_max_events: int = 10_000
+    segment_max_bytes: int = 64 * 1024 * 1024
+    segment_max_age_ms: int = 3_600_000
+    hot_retain_segments: int = 4
+    hot_retain_bytes: int = 0
+    tail_memory_bytes: int = 128 * 1024 * 1024
+    map_cache_bytes: int = 64 * 1024 * 1024
+    snapshot_interval_ms: int = 60_000
+    snapshot_wal_bytes: int = 256 * 1024 * 1024
+    snapshot_inline_bytes: int = 256 * 1024
+    sync_interval_ms: int = 50
+    commit_window_us: int = 500
+    commit_queue_bytes: int = 64 * 1024 * 1024
+    disk_reserve_seqs: int = 256
+    limits: Limits = Limits()
+
+
+class Note(Submission):
+    """A frame nobody waits for."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, pieces: list[bytes], needs_sync: bool = False, then: Callable[[], None] | None = None) -> None:
+        super().__init__(pieces, needs_sync)
+        self._then = then
+
+    def committed(self, timing: CommitTiming) -> None:
+        if self._then is not None:
+            self._then()
+
+    def failed(self, error: TopicsError) -> None:
+        """The shard is poisoned and says so itself."""
+
+
+class EngineCore:
+    def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
+        self.options = options
+        self.limits = options.limits
+        self.layout = layout
+        self.store = store
+        self.dice = dice
+        self._clock = clock
+        self._last_now = 0
+        self.reader = RunReader(store)
+        self.retention = Retention(self.reader, self._segment_dropped)
+        self.applier = Applier(self.reader, self.retention)
+        self.shards: list[Shard] = []
+        self.topics: dict[int, Topic] = {}
+        """Every topic that exists, by id."""
+        self.by_name: dict[str, Topic] = {}
+        """Every topic by name, also one whose creation is still on its way to the disk."""
+        self.names: list[str] = []
+        """The names of the topics that exist, sorted."""
+        self.next_topic_id = 1
+        self.total_bytes = 0
+        self.dirty: list[set[Topic]] = []
+        """For each shard, the topics that changed since the last checkpoint took them."""
+        self.dropped: list[list[int]] = []
+        """For each shard, the ids of topics deleted since the last checkpoint."""
+        self.trash: list[SegmentKey] = []
+        """Segments without anything live; their files go once a snapshot no longer names them."""
+        self.capture: Callable[[Topic], None] = lambda topic: None
+        """Takes a topic's state for a running checkpoint (`engine.checkpoint`)."""
+        self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
+        """Runs a function later in this tick of the loop."""
+        self.closed = False
+        self._woken: list[Topic] = []
+
+    # Time
+
+    def now(self) -> int:
+        """Wall clock in milliseconds that never runs back, not even across a restart."""
+        now = self._clock.now_ms()
+        if now > self._last_now:
+            self._last_now = now
+        return self._last_now
+
+    def set_floor_of_time(self, now_ms: int) -> None:
+        self._last_now = max(self._last_now, now_ms)
+
+    # Topics
+
+    def existing(self, name: str) -> Topic:
+        """The topic of that name as readers see it."""
+        topic = self.by_name.get(name)
+        if topic is None or not topic.created:
+            raise TopicNotFoundError(name)
+        return topic
+
+    def check_accepting(self) -> None:
+        if self.closed:
+            raise ShuttingDownError()
+
+    def shard_number(self, topic_id: int) -> int:
+        return xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % len(self.shards)
+
+    def names_from(self, prefix: str, after: str) -> Iterator[str]:
+        """The sorted names with a prefix, those behind `after`."""
+        place = max(bisect_left(self.names, prefix), bisect_right(self.names, after))
+        while place < len(self.names) and self.names[place].startswith(prefix):
+            yield self.names[place]
+            place += 1
+
+    def add_topic(self, topic: Topic) -> None:
+        """Makes a topic exist."""
+        topic.created = True
+        self.topics[topic.id] = topic
+        self.by_name[topic.name] = topic
+        insort(self.names, topic.name)
+
+    def remove_topic(self, topic: Topic) -> None:
+        del self.topics[topic.id]
+        if self.by_name.get(topic.name) is topic:
+            del self.by_name[topic.name]
+        place = bisect_left(self.names, topic.name)
+        if self.names[place : place + 1] == [topic.name]:
+            del self.names[place]
+        self.total_bytes -= topic.live_bytes
+        self.dirty[topic.shard].discard(topic)
+        self.dropped[topic.shard].append(topic.id)
+
+    # Changes
+
+    def before_change(self, topic: Topic) -> None:
+        """Every change of a topic's state comes through here first."""
+        if topic.capture_due:
+            self.capture(topic)
+        self.dirty[topic.shard].add(topic)
+
+    def expire(self, topic: Topic) -> None:
+        """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
+
+        The frame is sent on its way and not waited for: it only keeps expired records from coming back should the
+        clock be set back, and evicting commutes with everything else a topic does.
+        """
+        if not topic.config.ttl_ms or not topic.live_count:
+            return
+        before, floor = topic.live_bytes, topic.evict_floor
+        if topic.capture_due:
+            self.capture(topic)
+        if not self.retention.expire(topic, self.now()):
+            return
+        self.before_change(topic)
+        self.total_bytes += topic.live_bytes - before
+        shard = self.shards[topic.shard]
+        if topic.config.durability.logged and topic.evict_floor > floor and shard.writer.poison is None:
+            body = encode_evict(topic.evict_floor, expired=True)
+            shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
+
+    def wake(self, topic: Topic) -> None:
+        """Remembers to tell whoever waits on a topic, once a commit however many changes it brought."""
+        if topic.waiters:
+            if not self._woken:
+                self.defer(self.flush_wakes)
+            self._woken.append(topic)
+
+    def flush_wakes(self) -> None:
+        woken, self._woken = self._woken, []
+        for topic in woken:
+            waiters, topic.waiters = topic.waiters, None
+            for waiter in waiters or ():
+                waiter()
+
+    def _segment_dropped(self, topic: Topic, segment: Segment) -> None:
+        self.trash.append(SegmentKey(topic.id, segment.first_seq, segment.cold))

@@ -1,0 +1,367 @@
+"""The engine: everything behind one object, for servers, tools and tests.
+
+All methods are called on one thread, the event loop's once `start` was called. Operations that go through the log take
+`done`, which is told the outcome; refusals that need no log are raised at once and leave nothing behind.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+
+from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.errors import FolderBusyError, TopicsError
+from topics.core.priority import effective_priority
+from topics.core.selectors import DeleteSelector
+from topics.engine.appending import Appender, Batch
+from topics.engine.checkpoint import Checkpointer, remove_wal_files
+from topics.engine.control import Controller
+from topics.engine.core import EngineCore, EngineOptions
+from topics.engine.housekeeping import Housekeeper
+from topics.engine.jobs import InlineRunner, Job, JobRunner, OffLoop, ThreadRunner
+from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
+from topics.engine.read import ReadRequest, ReadResult, execute_read, plan_read
+from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.sealing import Sealer
+from topics.engine.topic import Topic
+from topics.storage.commit import Shard, Writer
+from topics.storage.fs import FileSystem, FolderLock
+from topics.storage.layout import Layout
+from topics.storage.segments import SegmentStore
+from topics.storage.wal import ShardLog
+from topics.storage.writers import ThreadCommitter
+from topics.system.clock import Clock
+from topics.system.dice import Dice
+
+_READERS = 2
+"""Threads for reads of the cold folder and for looking up tags in sealed segments."""
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic's state as people see it."""
+
+    topic: str
+    epoch: int
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+
+    @property
+    def next_seq(self) -> int:
+        return self.head_seq + 1
+
+
+class Engine:
+    def __init__(self, core: EngineCore, fs: FileSystem, lock: FolderLock, clock: Clock) -> None:
+        self.core = core
+        self._fs = fs
+        self._lock = lock
+        self._clock = clock
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._runner: JobRunner = InlineRunner()
+        self._seal_runner: JobRunner = InlineRunner()
+        self.sealer = Sealer(core, self._seal_runner)
+        self.checkpointer = Checkpointer(core, self.sealer, fs)
+        self._appender = Appender(core, self.sealer.after_append)
+        self._controller = Controller(core, self._remove_files, self._background)
+        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
+
+    # Life
+
+    @classmethod
+    def recover(
+        cls,
+        fs: FileSystem,
+        options: EngineOptions,
+        clock: Clock,
+        dice: Dice,
+        *,
+        boot_id: str = "",
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> "Engine":
+        """Opens a data folder and rebuilds its state; blocks until that is done.
+
+        Raises DamageError when the folder has damage that no crash explains, FolderBusyError when another process
+        has it. In both cases nothing was changed.
+        """
+        layout = Layout(options.data_dir, options.cold_dir)
+        fs.make_dirs(layout.root)
+        try:
+            lock = fs.lock(layout.lock, "a running topics server")
+        except BlockingIOError as error:
+            raise FolderBusyError(layout.root, str(error)) from error
+        try:
+            store = SegmentStore(fs, layout, options.map_cache_bytes)
+            engine = cls(EngineCore(options, layout, store, clock, dice), fs, lock, clock)
+            engine._rebuild(boot_id, progress)
+            return engine
+        except BaseException:
+            lock.release()
+            raise
+
+    def _rebuild(self, boot_id: str, progress: Callable[[float], None]) -> None:
+        core, fs, layout = self.core, self._fs, self.core.layout
+        for folder in (layout.meta, layout.topics(), layout.wal):
+            fs.make_dirs(folder)
+        machine = _read_text(fs, layout.machine)
+        shard_count = core.options.wal_shards
+        core.dirty = [set() for _ in range(shard_count)]
+        core.dropped = [[] for _ in range(shard_count)]
+        core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
+        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, progress)
+        recovery.after_append = self.sealer.after_append  # type: ignore[method-assign]
+        recovery.run()
+        for number in range(shard_count):
+            fs.make_dirs(layout.shard(number))
+            end = recovery.ends.get(number)
+            if end is not None:
+                core.shards[number] = self._shard(number, end.next_lsn, end.next_number)
+        self.checkpointer.chain = recovery.chain
+        self.checkpointer.number = recovery.chain[-1] if recovery.chain else 0
+        remove_orphans(core, fs)
+        if recovery.changed:
+            self._checkpoint_now()
+            for number in recovery.ends:
+                if number >= shard_count:
+                    remove_wal_files(fs, layout.shard(number), recovery.ends[number].next_number)
+        if boot_id != machine:
+            _write_text(fs, layout.machine, boot_id, layout.root)
+        progress(1.0)
+
+    def _checkpoint_now(self) -> None:
+        """A checkpoint on the caller's stack, which must succeed."""
+        outcome: list[bool] = []
+        InlineRunner().start(self.checkpointer.job(full=True, then=outcome.append))
+        if not outcome[0]:
+            raise OSError("the recovered state could not be made durable")
+
+    def _shard(self, number: int, next_lsn: int, next_file: int) -> Shard:
+        options = self.core.options
+        log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
+        writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
+        return Shard(number, writer, next_lsn, options.commit_queue_bytes)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
+        options = self.core.options
+        self._loop = loop
+        self.core.defer = loop.call_soon
+        self._pool = ThreadPoolExecutor(_READERS, "reader")
+        self._runner = ThreadRunner("upkeep", loop.call_soon_threadsafe)
+        self._seal_runner = ThreadRunner("sealer", loop.call_soon_threadsafe)
+        self.sealer.use(self._seal_runner)
+        committers = []
+        for shard in self.core.shards:
+            committer = ThreadCommitter(
+                shard,
+                loop.call_soon,
+                loop.call_soon_threadsafe,
+                options.commit_window_us / 1e6,
+                options.sync_interval_ms / 1e3,
+            )
+            shard.committer = committer
+            committers.append(committer)
+
+        def hold_back(held: bool) -> None:
+            for committer in committers:
+                committer.resume.clear() if held else committer.resume.set()
+
+        self.sealer.hold_back = hold_back
+        self.housekeeper.start(loop)
+
+    async def close(self) -> None:
+        """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
+        loop = self._loop
+        assert loop is not None, "an engine that was never started is closed with close_inline"
+        self.core.closed = True
+        self.housekeeper.stop()
+        finished: asyncio.Future[bool] = loop.create_future()
+        self._runner.start(self.checkpointer.job(then=finished.set_result))
+        await finished
+        self._shut()
+
+    def close_inline(self) -> None:
+        """The same for an engine without a loop."""
+        self.core.closed = True
+        self._runner.start(self.checkpointer.job())
+        self._shut()
+
+    def _shut(self) -> None:
+        for shard in self.core.shards:
+            shard.committer.close()
+        self._seal_runner.close()
+        self._runner.close()
+        if self._pool is not None:
+            self._pool.shutdown()
+        self._lock.release()
+
+    def run_job(self, job: Job) -> None:
+        """Runs upkeep in the background, one job after the other."""
+        self._runner.start(job)
+
+    # Operations
+
+    def append(self, name: str, batch: Batch, done: AppendDone) -> None:
+        """Appends a batch atomically, creating the topic where that is allowed."""
+        if not self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
+            self.sealer.check_room()
+            self._appender.append(name, batch, done)
+
+    def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
+        """Creates a topic, or replaces its config."""
+        if not self._wait_for_drop(name, lambda: self.put_topic(name, patch, done), done):
+            self._controller.put(name, patch, done)
+
+    def drop_topic(self, name: str, if_empty: bool, done: DropDone) -> None:
+        """Deletes a topic with everything in it."""
+        if not self._wait_for_drop(name, lambda: self.drop_topic(name, if_empty, done), done):
+            self._controller.drop(name, if_empty, done)
+
+    def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
+        """Deletes records for good."""
+        if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
+            self._controller.delete(name, selector, done)
+
+    def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
+        """Reads from a cursor; answers at once unless the cold folder has to be asked."""
+        plan = plan_read(self._visible(name), request)
+        if not plan.cold or self._pool is None:
+            done(execute_read(plan, self.core.reader))
+            return
+        self._background(
+            lambda: execute_read(plan, self.core.reader),
+            lambda outcome: done(outcome if isinstance(outcome, ReadResult) else _as_error(outcome)),
+        )
+
+    def read_now(self, name: str, request: ReadRequest) -> ReadResult:
+        """Reads from a cursor on the caller's stack, wherever the records are."""
+        return execute_read(plan_read(self._visible(name), request), self.core.reader)
+
+    def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once after the topic's next change; returns a function that takes the wish back.
+
+        Nothing is lost between a read that found nothing and this call when both happen in the same tick.
+        """
+        topic = self.core.existing(name)
+        if topic.waiters is None:
+            topic.waiters = []
+        topic.waiters.append(woken)
+
+        def cancel() -> None:
+            if topic.waiters is not None and woken in topic.waiters:
+                topic.waiters.remove(woken)
+
+        return cancel
+
+    def info(self, name: str, touch: bool = True) -> TopicInfo:
+        """A topic's state; `touch` counts as consuming it."""
+        topic = self.core.existing(name)
+        self.core.expire(topic)
+        if touch:
+            self._consumed(topic)
+        return self._info(topic)
+
+    def list_topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicInfo]:
+        """Topics in the order of their names, those behind `after`."""
+        infos: list[TopicInfo] = []
+        for name in self.core.names_from(prefix, after):
+            if len(infos) == limit:
+                break
+            topic = self.core.by_name[name]
+            self.core.expire(topic)
+            infos.append(self._info(topic))
+        return infos
+
+    # Helpers
+
+    def _visible(self, name: str) -> Topic:
+        topic = self.core.existing(name)
+        self.core.expire(topic)
+        self._consumed(topic)
+        return topic
+
+    def _consumed(self, topic: Topic) -> None:
+        topic.last_read_ts = topic.last_consumed_ts = self.core.now()
+
+    def _info(self, topic: Topic) -> TopicInfo:
+        config = topic.config
+        priority = effective_priority(
+            config.priority, config.auto_priority, topic.last_consumed_ts or None, None, self.core.now()
+        )
+        return TopicInfo(
+            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, config, priority,
+            topic.last_write_ts or None, topic.last_read_ts or None,
+        )  # fmt: skip
+
+    def _wait_for_drop(
+        self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
+    ) -> bool:
+        """Puts an operation off while the topic of its name is being deleted."""
+        topic = self.core.by_name.get(name)
+        if topic is None or not topic.closing:
+            return False
+
+        def again() -> None:
+            try:
+                retry()
+            except TopicsError as error:
+                done(error)
+
+        topic.when_gone = [*(topic.when_gone or ()), again]
+        return True
+
+    def _remove_files(self, topic: Topic) -> None:
+        if topic.segments:
+            self.run_job(_removal(self.core, topic.id))
+
+    def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
+        if self._pool is None or self._loop is None:
+            then(_outcome(work))
+            return
+        loop = self._loop
+        self._pool.submit(lambda: loop.call_soon_threadsafe(then, _outcome(work)))
+
+
+def _removal(core: EngineCore, topic_id: int) -> Job:
+    yield OffLoop(lambda: core.store.remove_topic(topic_id))
+
+
+def _outcome(work: Callable[[], object]) -> object:
+    try:
+        return work()
+    except Exception as error:
+        return error
+
+
+def _as_error(outcome: object) -> TopicsError:
+    return outcome if isinstance(outcome, TopicsError) else TopicsError(f"a read failed: {outcome}")
+
+
+def _read_text(fs: FileSystem, path: str) -> str:
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return ""
+    try:
+        return str(file.read_at(0, 4096), "utf-8", "replace")
+    finally:
+        file.close()
+
+
+def _write_text(fs: FileSystem, path: str, text: str, folder: str) -> None:
+    file = fs.open(path + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, text.encode())
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(folder)

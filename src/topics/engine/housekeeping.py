@@ -1,0 +1,140 @@
+"""Housekeeping: what has to happen by and by, a little each second.
+
+Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
+records of quiet topics are let go, old segments move to the cold folder. Nothing here is needed for correctness, and
+everything here may be late.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+
+from topics.engine.checkpoint import Checkpointer
+from topics.engine.core import EngineCore
+from topics.engine.jobs import Job, OffLoop
+from topics.engine.runs import Segment
+from topics.engine.sealing import Sealer
+from topics.engine.topic import Topic
+from topics.storage.segments import SegmentKey
+
+_TICK_S = 1.0
+_TOPICS_A_TICK = 2000
+_MOVES_A_JOB = 16
+
+_log = logging.getLogger(__name__)
+
+
+class Housekeeper:
+    def __init__(
+        self, core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, run_job: Callable[[Job], None]
+    ) -> None:
+        self._core = core
+        self._sealer = sealer
+        self._checkpointer = checkpointer
+        self._run_job = run_job
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._last_checkpoint = core.now()
+        self._place = 0
+        self._moving = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(_TICK_S, self._tick_and_go_on)
+
+    def _tick_and_go_on(self) -> None:
+        try:
+            self.tick()
+        except Exception:
+            _log.exception("housekeeping failed")
+        self._schedule()
+
+    def tick(self) -> None:
+        """One round."""
+        self._sealer.resume()
+        self._look_at_some_topics()
+        self.bound_memory()
+        self._checkpoint_when_due()
+
+    def _look_at_some_topics(self) -> None:
+        core, options = self._core, self._core.options
+        now = core.now()
+        topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
+        self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
+        for topic in topics:
+            core.expire(topic)
+            old = options.segment_max_age_ms and topic.tail and now - topic.tail[0].ts > options.segment_max_age_ms
+            if old and topic.config.durability.logged:
+                core.before_change(topic)
+                self._sealer.cut(topic)
+            if core.layout.cold_root is not None and not self._moving and self.movable(topic):
+                self._moving = True
+                self._run_job(self.relocate(topic))
+
+    def bound_memory(self) -> None:
+        """Seals the largest tails early when all tails together hold too much."""
+        core = self._core
+        tails = [t for t in core.topics.values() if t.tail_bytes and t.config.durability.logged]
+        excess = sum([topic.tail_bytes for topic in tails]) - core.options.tail_memory_bytes
+        if excess <= 0:
+            return
+        for topic in sorted(tails, key=lambda topic: topic.tail_bytes, reverse=True):
+            if excess <= 0:
+                return
+            excess -= topic.tail_bytes
+            core.before_change(topic)
+            self._sealer.cut(topic)
+
+    def _checkpoint_when_due(self) -> None:
+        core = self._core
+        logged = sum([shard.logged_bytes for shard in core.shards])
+        now = core.now()
+        old = logged > 0 and now - self._last_checkpoint >= core.options.snapshot_interval_ms
+        if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
+            return
+        if any(shard.writer.poison is not None for shard in core.shards):
+            return
+        self._last_checkpoint = now
+        self._run_job(self._checkpointer.job())
+
+    def movable(self, topic: Topic) -> list[Segment]:
+        """The sealed segments beyond what the hot folder should keep, oldest first."""
+        options = self._core.options
+        hot = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
+        keep, kept = 0, 0
+        for segment in reversed(hot):
+            kept += segment.text_bytes
+            too_large = options.hot_retain_bytes and kept > options.hot_retain_bytes
+            if keep == options.hot_retain_segments or too_large:
+                break
+            keep += 1
+        return [segment for segment in hot[: len(hot) - keep] if segment.synced][:_MOVES_A_JOB]
+
+    def relocate(self, topic: Topic) -> Job:
+        """Moves segments to the cold folder: copied and synced, then named there by a snapshot, then removed here."""
+        core = self._core
+        try:
+            for segment in self.movable(topic):
+                key = SegmentKey(topic.id, segment.first_seq)
+                yield OffLoop(partial(core.store.relocate, key))
+                if core.topics.get(topic.id) is not topic or segment not in topic.segments:
+                    core.trash.append(SegmentKey(topic.id, segment.first_seq, cold=True))
+                    continue
+                core.before_change(topic)
+                segment.cold = True
+                core.store.forget(key)
+                core.trash.append(key)
+        except OSError as error:
+            _log.error("a segment could not be moved to the cold folder", extra={"error": str(error)})
+        finally:
+            self._moving = False

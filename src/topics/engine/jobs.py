@@ -1,0 +1,123 @@
+"""Jobs: work that alternates between the event loop and the disk, written as one straight function.
+
+A job is a generator. It runs on the loop, where it may look at and change state, and yields what it has to wait for:
+
+* `OffLoop(function)` runs the function on the runner's thread and gives its result back;
+* `Until(register)` waits for something the loop will do: `register` is handed a function to call with the outcome.
+
+A runner has one thread and runs one job at a time, so two jobs of the same runner never interleave.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+_log = logging.getLogger(__name__)
+
+
+class OffLoop(NamedTuple):
+    function: Callable[[], object]
+
+
+class Until(NamedTuple):
+    register: Callable[[Callable[[object], None]], None]
+
+
+Job = Generator[OffLoop | Until, object, None]
+
+
+class JobRunner(Protocol):
+    def start(self, job: Job) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _advance(job: Job, outcome: object) -> OffLoop | Until | None:
+    """Takes a job to its next wait; None when it is done. An exception as outcome is raised inside the job."""
+    try:
+        if isinstance(outcome, BaseException):
+            return job.throw(outcome)
+        return job.send(outcome)
+    except StopIteration:
+        return None
+
+
+class InlineRunner:
+    """Runs jobs to their end on the caller's stack: deterministic, for tests and tools."""
+
+    def start(self, job: Job) -> None:
+        step = _advance(job, None)
+        while step is not None:
+            outcome: object
+            if isinstance(step, OffLoop):
+                try:
+                    outcome = step.function()
+                except Exception as error:
+                    outcome = error
+            else:
+                answers: list[object] = []
+                step.register(answers.append)
+                if not answers:
+                    raise RuntimeError("a job waits for something that an inline runner will never do")
+                outcome = answers[0]
+            step = _advance(job, outcome)
+
+    def close(self) -> None:
+        """Nothing is ever left over."""
+
+
+class ThreadRunner:
+    """Runs jobs on the loop and their `OffLoop` parts on a thread of its own."""
+
+    def __init__(self, name: str, wake: Callable[[Callable[[], None]], object]) -> None:
+        self._wake = wake
+        self._waiting: deque[Job] = deque()
+        self._current: Job | None = None
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, job: Job) -> None:
+        self._waiting.append(job)
+        if self._current is None:
+            self._next()
+
+    @property
+    def idle(self) -> bool:
+        return self._current is None
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
+
+    def _next(self) -> None:
+        if self._waiting:
+            self._current = self._waiting.popleft()
+            self._resume(None)
+
+    def _resume(self, outcome: object) -> None:
+        assert self._current is not None
+        try:
+            step = _advance(self._current, outcome)
+        except Exception:
+            _log.exception("a background job failed")
+            step = None
+        if step is None:
+            self._current = None
+            self._next()
+        elif isinstance(step, OffLoop):
+            self._queue.put(step.function)
+        else:
+            step.register(self._resume)
+
+    def _run(self) -> None:
+        while (function := self._queue.get()) is not None:
+            outcome: object
+            try:
+                outcome = function()
+            except Exception as error:
+                outcome = error
+            self._wake(lambda outcome=outcome: self._resume(outcome))  # type: ignore[misc]

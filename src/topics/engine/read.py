@@ -1,0 +1,216 @@
+"""Reading from a cursor: decide on the loop what to look at, then cut it out, on any thread.
+
+A read looks at the records behind its cursor in seq order. What it meets decides what it answers:
+
+| at or behind the cursor | the answer |
+|---|---|
+| records lost to a cap or to time (cursor + 1 < evict floor) | a tombstone, then records from the first live one |
+| the next thing is a range lost in a crash or given up by a repair | a tombstone for that range, then what follows it |
+| such a range lies further on | the records before it; the next read starts with its tombstone |
+| deleted records, or records of the reader's own node | nothing: the cursor moves past them |
+| the cursor is beyond the head | a tombstone "recreated", then everything there is |
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from topics.core.errors import CorruptSegmentError
+from topics.core.loss import LossReason, Tombstone
+from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
+from topics.engine.topic import SEQ_BASE, Topic
+from topics.formats.block import TRAIT_META, TRAIT_TAGS
+from topics.storage.segments import SegmentDamaged
+from topics.wire.cuts import Range, fitting, project, without_nodes
+from topics.wire.fragments import node_suffix
+
+
+class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader asks for; `limit` and `max_bytes` are already within their bounds."""
+
+    from_seq: int = 0
+    limit: int = 256
+    nodes: tuple[str, ...] = ()
+    include_tags: bool = False
+    include_meta: bool = True
+    max_bytes: int = 1024 * 1024
+
+
+class ReadResult(msgspec.Struct, kw_only=True):
+    """`body` holds the records as JSON with commas between them: put it between brackets and it is an answer."""
+
+    body: bytes
+    count: int
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    tombstone: Tombstone | None
+    scanned: int
+
+    @property
+    def caught_up(self) -> bool:
+        return self.next_from_seq == self.head_seq
+
+    @property
+    def lag(self) -> int:
+        return self.head_seq - self.next_from_seq
+
+    def records(self) -> list[dict[str, object]]:
+        """The records as Python values, for people and tests; servers use `body`."""
+        decoded: list[dict[str, object]] = msgspec.json.decode(b"[" + self.body + b"]")
+        return decoded
+
+
+class ReadPlan(NamedTuple):
+    """Everything a read needs to know of a topic, taken at one moment."""
+
+    topic_name: str
+    topic_id: int
+    request: ReadRequest
+    start: int
+    """The first seq to look at."""
+    end: int
+    """The last seq to look at: the head, or the one before a lost range."""
+    runs: list[Run]
+    head: int
+    earliest: int
+    tombstone: Tombstone | None
+    suffixes: tuple[bytes, ...]
+
+    @property
+    def cold(self) -> bool:
+        """Whether it would touch the cold folder, whose speed nobody knows."""
+        return any(isinstance(run, Segment) and run.cold and run.blocks is None for run in self.runs)
+
+
+def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
+    tombstone = find_tombstone(topic, request.from_seq)
+    cursor = request.from_seq
+    if tombstone is not None:
+        cursor = tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
+    start, end = max(cursor + 1, topic.earliest), topic.head
+    for lost in topic.lost or ():
+        if lost.from_seq > cursor:
+            end = min(end, lost.from_seq - 1)
+            break
+    wanted, runs = request.limit, []
+    for run in topic.runs_from(start):
+        if run.first_seq > end or wanted <= 0:
+            break
+        runs.append(run)
+        # The first run may begin before the cursor, so only whole runs count towards what is wanted.
+        wanted -= run.live if run.first_seq >= start else 0
+    suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
+    return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, topic.earliest, tombstone, suffixes)
+
+
+def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
+    """What a reader at this cursor missed, if anything."""
+    head, earliest = topic.head, topic.earliest
+    if from_seq > head:
+        return Tombstone(SEQ_BASE, head, LossReason.RECREATED, head, earliest, head)
+    gap_from = from_seq + 1
+    if gap_from < topic.evict_floor:
+        return Tombstone(gap_from, earliest - 1, _reason(topic, gap_from), earliest - gap_from, earliest, head)
+    for lost in topic.lost or ():
+        if lost.to_seq < gap_from:
+            continue
+        between = next(topic.runs_from(gap_from), None)
+        if lost.from_seq > gap_from and between is not None and _first_live(topic, gap_from) < lost.from_seq:
+            return None
+        return Tombstone(gap_from, lost.to_seq, lost.reason, lost.to_seq - from_seq, earliest, head)
+    return None
+
+
+def _first_live(topic: Topic, seq: int) -> int:
+    """The first seq from here on that some run holds, at the earliest the first live one."""
+    seq = max(seq, topic.earliest)
+    run = next(topic.runs_from(seq), None)
+    return max(seq, run.first_seq) if run is not None else topic.head + 1
+
+
+def _reason(topic: Topic, gap_from: int) -> LossReason:
+    by_cap, by_time = gap_from < topic.cap_floor, gap_from < topic.ttl_floor
+    if by_cap and by_time:
+        return LossReason.MIXED
+    return LossReason.TTL if by_time else LossReason.CAP
+
+
+def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
+    """Cuts the answer out of the runs. Touches nothing that changes, so any thread may do it."""
+    request = plan.request
+    pieces: list[bytes | memoryview] = []
+    count, scanned, room, wanted = 0, 0, request.max_bytes, request.limit
+    cursor = plan.start - 1
+    for run in plan.runs:
+        lo = max(plan.start - run.first_seq, 0)
+        hi = min(plan.end + 1 - run.first_seq, run.count)
+        try:
+            taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, wanted, room, not count, pieces)
+        except SegmentDamaged as damage:
+            # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+            if count:
+                break
+            if damage.first <= lo:
+                raise _corrupt(plan, run, damage) from damage
+            taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, wanted, room, True, pieces)
+        count += kept
+        room -= size
+        wanted -= taken
+        scanned += stop - lo
+        cursor = run.first_seq + stop - 1
+        if stop < hi or wanted <= 0:
+            break
+    else:
+        cursor = max(cursor, plan.end)
+    return ReadResult(
+        body=b",".join(pieces), count=count, next_from_seq=min(cursor, plan.head), head_seq=plan.head,
+        earliest_seq=plan.earliest, tombstone=plan.tombstone, scanned=scanned,
+    )  # fmt: skip
+
+
+def _read_run(
+    plan: ReadPlan, reader: RunReader, run: Run, lo: int, hi: int, wanted: int, room: int, first: bool,
+    pieces: list[bytes | memoryview],
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Reads from one run: how many live records it looked at, delivered, their bytes, and the index it stopped at."""
+    window, taken, stop = _window(live_ranges(reader.flags(plan.topic_id, run), lo, hi), wanted, hi)
+    kept = size = 0
+    request = plan.request
+    for begin, end in window:
+        for view, view_lo, view_hi, offset in reader.views(plan.topic_id, run, begin, end):
+            ranges: list[Range] = [(view_lo, view_hi)]
+            if plan.suffixes and has_nodes(run):
+                ranges = without_nodes(view, ranges, plan.suffixes)
+            for from_index, to_index in ranges:
+                fit = fitting(view, from_index, to_index, room - size)
+                if fit == from_index and first and not kept:
+                    fit += 1
+                if fit > from_index:
+                    tags = request.include_tags or not run.traits & TRAIT_TAGS
+                    meta = request.include_meta or not run.traits & TRAIT_META
+                    pieces += project(view, [(from_index, fit)], tags, meta)
+                    kept += fit - from_index
+                    size += view.start(fit) - view.start(from_index)
+                if fit < to_index:
+                    return taken, kept, size, offset + fit
+    return taken, kept, size, stop
+
+
+def _window(ranges: list[Range], wanted: int, hi: int) -> tuple[list[Range], int, int]:
+    """The first `wanted` live records: their ranges, their number, and the index behind what was looked at."""
+    window: list[Range] = []
+    taken = 0
+    for begin, end in ranges:
+        if end - begin >= wanted - taken:
+            stop = begin + wanted - taken
+            window.append((begin, stop))
+            return window, wanted, stop
+        window.append((begin, end))
+        taken += end - begin
+    return window, taken, hi
+
+
+def _corrupt(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
+    last = damage.last if damage.last >= damage.first else run.count - 1
+    return CorruptSegmentError(plan.topic_name, run.first_seq + damage.first, run.first_seq + last)

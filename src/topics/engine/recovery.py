@@ -1,0 +1,307 @@
+"""Starting: the newest snapshots, then the log behind them, then what a crash means for each class.
+
+Recovery only reads until it knows everything; then one checkpoint makes the result durable and removes the old log.
+Cut short anywhere it can simply be run again, and run twice it changes nothing.
+"""
+
+import logging
+from collections.abc import Callable
+
+from topics.core.config import decode_config
+from topics.core.durability import Durability
+from topics.core.errors import DamageError, Finding
+from topics.core.loss import LossReason, LostRange
+from topics.engine.core import EngineCore
+from topics.engine.runs import Block, Segment, live_ranges
+from topics.engine.topic import Topic
+from topics.formats import control
+from topics.formats.block import decode_block
+from topics.formats.frame import Frame, FrameKind
+from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
+from topics.storage.fs import FileSystem
+from topics.storage.layout import number_in
+from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
+from topics.storage.segments import SegmentKey
+from topics.storage.snapshots import read_snapshot, snapshot_numbers
+
+_log = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Rebuilds an engine's state from its data folder. Only `EngineCore` is changed, no file."""
+
+    def __init__(self, core: EngineCore, fs: FileSystem, same_boot: bool, progress: Callable[[float], None]) -> None:
+        self._core = core
+        self._fs = fs
+        self._same_boot = same_boot
+        self._progress = progress
+        self._log_bytes = 0
+        self._log_total = 1
+        self._untrusted: set[Segment] = set()
+        self.chain: list[int] = []
+        self.ends: dict[int, ShardEnd] = {}
+        self.changed = False
+        """Whether there is anything that the snapshots do not have yet."""
+        core.reader.before_flags = self._trust
+
+    def run(self) -> None:
+        head = self._load_snapshots()
+        positions = {position.shard: position for position in head.positions} if head is not None else {}
+        for shard in self._shard_folders():
+            self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
+        for position in positions.values():
+            self.ends.setdefault(position.shard, ShardEnd(position.lsn, position.file, None, 0))
+        self._core.reader.before_flags = None
+        if head is not None and head.shard_count != len(self._core.shards):
+            self.changed = True
+        for topic in self._core.topics.values():
+            self._settle(topic)
+        self._name_topics()
+        self._check_segments()
+
+    # Snapshots
+
+    def _load_snapshots(self) -> SnapshotHead | None:
+        numbers = snapshot_numbers(self._fs, self._core.layout)
+        if not numbers:
+            return None
+        newest, _ = read_snapshot(self._fs, self._core.layout, numbers[-1])
+        self.chain = [*newest.chain, newest.number]
+        for number in self.chain:
+            head, frames = read_snapshot(self._fs, self._core.layout, number)
+            for topic_id in head.dropped:
+                self._core.topics.pop(topic_id, None)
+            topic: Topic | None = None
+            for frame in frames:
+                if frame.kind is FrameKind.TOPIC:
+                    topic = self._load_topic(decode_topic(frame.body))
+                elif topic is not None:
+                    self._load_block(topic, Block(decode_block(frame.body)))
+        self._core.next_topic_id = newest.next_topic_id
+        self._core.set_floor_of_time(newest.now_ms)
+        return newest
+
+    def _load_topic(self, state: TopicState) -> Topic:
+        topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts)
+        topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
+        topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
+        topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
+        topic.segments = [Segment(segment) for segment in state.segments]
+        topic.live_count = sum([segment.live for segment in topic.segments])
+        topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
+        self._untrusted.update(topic.segments)
+        topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
+        topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
+        topic.inflight_keys = {"": state.tail_flags} if any(state.tail_flags) else None
+        self._core.topics[topic.id] = topic
+        topic.created = True
+        return topic
+
+    def _load_block(self, topic: Topic, block: Block) -> None:
+        place = len(topic.tail)
+        flags = topic.inflight_keys[""] if topic.inflight_keys else None
+        if isinstance(flags, list) and flags[place]:
+            block.flags = bytearray(flags[place])
+        lo = max(topic.earliest - block.first_seq, 0)
+        ranges = live_ranges(block.flags, lo, block.count)
+        if ranges != [(0, block.count)]:
+            block.live = sum([end - begin for begin, end in ranges])
+            block.live_bytes = self._core.reader.payload_bytes(topic.id, block, ranges)
+        topic.tail.append(block)
+        topic.tail_count += block.count
+        topic.tail_bytes += block.memory_bytes
+        topic.live_count += block.live
+        topic.live_bytes += block.live_bytes
+
+    # The log
+
+    def _shard_folders(self) -> list[int]:
+        try:
+            names = self._fs.list_dir(self._core.layout.wal)
+        except FileNotFoundError:
+            return []
+        return sorted(number for name in names if (number := number_in(name, "shard-", "")) is not None)
+
+    def _replay(self, shard: int, position: WalPosition) -> None:
+        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot)
+        reader.on_bytes = self._count
+        self._log_total += reader.size_from(position.file)
+        try:
+            end = reader.replay(position.file, position.lsn, self._apply)
+        except LogDamaged as damage:
+            raise DamageError([damage.finding]) from damage
+        self.ends[shard] = end
+        if end.frames or end.tear is not None:
+            self.changed = True
+        if end.tear is not None:
+            _log.warning(
+                "the log ended in an unfinished write; what was never synced is not read",
+                extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
+            )
+
+    def _count(self, size: int) -> None:
+        self._log_bytes += size
+        self._progress(min(self._log_bytes / self._log_total, 1.0))
+
+    def _apply(self, frame: Frame) -> None:
+        core = self._core
+        if frame.kind is FrameKind.CREATE:
+            created = control.decode_create(frame.body)
+            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
+            topic.created = True
+            core.topics[topic.id] = topic
+            core.next_topic_id = max(core.next_topic_id, topic.id + 1)
+            return
+        known = core.topics.get(frame.topic_id)
+        if known is None:
+            raise LogDamaged(
+                Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
+            )
+        core.set_floor_of_time(known.last_ts)
+        _APPLY[frame.kind](self, known, frame)
+
+    def _append(self, topic: Topic, frame: Frame) -> None:
+        block = Block(decode_block(frame.body))
+        if block.first_seq != topic.head + 1:
+            raise LogDamaged(
+                Finding(
+                    "wal", f"records {topic.head + 1} to {block.first_seq - 1} are missing",
+                    seq_range=(topic.head + 1, block.first_seq - 1), topic=topic.name,
+                ),
+                None,
+            )  # fmt: skip
+        self._core.applier.append(topic, block)
+        topic.next_base = block.next_base
+        self.after_append(topic)
+
+    def after_append(self, topic: Topic) -> None:
+        """Replaced by the sealer, so that replay keeps no more in memory than the live engine does."""
+
+    def _configure(self, topic: Topic, frame: Frame) -> None:
+        head, config = control.decode_config_change(frame.body)
+        self._core.applier.configure(topic, decode_config(config), head)
+
+    def _drop(self, topic: Topic, frame: Frame) -> None:
+        del self._core.topics[topic.id]
+
+    def _delete(self, topic: Topic, frame: Frame) -> None:
+        before_seq, ranges = control.decode_delete(frame.body)
+        self._core.applier.delete(topic, before_seq, ranges)
+
+    def _evict(self, topic: Topic, frame: Frame) -> None:
+        floor, expired = control.decode_evict(frame.body)
+        self._core.applier.evict(topic, floor, expired)
+
+    def _ceiling(self, topic: Topic, frame: Frame) -> None:
+        topic.ceiling = max(topic.ceiling, control.decode_ceiling(frame.body))
+
+    def _trust(self, topic_id: int, segment: Segment) -> None:
+        """Before a sealed segment's flags are used: take the file's word where it knows more than the snapshot.
+
+        A checkpoint that never finished may have flipped flags already. The deletes behind them are in the log that
+        is being replayed, so the file is only ahead; counted from the file, they change nothing a second time.
+        """
+        if segment not in self._untrusted:
+            return
+        self._untrusted.discard(segment)
+        core, topic = self._core, self._core.topics[topic_id]
+        flags = core.store.open(SegmentKey(topic_id, segment.first_seq, segment.cold)).flags()
+        marked = flags.count(0xD5)
+        if marked == segment.marked:
+            return
+        ranges = live_ranges(flags, max(topic.earliest - segment.first_seq, 0), segment.count)
+        live = sum([end - begin for begin, end in ranges])
+        live_bytes = core.reader.payload_bytes(topic_id, segment, ranges)
+        topic.live_count += live - segment.live
+        topic.live_bytes += live_bytes - segment.live_bytes
+        segment.live, segment.live_bytes, segment.marked = live, live_bytes, marked
+
+    # What a crash means
+
+    def _settle(self, topic: Topic) -> None:
+        """Makes explicit what did not survive, and closes the topic's books."""
+        core = self._core
+        durability = topic.config.durability
+        topic.inflight_keys = None
+        head = topic.head
+        if durability is Durability.EPHEMERAL:
+            first = max(topic.earliest, topic.segments[-1].last_seq + 1 if topic.segments else 0)
+            last = max(head, topic.ceiling)
+            if first <= last:
+                core.applier.gap(topic, first, last, LossReason.CRASH)
+                self.changed = True
+        elif durability.reserves_seqs and topic.ceiling > head:
+            # Seqs up to the ceiling may have been given out. They are never given out again, and unless the machine
+            # kept running, which means that the page cache kept every write, readers are told that they may be lost.
+            core.applier.gap(topic, head + 1, topic.ceiling, None if self._same_boot else LossReason.CRASH)
+            self.changed = True
+        core.retention.settle_front(topic)
+        topic.ceiling = topic.ceiling_staged = topic.head if topic.ceiling else 0
+        topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
+        topic.shard = core.shard_number(topic.id)
+        core.total_bytes += topic.live_bytes
+        core.set_floor_of_time(topic.last_ts)
+
+    def _name_topics(self) -> None:
+        core = self._core
+        for topic_id in sorted(core.topics):
+            topic = core.topics[topic_id]
+            other = core.by_name.get(topic.name)
+            if other is not None:
+                raise DamageError(
+                    [Finding("meta", f"topics {other.id} and {topic.id} have the same name", topic=topic.name)]
+                )
+            core.by_name[topic.name] = topic
+        core.names = sorted(core.by_name)
+
+    def _check_segments(self) -> None:
+        """Every segment the state names must be there. Its content is checked when it is read, or by verify."""
+        core = self._core
+        missing = []
+        for topic in core.topics.values():
+            for segment in topic.segments:
+                path = core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+                if segment.cold and core.layout.cold_root is None:
+                    what = "it was moved to a cold folder, and none is set now"
+                elif not all(self._fs.exists(path + ending) for ending in (".data", ".idx")):
+                    what = "the segment's files are missing"
+                else:
+                    continue
+                seqs = (segment.first_seq, segment.last_seq)
+                missing.append(Finding(path, what, seq_range=seqs, topic=topic.name))
+        if missing:
+            raise DamageError(missing)
+
+
+_APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
+    FrameKind.APPEND: Recovery._append,
+    FrameKind.CONFIG: Recovery._configure,
+    FrameKind.DROP: Recovery._drop,
+    FrameKind.DELETE: Recovery._delete,
+    FrameKind.EVICT: Recovery._evict,
+    FrameKind.CEILING: Recovery._ceiling,
+}
+
+
+def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
+    """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting."""
+    removed = 0
+    named = {
+        (topic.id, segment.first_seq, segment.cold) for topic in core.topics.values() for segment in topic.segments
+    }
+    for cold in (False, True) if core.layout.cold_root is not None else (False,):
+        try:
+            folders = fs.list_dir(core.layout.topics(cold))
+        except FileNotFoundError:
+            continue
+        for folder in folders:
+            topic_id = int(folder, 16)
+            path = f"{core.layout.topics(cold)}/{folder}"
+            for name in fs.list_dir(path):
+                first = number_in(name.rsplit(".", 1)[0], "seg-", "")
+                if first is None or (topic_id, first, cold) not in named:
+                    fs.remove(f"{path}/{name}")
+                    removed += 1
+            if topic_id not in core.topics:
+                fs.remove_dir(path)
+    return removed

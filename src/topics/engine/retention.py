@@ -1,0 +1,159 @@
+"""What leaves a topic at its front, and what that does to the two watermarks.
+
+`earliest` moves whenever the first live record changes, for any reason. `evict_floor` moves only when live records are
+lost against their readers' will, to a cap or to time. Keeping the two apart is what makes a tombstone mean something.
+Records leave in seq order, whole runs at a time where possible; a run's files go when none of its records is live.
+"""
+
+from collections.abc import Callable, Iterator
+
+from topics.engine.runs import Run, RunReader, Segment, live_ranges
+from topics.engine.topic import Topic
+from topics.wire.cuts import payload_sizes
+
+_STRETCH = 256
+Dropped = Callable[[Topic, Segment], None]
+"""Told of each segment that no longer holds anything live, so that its files can go."""
+
+
+class Retention:
+    def __init__(self, reader: RunReader, dropped: Dropped) -> None:
+        self._reader = reader
+        self._dropped = dropped
+
+    def expire(self, topic: Topic, now_ms: int) -> bool:
+        """Evicts what is older than the topic's TTL; True when anything was."""
+        ttl = topic.config.ttl_ms
+        if not ttl or not topic.live_count:
+            return False
+        upto = self._expired_upto(topic, now_ms - ttl)
+        return upto > topic.earliest and self.evict(topic, upto, expired=True)
+
+    def enforce_caps(self, topic: Topic) -> None:
+        """Evicts from the front until the topic is within its caps; called after each append."""
+        config = topic.config
+        if config.cap_records and topic.live_count > config.cap_records:
+            self.evict(topic, self._upto_for_count(topic, topic.live_count - config.cap_records), expired=False)
+        if config.cap_bytes and topic.live_bytes > config.cap_bytes:
+            self.evict(topic, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes), expired=False)
+
+    def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
+        """Everything live below `upto` is lost; the floors say so. True when there was anything."""
+        removed, last = self.remove_front(topic, upto)
+        if not removed:
+            return False
+        topic.evict_floor = max(topic.evict_floor, last + 1)
+        if expired:
+            topic.ttl_floor = max(topic.ttl_floor, last + 1)
+        else:
+            topic.cap_floor = max(topic.cap_floor, last + 1)
+        if topic.lost is not None:
+            # What lies below the floor is told by the floor from now on.
+            topic.lost = [lost for lost in topic.lost if lost.to_seq >= topic.evict_floor] or None
+        return True
+
+    def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:
+        """Takes every live record below `upto` away: how many there were, and the seq of the last."""
+        removed, last = 0, 0
+        while (run := topic.first_run()) is not None and run.first_seq < upto:
+            whole = run.last_seq < upto
+            if whole and run.live == run.count:
+                count, size, end = run.live, run.live_bytes, run.last_seq
+            else:
+                count, size, end = self._live_below(topic, run, upto)
+            if count:
+                removed, last = removed + count, end
+                topic.live_count -= count
+                topic.live_bytes -= size
+                run.live -= count
+                run.live_bytes -= size
+            if run.live:
+                break
+            self.drop_first(topic, run)
+        topic.earliest = max(topic.earliest, min(upto, topic.head + 1))
+        self.settle_front(topic)
+        return removed, last
+
+    def settle_front(self, topic: Topic) -> None:
+        """Moves `earliest` to the first live record, taking away runs in front that hold none."""
+        while (run := topic.first_run()) is not None and not run.live:
+            self.drop_first(topic, run)
+        if run is None:
+            topic.earliest = topic.head + 1
+            return
+        lo = max(topic.earliest - run.first_seq, 0)
+        flags = self._reader.flags(topic.id, run)
+        topic.earliest = run.first_seq + (lo if flags is None else live_ranges(flags, lo, run.count)[0][0])
+
+    def drop_first(self, topic: Topic, run: Run) -> None:
+        if isinstance(run, Segment):
+            self.drop_segment(topic, run)
+        else:
+            del topic.tail[0]
+            topic.tail_count -= run.count
+            topic.tail_bytes -= run.memory_bytes
+
+    def drop_segment(self, topic: Topic, segment: Segment) -> None:
+        """Takes a segment without live records out of the topic, wherever it stands.
+
+        Dead blocks stay in the tail until they are in front: the tail must keep its seqs without holes, because it
+        becomes one segment.
+        """
+        topic.segments.remove(segment)
+        self._dropped(topic, segment)
+
+    def _live_below(self, topic: Topic, run: Run, upto: int) -> tuple[int, int, int]:
+        """How many of a run's live records are below `upto`, their bytes, and the last one's seq."""
+        lo = max(topic.earliest - run.first_seq, 0)
+        hi = min(upto - run.first_seq, run.count)
+        ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+        if not ranges:
+            return 0, 0, 0
+        count = sum([end - begin for begin, end in ranges])
+        size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+        return count, size, run.first_seq + ranges[-1][1] - 1
+
+    def _upto_for_count(self, topic: Topic, excess: int) -> int:
+        """The seq below which exactly `excess` live records lie."""
+        for run in topic.runs_from(topic.earliest):
+            if run.live <= excess:
+                excess -= run.live
+                if not excess:
+                    return run.last_seq + 1
+                continue
+            lo = max(topic.earliest - run.first_seq, 0)
+            for begin, end in live_ranges(self._reader.flags(topic.id, run), lo, run.count):
+                if end - begin >= excess:
+                    return run.first_seq + begin + excess
+                excess -= end - begin
+        return topic.head + 1
+
+    def _upto_for_bytes(self, topic: Topic, excess: int) -> int:
+        """The seq below which the fewest live records with at least `excess` payload bytes lie."""
+        for run in topic.runs_from(topic.earliest):
+            if run.live_bytes <= excess:
+                excess -= run.live_bytes
+                if not excess:
+                    return run.last_seq + 1
+                continue
+            lo = max(topic.earliest - run.first_seq, 0)
+            for begin, end in live_ranges(self._reader.flags(topic.id, run), lo, run.count):
+                for index, size in self._sizes(topic, run, begin, end):
+                    excess -= size
+                    if excess <= 0:
+                        return run.first_seq + index + 1
+        return topic.head + 1
+
+    def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
+        """Each record's index and size, looked up a stretch at a time: mostly the first few are all that is wanted."""
+        for begin in range(lo, hi, _STRETCH):
+            end = min(begin + _STRETCH, hi)
+            for view, view_lo, view_hi, offset in self._reader.views(topic.id, run, begin, end):
+                yield from enumerate(payload_sizes(view, view_lo, view_hi), offset + view_lo)
+
+    def _expired_upto(self, topic: Topic, deadline: int) -> int:
+        for run in topic.runs_from(topic.earliest):
+            expired = self._reader.expired(topic.id, run, deadline)
+            if expired < run.count:
+                return run.first_seq + expired
+        return topic.head + 1

@@ -1,0 +1,207 @@
+"""Runs: the two homes of records, a block in memory and a segment on disk, told apart by nobody who reads.
+
+A run covers consecutive seqs without holes. `live` and `live_bytes` count what is neither deleted nor below the
+topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from topics.formats.block import TRAIT_NODES, TRAIT_TAGS, BlockParts, words
+from topics.formats.segment import DELETED
+from topics.formats.snapshot import SegmentState
+from topics.storage.segments import SegmentKey, SegmentStore
+from topics.wire.cuts import Range, View, payload_sizes
+
+_DELETED = bytes((DELETED,))
+
+
+class Block:
+    """One appended batch, whole, in memory."""
+
+    __slots__ = (
+        "base", "count", "first_seq", "flags", "key", "live", "live_bytes", "payload_bytes", "rows", "text", "traits",
+        "ts",
+    )  # fmt: skip
+
+    def __init__(self, parts: BlockParts) -> None:
+        self.first_seq = parts.first_seq
+        self.ts = parts.ts
+        self.payload_bytes = parts.payload_bytes
+        self.count = parts.count
+        self.base = parts.base
+        self.traits = parts.traits
+        self.key = parts.key
+        self.rows = parts.rows
+        self.text = parts.text
+        self.flags: bytearray | None = None
+        self.live = self.count
+        self.live_bytes = self.payload_bytes
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    @property
+    def next_base(self) -> int:
+        """Where the text of a block that follows this one in the same segment begins."""
+        return self.base + len(self.text) + 1
+
+    @property
+    def memory_bytes(self) -> int:
+        return len(self.text) + len(self.rows)
+
+    @property
+    def view(self) -> View:
+        return View(self.text, words(self.rows), self.base, self.count)
+
+
+class Segment:
+    """A sealed stretch of the log. Until its files are written its blocks stay here; then only the catalog entry."""
+
+    __slots__ = (
+        "blocks", "cold", "count", "first_seq", "first_ts", "flag_changes", "flags", "last_ts", "live", "live_bytes",
+        "marked", "payload_bytes", "synced", "text_bytes", "traits",
+    )  # fmt: skip
+
+    def __init__(self, state: SegmentState) -> None:
+        self.first_seq = state.first_seq
+        self.count = state.count
+        self.payload_bytes = state.payload_bytes
+        self.text_bytes = state.text_bytes
+        self.traits = state.traits
+        self.first_ts = state.first_ts
+        self.last_ts = state.last_ts
+        self.live = state.live
+        self.live_bytes = state.live_bytes
+        self.marked = state.marked
+        """How many records the flags mark as deleted."""
+        self.cold = state.cold
+        self.blocks: list[Block] | None = None
+        self.flags: bytearray | None = None
+        """Kept in memory only while it says more than the file does."""
+        self.flag_changes = 0
+        """Counts changes of the flags that the file has not seen."""
+        self.synced = True
+        """Whether both files are known to survive a crash."""
+
+    @classmethod
+    def of_blocks(cls, blocks: list[Block]) -> "Segment":
+        """The segment that consecutive blocks make, still in memory."""
+        first, last = blocks[0], blocks[-1]
+        traits = 0
+        for block in blocks:
+            traits |= block.traits
+        count = sum([block.count for block in blocks])
+        segment = cls(
+            SegmentState(
+                first.first_seq, count, sum([b.payload_bytes for b in blocks]), last.next_base - 1 - first.base, traits,
+                first.ts, last.ts, sum([b.live for b in blocks]), sum([b.live_bytes for b in blocks]), 0, False,
+            )
+        )  # fmt: skip
+        if any(block.flags is not None for block in blocks):
+            segment.flags = bytearray().join([block.flags or bytes(block.count) for block in blocks])
+            segment.marked = segment.flags.count(DELETED)
+        segment.blocks = blocks
+        segment.synced = False
+        return segment
+
+    @property
+    def last_seq(self) -> int:
+        return self.first_seq + self.count - 1
+
+    @property
+    def has_tags(self) -> bool:
+        return bool(self.traits & TRAIT_TAGS)
+
+    def state(self) -> SegmentState:
+        return SegmentState(
+            self.first_seq, self.count, self.payload_bytes, self.text_bytes, self.traits, self.first_ts, self.last_ts,
+            self.live, self.live_bytes, self.marked, self.cold,
+        )  # fmt: skip
+
+
+Run = Block | Segment
+
+
+class RunReader:
+    """Reaches into runs wherever their bytes are."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self.store = store
+        self.before_flags: Callable[[int, Segment], None] | None = None
+        """During recovery: called before a sealed segment's flags are looked at (`engine.recovery`)."""
+
+    def flags(self, topic_id: int, run: Run) -> bytearray | bytes | None:
+        """A run's delete flags; None when nothing in it is deleted."""
+        if run.flags is not None or isinstance(run, Block):
+            return run.flags
+        if self.before_flags is not None and run.blocks is None:
+            self.before_flags(topic_id, run)
+        if not run.marked:
+            return None
+        return self.store.open(SegmentKey(topic_id, run.first_seq, run.cold)).flags()
+
+    def writable_flags(self, topic_id: int, run: Run) -> bytearray:
+        """Flags that may be changed; they stay in memory until a checkpoint has put them into the file."""
+        if run.flags is None:
+            run.flags = bytearray(self.flags(topic_id, run) or bytes(run.count))
+        if isinstance(run, Segment):
+            run.flag_changes += 1
+        return run.flags
+
+    def views(self, topic_id: int, run: Run, lo: int, hi: int) -> Iterator[tuple[View, int, int, int]]:
+        """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0."""
+        if isinstance(run, Block):
+            yield run.view, lo, hi, 0
+        elif run.blocks is None:
+            opened = self.store.open(SegmentKey(topic_id, run.first_seq, run.cold))
+            opened.check(lo, hi)
+            yield opened.view, lo, hi, 0
+        else:
+            for block in run.blocks:
+                offset = block.first_seq - run.first_seq
+                if offset < hi and lo < offset + block.count:
+                    yield block.view, max(lo - offset, 0), min(hi - offset, block.count), offset
+
+    def payload_bytes(self, topic_id: int, run: Run, ranges: Iterable[Range]) -> int:
+        """What the records of some ranges count against caps."""
+        total = 0
+        for lo, hi in ranges:
+            if hi - lo == run.count:
+                return run.payload_bytes
+            for view, view_lo, view_hi, _ in self.views(topic_id, run, lo, hi):
+                total += sum(payload_sizes(view, view_lo, view_hi))
+        return total
+
+    def expired(self, topic_id: int, run: Run, deadline: int) -> int:
+        """How many records from the run's front have a ts before `deadline`."""
+        if isinstance(run, Block):
+            return run.count if run.ts < deadline else 0
+        if run.last_ts < deadline:
+            return run.count
+        if run.first_ts >= deadline:
+            return 0
+        if run.blocks is None:
+            return self.store.open(SegmentKey(topic_id, run.first_seq, run.cold)).index.count_before(deadline)
+        return sum([block.count for block in run.blocks if block.ts < deadline])
+
+
+def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:
+    """The stretches between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
+    if flags is None:
+        return [(lo, hi)] if lo < hi else []
+    ranges = []
+    while lo < hi:
+        end = flags.find(_DELETED, lo, hi)
+        if end < 0:
+            end = hi
+        if lo < end:
+            ranges.append((lo, end))
+        lo = end
+        while lo < hi and flags[lo] == DELETED:
+            lo += 1
+    return ranges
+
+
+def has_nodes(run: Run) -> bool:
+    return bool(run.traits & TRAIT_NODES)

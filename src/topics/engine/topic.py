@@ -1,0 +1,106 @@
+"""A topic's state: plain values that only `engine.apply` and its neighbours change, on the event loop's thread.
+
+Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet topic does not need is None or shared.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+
+from topics.core.config import TopicConfig
+from topics.core.loss import LostRange
+from topics.engine.runs import Block, Run, Segment
+
+SEQ_BASE = 1
+
+
+class Topic:
+    __slots__ = (
+        "cap_floor", "capture_due", "ceiling", "ceiling_staged", "closing", "config", "created", "created_ts",
+        "earliest", "epoch", "evict_floor", "head", "id", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts",
+        "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "reserve", "reserved_at",
+        "segments", "shard", "staged_bytes", "staged_config", "staged_count", "staged_head", "staged_ts",
+        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "waiters", "when_gone",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0915 - one line a field
+        self, topic_id: int, name: str, epoch: int, config: TopicConfig, created_ts: int
+    ) -> None:
+        self.id = topic_id
+        self.name = name
+        self.epoch = epoch
+        self.config = config
+        self.created_ts = created_ts
+        self.shard = 0
+        self.created = False
+        """False while the frame that creates the topic is on its way to the disk: nobody sees it yet."""
+        self.closing = False
+        """True while the frame that deletes the topic is on its way."""
+        self.capture_due = False
+        """A checkpoint wants this topic's state as it is, before anything else changes it."""
+
+        self.head = 0
+        """The highest published seq."""
+        self.earliest = SEQ_BASE
+        """The first live seq; head + 1 when there is none. Everything below it is gone."""
+        self.evict_floor = SEQ_BASE
+        """Everything below it was lost to a cap or to time: the one trigger of tombstones for such loss."""
+        self.cap_floor = SEQ_BASE
+        self.ttl_floor = SEQ_BASE
+        self.live_count = 0
+        self.live_bytes = 0
+        self.last_ts = 0
+
+        self.staged_head = 0
+        """The highest seq given out; equals `head` when nothing is on its way to the log."""
+        self.staged_ts = 0
+        self.staged_count = 0
+        self.staged_bytes = 0
+        self.next_base = 0
+        self.staged_config = config
+        """The config that holds once everything on its way is applied: what new operations are decided by."""
+        self.sync_inflight = 0
+        """Operations of this topic waiting for a sync. While there are any, none may overtake them."""
+        self.ceiling = 0
+        """No seq above it was given out before it was on disk (class disk)."""
+        self.ceiling_staged = 0
+        self.reserve = 0
+        self.reserved_at = 0
+
+        self.segments: list[Segment] = []
+        self.tail: list[Block] = []
+        self.tail_count = 0
+        self.tail_bytes = 0
+        """Memory held by the tail's blocks."""
+        self.lost: list[LostRange] | None = None
+        self.keys: dict[str, tuple[int, int, int]] | None = None
+        """Idempotency key -> (first seq, count, ts), oldest first."""
+        self.inflight_keys: dict[str, object] | None = None
+        self.tags: object | None = None
+        self.waiters: list[Callable[[], None]] | None = None
+        self.when_gone: list[Callable[[], None]] | None = None
+        """Operations that came while the topic was being deleted; they concern the next one of its name."""
+        self.last_write_ts = 0
+        self.last_read_ts = 0
+        self.last_consumed_ts = 0
+
+    @property
+    def next_seq(self) -> int:
+        return self.head + 1
+
+    def runs_from(self, seq: int) -> Iterator[Run]:
+        """The runs that hold `seq` or anything behind it, in order."""
+        segments, tail = self.segments, self.tail
+        if segments and segments[-1].last_seq >= seq:
+            yield from segments[bisect_left(segments, seq, key=_last_seq) :]
+            yield from tail[:]
+        elif tail:
+            yield from tail[bisect_left(tail, seq, key=_last_seq) :]
+
+    def first_run(self) -> Run | None:
+        if self.segments:
+            return self.segments[0]
+        return self.tail[0] if self.tail else None
+
+
+def _last_seq(run: Run) -> int:
+    return run.first_seq + run.count - 1

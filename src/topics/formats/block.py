@@ -1,0 +1,96 @@
+"""The block: one appended batch, the body of an APPEND frame and the unit a segment is made of.
+
+All numbers are little endian.
+
+    offset  size   field
+         0     8   first seq; the batch holds `count` seqs from here on
+         8     8   ts, milliseconds since 1970, the same for the whole batch
+        16     8   payload bytes: data and meta of all records, what caps and quotas count
+        24     4   count
+        28     4   base: where `text` begins in the topic's running text coordinate
+        32     4   length of `text`
+        36     1   layout (1 = JSON fragments)
+        37     1   traits (1 some record has a tag, 2 a node, 4 meta)
+        38     2   length of the idempotency key
+        40     k   idempotency key
+      40+k   12n   rows, one a record
+         .     .   text
+
+The text holds the records as the fragments a JSON answer is made of, with a comma between two of them:
+
+    {"$seq":7,"$ts":1748470000123,"$node":"a","data":DATA,"meta":META,"$tag":"t"}
+
+so that reading is slicing. `$node`, `meta` and `$tag` are there only when the record has them. A row says where a
+fragment's parts are:
+
+    offset  size  field
+         0     4  start of the fragment in the text coordinate
+         4     4  length of the meta part, `,"meta":META`, or 0
+         8     2  length of the tag part, `,"$tag":"t"`, or 0
+        10     2  length of the head, from `{` up to the first byte of DATA
+
+Rows count in the topic's running text coordinate and not from the block's own beginning: blocks that follow each other
+are put into one segment by joining their texts with commas and their rows as they are, with no arithmetic per record.
+"""
+
+from struct import Struct
+
+import msgspec
+
+BLOCK_HEAD = Struct("<QQQIIIBBH")
+ROW_WORDS = 3
+ROW_BYTES = 12
+LAYOUT_JSON = 1
+
+TRAIT_TAGS = 1
+TRAIT_NODES = 2
+TRAIT_META = 4
+
+META_PART_PREFIX = b',"meta":'
+TAG_PART_PREFIX = b',"$tag":'
+BASE_MAX = 1 << 30
+"""Past this the running coordinate starts again at zero (and a segment ends), so that it always fits in 32 bits."""
+
+
+class BlockParts(msgspec.Struct, frozen=True, gc=False):
+    """A decoded block; `rows` and `text` are copies, free of the buffer they came from."""
+
+    first_seq: int
+    ts: int
+    payload_bytes: int
+    count: int
+    base: int
+    traits: int
+    key: str | None
+    rows: bytes
+    text: bytes
+
+
+def encode_block_head(
+    first_seq: int, ts: int, payload_bytes: int, base: int, traits: int, key: bytes, rows: bytes, text_length: int
+) -> bytes:
+    """Everything of a block before its text."""
+    count = len(rows) // ROW_BYTES
+    head = BLOCK_HEAD.pack(first_seq, ts, payload_bytes, count, base, text_length, LAYOUT_JSON, traits, len(key))
+    return head + key + rows
+
+
+def decode_block(body: memoryview) -> BlockParts:
+    """Reads an APPEND body whose checksum was found right; raises ValueError where its lengths disagree."""
+    if len(body) < BLOCK_HEAD.size:
+        raise ValueError("a block shorter than its head")
+    first_seq, ts, payload, count, base, length, layout, traits, key_length = BLOCK_HEAD.unpack_from(body, 0)
+    rows_at = BLOCK_HEAD.size + key_length
+    text_at = rows_at + count * ROW_BYTES
+    if layout != LAYOUT_JSON:
+        raise ValueError(f"an unknown block layout {layout}")
+    if count == 0 or text_at + length != len(body):
+        raise ValueError("a block whose lengths disagree")
+    key = str(body[BLOCK_HEAD.size : rows_at], "utf-8") if key_length else None
+    rows = bytes(body[rows_at:text_at])
+    return BlockParts(first_seq, ts, payload, count, base, traits, key, rows, bytes(body[text_at:]))
+
+
+def words(rows: bytes | memoryview) -> memoryview:
+    """Rows as 32-bit words: word 3i is record i's start, 3i+1 its meta part, 3i+2 tag (low half) and head (high)."""
+    return memoryview(rows).cast("I")

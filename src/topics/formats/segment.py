@@ -1,0 +1,221 @@
+"""A sealed segment: consecutive blocks of one topic, made unchangeable but for one byte a record.
+
+All numbers are little endian. A segment is two files; both are complete or not part of the log at all, because a
+snapshot names a segment only after both are on disk.
+
+`seg-<first seq>.data`
+
+    offset  size  field
+         0     8  magic "TPSEG001"
+         8     8  topic id
+        16     8  epoch of the topic
+        24     8  first seq
+        32     8  payload bytes of all records
+        40     8  ts of the first record
+        48     8  ts of the last record
+        56     4  count; the segment holds `count` seqs without holes
+        60     4  bias: the text coordinate of the first fragment
+        64     4  length of the text
+        68     2  length of the topic's name
+        70     1  layout
+        71     1  traits
+        72     m  the topic's name, so that a stray segment can still be told whose it is
+      72+m     .  text: the blocks' texts with a comma between two
+         .    8c  XXH3-64 of each 64 KiB chunk of the text (the last may be shorter)
+         .     8  XXH3-64 of the header, the name and the chunk checksums
+         .     n  delete flags, one byte a record: 0xD5 = deleted, anything else = live
+
+A chunk is checked when it is first read, so damage is told with the seqs that lie in it. The flags stand behind every
+checksum: flipping one is a single-byte write that no crash can tear and that leaves every checksum right.
+
+`seg-<first seq>.idx`
+
+    offset  size  field
+         0     8  magic "TPIDX001"
+         8     8  topic id
+        16     8  first seq
+        24     4  count
+        28     4  blocks
+        32     4  tags: how many different tags
+        36     4  length of the tag strings
+        40   12n  rows (`formats.block`)
+         .   16b  blocks: u32 index of the first record, u32 zero, u64 ts
+         .    8t  tags, sorted by bytes: u32 end of its string, u32 end of its postings (in entries)
+         .     s  tag strings: the tags' JSON strings, end to end
+         .    4p  postings: u32 record index, ascending for each tag
+         .     8  XXH3-64 of everything before
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from struct import Struct
+
+import msgspec
+from xxhash import xxh3_64, xxh3_64_intdigest
+
+from topics.formats.block import LAYOUT_JSON, ROW_BYTES
+
+CHUNK_BYTES = 64 * 1024
+DELETED = 0xD5
+_DATA_MAGIC = b"TPSEG001"
+_INDEX_MAGIC = b"TPIDX001"
+_DATA_HEAD = Struct("<8sQQQQQQIIIHBB")
+_INDEX_HEAD = Struct("<8sQQIIII")
+_BLOCK = Struct("<IIQ")
+_CHECKSUM = Struct("<Q")
+
+
+class SegmentHead(msgspec.Struct, frozen=True):
+    """What a `.data` file says of itself."""
+
+    topic_id: int
+    epoch: int
+    first_seq: int
+    payload_bytes: int
+    first_ts: int
+    last_ts: int
+    count: int
+    bias: int
+    text_bytes: int
+    traits: int
+    name: str
+
+    @property
+    def text_at(self) -> int:
+        return _DATA_HEAD.size + len(self.name.encode())
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.text_bytes // CHUNK_BYTES)
+
+    @property
+    def checksums_at(self) -> int:
+        return self.text_at + self.text_bytes
+
+    @property
+    def flags_at(self) -> int:
+        return self.checksums_at + 8 * (self.chunks + 1)
+
+    @property
+    def file_bytes(self) -> int:
+        return self.flags_at + self.count
+
+
+def encode_data(head: SegmentHead, text: bytes, flags: bytes) -> list[bytes]:
+    """The pieces of a `.data` file in order."""
+    name = head.name.encode()
+    start = _DATA_HEAD.pack(
+        _DATA_MAGIC, head.topic_id, head.epoch, head.first_seq, head.payload_bytes, head.first_ts, head.last_ts,
+        head.count, head.bias, len(text), len(name), LAYOUT_JSON, head.traits,
+    ) + name  # fmt: skip
+    view = memoryview(text)
+    chunks = b"".join(
+        _CHECKSUM.pack(xxh3_64_intdigest(view[at : at + CHUNK_BYTES])) for at in range(0, len(text), CHUNK_BYTES)
+    )
+    return [start, text, chunks, _CHECKSUM.pack(xxh3_64_intdigest(start + chunks)), flags]
+
+
+def decode_head(data: memoryview) -> SegmentHead:
+    """Reads and checks everything of a `.data` file but its text; raises ValueError naming what is wrong."""
+    if len(data) < _DATA_HEAD.size or bytes(data[:8]) != _DATA_MAGIC:
+        raise ValueError("it is not a segment file")
+    _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, layout, traits = (
+        _DATA_HEAD.unpack_from(data, 0)
+    )
+    name_end = _DATA_HEAD.size + name_length
+    chunks = -(-length // CHUNK_BYTES)
+    seal_at = name_end + length + 8 * chunks
+    if len(data) != seal_at + 8 + count:
+        raise ValueError(f"it is {len(data)} bytes long instead of {seal_at + 8 + count}")
+    digest = xxh3_64(data[:name_end])
+    digest.update(data[name_end + length : seal_at])
+    if digest.intdigest() != _CHECKSUM.unpack_from(data, seal_at)[0]:
+        raise ValueError("its header has a wrong checksum")
+    if layout != LAYOUT_JSON:
+        raise ValueError(f"it has an unknown layout {layout}")
+    name = str(data[_DATA_HEAD.size : name_end], "utf-8")
+    return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+
+
+def chunk_is_good(data: memoryview, head: SegmentHead, chunk: int) -> bool:
+    begin = head.text_at + chunk * CHUNK_BYTES
+    end = min(begin + CHUNK_BYTES, head.checksums_at)
+    expected = _CHECKSUM.unpack_from(data, head.checksums_at + 8 * chunk)[0]
+    return bool(xxh3_64_intdigest(data[begin:end]) == expected)
+
+
+def encode_index(
+    topic_id: int, first_seq: int, rows: bytes, blocks: Sequence[tuple[int, int]], tags: Mapping[bytes, Sequence[int]]
+) -> list[bytes]:
+    """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes."""
+    ordered = sorted(tags)
+    table, postings = array("I"), array("I")
+    string_end = 0
+    for tag in ordered:
+        string_end += len(tag)
+        postings.extend(tags[tag])
+        table.extend((string_end, len(postings)))
+    head = _INDEX_HEAD.pack(
+        _INDEX_MAGIC, topic_id, first_seq, len(rows) // ROW_BYTES, len(blocks), len(ordered), string_end
+    )
+    block_table = b"".join([_BLOCK.pack(index, 0, ts) for index, ts in blocks])
+    pieces = [head, rows, block_table, table.tobytes(), b"".join(ordered), postings.tobytes()]
+    digest = xxh3_64()
+    for piece in pieces:
+        digest.update(piece)
+    return [*pieces, _CHECKSUM.pack(digest.intdigest())]
+
+
+class SegmentIndex:
+    """An `.idx` file, checked once when it is opened."""
+
+    def __init__(self, data: memoryview) -> None:
+        if len(data) < _INDEX_HEAD.size + 8 or bytes(data[:8]) != _INDEX_MAGIC:
+            raise ValueError("it is not a segment index")
+        if xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack_from(data, len(data) - 8)[0]:
+            raise ValueError("it has a wrong checksum")
+        _, self.topic_id, self.first_seq, self.count, self.block_count, self.tag_count, strings = (
+            _INDEX_HEAD.unpack_from(data, 0)
+        )
+        rows_end = _INDEX_HEAD.size + ROW_BYTES * self.count
+        blocks_end = rows_end + _BLOCK.size * self.block_count
+        tags_end = blocks_end + 8 * self.tag_count
+        strings_end = tags_end + strings
+        self.rows = data[_INDEX_HEAD.size : rows_end].cast("I")
+        self._block_starts = data[rows_end:blocks_end].cast("I")[0::4]
+        self._block_times = data[rows_end:blocks_end].cast("Q")[1::2]
+        self._tags = data[blocks_end:tags_end].cast("I")
+        self._strings = data[tags_end:strings_end]
+        self._postings = data[strings_end:-8].cast("I")
+
+    def blocks(self) -> list[tuple[int, int]]:
+        """(index of the first record, ts) of every block."""
+        return list(zip(self._block_starts.tolist(), self._block_times.tolist(), strict=True))
+
+    def ts_at(self, index: int) -> int:
+        return int(self._block_times[bisect_right(self._block_starts, index) - 1])
+
+    def count_before(self, deadline: int) -> int:
+        """How many records from the front have a ts before `deadline`; times never go back along a topic."""
+        place = bisect_left(self._block_times, deadline)
+        return int(self._block_starts[place]) if place < self.block_count else self.count
+
+    def tag_at(self, place: int) -> bytes:
+        begin = self._tags[2 * place - 2] if place else 0
+        return bytes(self._strings[begin : self._tags[2 * place]])
+
+    def postings_at(self, place: int) -> list[int]:
+        begin = self._tags[2 * place - 1] if place else 0
+        return self._postings[begin : self._tags[2 * place + 1]].tolist()
+
+    def first_tag_from(self, text: bytes) -> int:
+        """The place of the first tag not below `text`, by bytes."""
+        lo, hi = 0, self.tag_count
+        while lo < hi:
+            middle = (lo + hi) // 2
+            if self.tag_at(middle) < text:
+                lo = middle + 1
+            else:
+                hi = middle
+        return lo

@@ -1,0 +1,117 @@
+"""A snapshot: what the log's absorbed part amounts to, written as frames.
+
+    SNAPSHOT_HEAD   msgpack of `SnapshotHead`
+    TOPIC           msgpack of `TopicState`, for each topic that changed since the snapshot before (all, in a full one)
+      APPEND ...    the blocks of that topic's tail, as they stood in the log
+    SNAPSHOT_END    u64 number of TOPIC frames
+
+A frame's lsn is its place in the file, from 1. A snapshot that adds to others names them in `chain`; the state is that
+of the oldest with each younger one's topics put over it and its `dropped` ones taken away. Payload is copied only for
+tails too small to deserve a segment, and only when their topic changed.
+
+`WalPosition` says where replay goes on: everything before that file of that shard is in the snapshot, and nothing
+behind it is, because a topic is captured as it stood when its shard turned to that file.
+"""
+
+from struct import Struct
+
+import msgspec
+
+_COUNT = Struct("<Q")
+
+
+class WalPosition(msgspec.Struct, array_like=True, frozen=True):
+    shard: int
+    file: int
+    lsn: int
+    """The lsn of the first frame of that file."""
+
+
+class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
+    number: int
+    chain: list[int]
+    """The snapshots this one adds to, the full one first; empty when it is a full one itself."""
+    shard_count: int
+    positions: list[WalPosition]
+    next_topic_id: int
+    now_ms: int
+    """The latest time the engine knew; time never runs back across a restart."""
+    dropped: list[int]
+
+
+class SegmentState(msgspec.Struct, array_like=True, frozen=True):
+    first_seq: int
+    count: int
+    payload_bytes: int
+    text_bytes: int
+    traits: int
+    first_ts: int
+    last_ts: int
+    live: int
+    live_bytes: int
+    marked: int
+    cold: bool
+
+
+class LostState(msgspec.Struct, array_like=True, frozen=True):
+    first: int
+    last: int
+    reason: str
+
+
+class KeyState(msgspec.Struct, array_like=True, frozen=True):
+    key: str
+    first_seq: int
+    count: int
+    ts: int
+
+
+class TopicState(msgspec.Struct, array_like=True, frozen=True):
+    topic_id: int
+    name: str
+    epoch: int
+    config: bytes
+    head: int
+    ceiling: int
+    earliest: int
+    evict_floor: int
+    cap_floor: int
+    ttl_floor: int
+    created_ts: int
+    last_ts: int
+    last_write_ts: int
+    next_base: int
+    segments: list[SegmentState]
+    lost: list[LostState]
+    keys: list[KeyState]
+    tail_flags: list[bytes]
+    """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_head_decoder = msgspec.msgpack.Decoder(SnapshotHead)
+_topic_decoder = msgspec.msgpack.Decoder(TopicState)
+
+
+def encode_head(head: SnapshotHead) -> bytes:
+    return _encoder.encode(head)
+
+
+def decode_head(body: memoryview) -> SnapshotHead:
+    return _head_decoder.decode(body)
+
+
+def encode_topic(state: TopicState) -> bytes:
+    return _encoder.encode(state)
+
+
+def decode_topic(body: memoryview) -> TopicState:
+    return _topic_decoder.decode(body)
+
+
+def encode_end(topics: int) -> bytes:
+    return _COUNT.pack(topics)
+
+
+def decode_end(body: memoryview) -> int:
+    return int(_COUNT.unpack(body)[0])

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on httptools: it knows connections and messages, and nothing of the product."""

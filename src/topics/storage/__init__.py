@@ -1,0 +1,1 @@
+"""The log on disk: the only layer that touches files."""

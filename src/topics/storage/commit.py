@@ -1,0 +1,238 @@
+"""Group commit: one writer a shard takes what the event loop hands over, writes it at once and answers once.
+
+The loop thread owns `Shard`: it numbers frames, collects submissions during a tick and hands them over together. The
+writer owns the files. A submission is answered on the loop thread by `committed` or `failed`, in the order of the log
+within each gate: those that only need the write first, those that need the sync behind them.
+
+The window is adaptive. A lone writer never waits: its frame is written the moment it arrives. When the last commit
+served several waiting syncs, the writer lingers for a moment for the others of that cohort, because one sync for all
+of them is cheaper than one each (`storage.writers` has the thread and the window).
+
+A write or sync that fails poisons the shard: its whole batch and everything behind it fail, nothing of it is ever
+published, and the shard takes no more writes until a restart has looked at what the disk really holds.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
+from topics.formats.frame import FrameKind, seal_frame
+from topics.storage.wal import ShardLog
+
+_log = logging.getLogger(__name__)
+
+
+class CommitTiming(NamedTuple):
+    """How long the commit spent writing and syncing, for the answer's `performance` block."""
+
+    write_ms: float = 0.0
+    sync_ms: float = 0.0
+
+
+class Submission:
+    """Something waiting for its frames to be in the log. Subclasses say what happens then, on the loop thread."""
+
+    __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
+
+    def __init__(self, pieces: list[bytes], needs_sync: bool) -> None:
+        self.pieces = pieces
+        self.needs_sync = needs_sync
+        self.size = sum(map(len, pieces))
+        self.last_lsn = 0
+
+    def committed(self, timing: CommitTiming) -> None:
+        raise NotImplementedError
+
+    def failed(self, error: TopicsError) -> None:
+        raise NotImplementedError
+
+
+class Rotation:
+    """Asks the writer to sync and finish its file; `position` is then the number of the file that follows."""
+
+    def __init__(self, done: Callable[[int], None], failed: Callable[[TopicsError], None]) -> None:
+        self.done = done
+        self.failed = failed
+        self.position = 0
+
+
+class Answer(Protocol):
+    """Takes a group of submissions that fared alike back to the loop."""
+
+    def __call__(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None: ...
+
+
+class Writer:
+    """The file side of a shard: turns batches of submissions into commits. One thread at a time may call it."""
+
+    def __init__(self, shard: int, log: ShardLog, last_lsn: int, seconds: Callable[[], float]) -> None:
+        self._shard = shard
+        self._log = log
+        self._seconds = seconds
+        self._written_lsn = last_lsn
+        self._unsynced_since = 0.0
+        self.synced_lsn = last_lsn
+        """Every frame up to this one is on disk. Read by the loop thread, which may see it late but never early."""
+        self.poison: ReadOnlyError | None = None
+        self.commits = 0
+        self.syncs = 0
+        self.written_bytes = 0
+
+    def commit(self, batch: list[Submission], answer: Answer) -> None:
+        """Writes a batch with one write and at most one sync, and answers everyone in it."""
+        if self.poison is not None:
+            answer(batch, CommitTiming(), self.poison)
+            return
+        begun = self._seconds()
+        waiting = batch
+        try:
+            self._write(batch, begun)
+            written = self._seconds()
+            timing = CommitTiming((written - begun) * 1000.0)
+            waiting = [submission for submission in batch if submission.needs_sync]
+            if not waiting:
+                answer(batch, timing, None)
+                return
+            if len(waiting) < len(batch):
+                answer([submission for submission in batch if not submission.needs_sync], timing, None)
+            self._sync()
+            answer(waiting, CommitTiming(timing.write_ms, (self._seconds() - written) * 1000.0), None)
+        except OSError as error:
+            answer(waiting, CommitTiming(), self._poison(error))
+
+    def unsynced_for(self) -> float | None:
+        """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
+        return self._seconds() - self._unsynced_since if self._log.unsynced and self.poison is None else None
+
+    def rotate(self, rotation: Rotation) -> TopicsError | None:
+        if self.poison is None:
+            try:
+                self._log.rotate()
+                self.synced_lsn = self._written_lsn
+                rotation.position = self._log.next_number
+            except OSError as error:
+                self._poison(error)
+        return self.poison
+
+    def sync(self) -> None:
+        """The background sync of class disk: bounds how much a power cut can take."""
+        if self.poison is None and self._log.unsynced:
+            try:
+                self._sync()
+            except OSError as error:
+                self._poison(error)
+
+    def close(self) -> None:
+        self.sync()
+        self._log.close()
+
+    def _write(self, batch: list[Submission], now: float) -> None:
+        data = b"".join([piece for submission in batch for piece in submission.pieces])
+        if data:
+            if not self._log.unsynced:
+                self._unsynced_since = now
+            self._log.write(data)
+            self._written_lsn = batch[-1].last_lsn
+            self.written_bytes += len(data)
+        self.commits += 1
+
+    def _sync(self) -> None:
+        self._log.sync()
+        self.synced_lsn = self._written_lsn
+        self.syncs += 1
+
+    def _poison(self, error: OSError) -> ReadOnlyError:
+        self._log.give_up()
+        self.poison = ReadOnlyError(self._shard, str(error))
+        return self.poison
+
+
+class Committer(Protocol):
+    """Who runs a shard's writer."""
+
+    def submit(self, submission: Submission) -> None: ...
+
+    def rotate(self, rotation: Rotation) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Shard:
+    """The loop side of a shard. Its committer decides who runs the writer: a thread, or the caller itself."""
+
+    def __init__(self, number: int, writer: Writer, next_lsn: int, queue_bytes_max: int) -> None:
+        self.number = number
+        self.writer = writer
+        self.next_lsn = next_lsn
+        self.queue_bytes = 0
+        self.logged_bytes = 0
+        """Bytes of log since the last snapshot began."""
+        self._queue_bytes_max = queue_bytes_max
+        self.on_settled: Callable[[], None] = lambda: None
+        """Called once after each group of answers, so that wake-ups are batched."""
+        self.committer: Committer = InlineCommitter(self)
+
+    def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
+        """A frame with the next number of this shard; it must be submitted before any other is made."""
+        lsn = self.next_lsn
+        self.next_lsn = lsn + 1
+        return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
+
+    def check_open(self, size: int = 0) -> None:
+        """Refuses work before a frame number is spent on it."""
+        if self.writer.poison is not None:
+            raise self.writer.poison
+        if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max:
+            raise ThrottledError.under_pressure(retry_after_ms=100)
+
+    def submit(self, submission: Submission) -> None:
+        submission.last_lsn = self.next_lsn - 1
+        self.queue_bytes += submission.size
+        self.logged_bytes += submission.size
+        self.committer.submit(submission)
+
+    def settle(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+        """Answers a group of submissions; runs on the loop thread."""
+        for submission in group:
+            self.queue_bytes -= submission.size
+            try:
+                if error is None:
+                    submission.committed(timing)
+                else:
+                    submission.failed(error)
+            except Exception:
+                # One caller's broken callback must not keep the answers of the others.
+                _log.exception("a commit callback failed")
+        self.on_settled()
+
+
+class InlineCommitter:
+    """Commits on the caller's stack: deterministic, for tests and tools. `hold` gathers a group first."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        self._held: list[Submission] = []
+        self.hold = False
+
+    def submit(self, submission: Submission) -> None:
+        self._held.append(submission)
+        if not self.hold:
+            self.flush()
+
+    def flush(self) -> None:
+        while self._held:
+            batch, self._held = self._held, []
+            self._shard.writer.commit(batch, self._shard.settle)
+
+    def rotate(self, rotation: Rotation) -> None:
+        self.flush()
+        error = self._shard.writer.rotate(rotation)
+        if error is None:
+            rotation.done(rotation.position)
+        else:
+            rotation.failed(error)
+
+    def close(self) -> None:
+        self.flush()
+        self._shard.writer.close()

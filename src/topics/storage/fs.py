@@ -1,0 +1,88 @@
+"""What the log asks of a disk: the one door to files.
+
+Every call that can fail or be cut short by a crash goes through these two interfaces, so a test can stop the world
+after each of them. `PosixFileSystem` is the real one; `topics.testing` ships a fake that keeps written and durable
+bytes apart, and a wrapper that fails the n-th call.
+
+The rules callers rely on, and every implementation is held to by the same check:
+
+* `write_at` writes everything or raises `OSError`; after an error any prefix of the bytes may be in the file.
+* A write survives a crash only after `File.sync`. Until then any part of it may be there, in any order.
+* A new name, a rename or a removal survives a crash only after `sync_dir` of the folder that holds the name.
+* `allocate` and growing writes leave zeros in the bytes nobody wrote.
+"""
+
+from typing import Protocol
+
+BytesLike = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file, addressed by position; there is no cursor to share."""
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """The bytes at `offset`; fewer than `length` only where the file ends."""
+        ...
+
+    def write_at(self, offset: int, data: BytesLike) -> None: ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, length: int) -> None: ...
+
+    def allocate(self, length: int) -> None:
+        """Reserves room so that the file is at least `length` long; new bytes read as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Makes every earlier write of this file, and its length, survive a crash."""
+        ...
+
+    def map(self) -> memoryview:
+        """A read-only view of the whole file as it is now. An empty file maps to empty bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FolderLock(Protocol):
+    """Held while one process owns the data folder; the kernel lets go of it when the process dies."""
+
+    def release(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """Paths are strings with `/`; a missing path raises `FileNotFoundError`."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        """Opens a file; `create` makes it when it is missing (and implies `write`)."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target` in one step."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_dir(self, path: str) -> None:
+        """Removes an empty folder."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Makes a folder and its missing parents, each made durable in the folder above it."""
+        ...
+
+    def sync_dir(self, path: str) -> None: ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def lock(self, path: str, note: str) -> FolderLock:
+        """Takes the exclusive lock file at `path`, leaving `note` in it.
+
+        Raises `BlockingIOError` whose text is the holder's note when another process has it.
+        """
+        ...

@@ -1,0 +1,58 @@
+"""Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
+
+.topics.lock                     held while a server runs; tells its process id
+machine                          the boot of the machine that last wrote here
+wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
+meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
+topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
+"""
+
+from typing import NamedTuple
+
+
+class Layout(NamedTuple):
+    root: str
+    cold_root: str | None = None
+
+    @property
+    def lock(self) -> str:
+        return f"{self.root}/.topics.lock"
+
+    @property
+    def machine(self) -> str:
+        return f"{self.root}/machine"
+
+    @property
+    def wal(self) -> str:
+        return f"{self.root}/wal"
+
+    def shard(self, shard: int) -> str:
+        return f"{self.root}/wal/shard-{shard:02d}"
+
+    @property
+    def meta(self) -> str:
+        return f"{self.root}/meta"
+
+    def snapshot(self, number: int) -> str:
+        return f"{self.root}/meta/snapshot-{number:016d}.bin"
+
+    def topics(self, cold: bool = False) -> str:
+        return f"{self.cold_root if cold else self.root}/topics"
+
+    def topic(self, topic_id: int, cold: bool = False) -> str:
+        return f"{self.topics(cold)}/{topic_id:016x}"
+
+    def segment(self, topic_id: int, first_seq: int, cold: bool = False) -> str:
+        """The path of a segment's two files without their endings."""
+        return f"{self.topic(topic_id, cold)}/seg-{first_seq:020d}"
+
+
+def wal_file(folder: str, number: int) -> str:
+    return f"{folder}/{number:016d}.wal"
+
+
+def number_in(name: str, before: str, after: str) -> int | None:
+    """The number in a file name such as snapshot-0000000000000007.bin; None for any other name."""
+    digits = name.removeprefix(before).removesuffix(after)
+    whole = name == before + digits + after
+    return int(digits) if whole and digits.isascii() and digits.isdigit() else None

@@ -1,0 +1,189 @@
+"""The real disk: Linux system calls behind the `FileSystem` interface, and nothing else.
+
+What a call promises is written in `fs.py`; what the kernel does that a reader would not guess is written here.
+"""
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+
+from topics.storage.fs import BytesLike
+
+# The operator's umask narrows this. Nothing narrower is chosen here, because other programs may be meant to read the
+# sealed files in place.
+_FILE_MODE = 0o666
+
+# A file system that cannot reserve room answers with one of these; a sparse file of the right length has to do then.
+_CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
+
+_CLOSED = -1
+
+
+class PosixFile:
+    """An open file descriptor. Closing forgets it, so a late call fails instead of reaching a reused number."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return _read_all(self._fd, offset, length)
+
+    def write_at(self, offset: int, data: BytesLike) -> None:
+        _write_all(self._fd, offset, data)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def allocate(self, length: int) -> None:
+        if length == 0:
+            return  # The system call refuses an empty range, but a file that is at least empty needs no work.
+        try:
+            os.posix_fallocate(self._fd, 0, length)
+        except OSError as error:
+            if error.errno not in _CANNOT_ALLOCATE or length < 0:
+                raise
+            if self.size() < length:
+                os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        # fdatasync also flushes the metadata that reading the data back needs, the length among it; what it saves over
+        # fsync is the journal write for a changed modification time.
+        if self._fd == _CLOSED:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))  # Python would raise ValueError here, and only here.
+        os.fdatasync(self._fd)
+
+    def map(self) -> memoryview:
+        length = self.size()
+        if length == 0:
+            return memoryview(b"")  # The kernel refuses to map nothing.
+        # The mapping keeps a descriptor of its own until the last view of it is gone, so it outlives close() and
+        # remove(), and a process that holds many maps needs that many descriptors more.
+        return memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ))
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            os.close(fd)
+
+
+class PosixLock:
+    """A held flock. The file stays when the lock goes: removing it would let two later owners lock two files."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        fd, self._fd = self._fd, _CLOSED
+        if fd != _CLOSED:
+            # Closing alone is not enough: a forked child may still share the descriptor, and with it the lock.
+            fcntl.flock(fd, fcntl.LOCK_UN)
+            os.close(fd)
+
+
+class PosixFileSystem:
+    """Every call is one or a few system calls; there is no state here, so one instance serves all threads."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        fd = os.open(path, flags | (os.O_CREAT if create else 0), _FILE_MODE)
+        # Linux opens a folder for reading without complaint and only the first read would fail.
+        if flags == os.O_RDONLY and stat.S_ISDIR(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return PosixFile(fd)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def make_dirs(self, path: str) -> None:
+        path = os.path.normpath(path)
+        parent = os.path.dirname(path) or "."
+        if os.path.isdir(path):
+            # The folder may have been made by a process that was killed before it could sync the name, so finding it
+            # says nothing about a power loss. Where the parent may not be read, this process cannot have made it.
+            with contextlib.suppress(PermissionError):
+                self.sync_dir(parent)
+            return
+        self.make_dirs(parent)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):  # Another process making the same folder first is as good.
+                raise
+        self.sync_dir(parent)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def exists(self, path: str) -> bool:
+        # os.path.exists answers False to every error. A log that is taken for missing because the disk could not be
+        # read would be begun anew over the old one, so only the errors that mean "not there" do here.
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def lock(self, path: str, note: str) -> PosixLock:
+        # Opened without O_TRUNC: the note in the file is the holder's until the lock is ours.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = _read_all(fd, 0, os.fstat(fd).st_size)
+                raise BlockingIOError(holder.decode(errors="replace")) from None
+            # A loser who looks between these two calls reads an empty note, which beats half of an old one.
+            os.ftruncate(fd, 0)
+            _write_all(fd, 0, note.encode())
+        except BaseException:
+            os.close(fd)
+            raise
+        return PosixLock(fd)
+
+
+def _read_all(fd: int, offset: int, length: int) -> bytes:
+    """Reads until `length` or the end of the file: a signal or a network disk may hand over less at a time."""
+    data = os.pread(fd, length, offset)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    done = len(data)
+    while done < length and (data := os.pread(fd, length - done, offset + done)):
+        parts.append(data)
+        done += len(data)
+    return b"".join(parts)
+
+
+def _write_all(fd: int, offset: int, data: BytesLike) -> None:
+    """Writes until nothing is left: the kernel may take fewer bytes than offered, and says why when asked again."""
+    with memoryview(data) as whole, whole.cast("B") as view:
+        done = 0
+        while done < len(view):
+            written = os.pwrite(fd, view[done:], offset + done)
+            if written == 0:
+                raise OSError(errno.EIO, "the kernel took none of the bytes and gave no reason")
+            done += written

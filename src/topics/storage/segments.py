@@ -1,0 +1,237 @@
+"""Segment files: writing them, mapping them, flipping their flags, moving them to the cold folder.
+
+Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
+only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
+is an orphan that the next start removes. Every method but `write` may be called from any thread.
+"""
+
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from topics.formats.segment import (
+    CHUNK_BYTES,
+    DELETED,
+    SegmentHead,
+    SegmentIndex,
+    chunk_is_good,
+    decode_head,
+    encode_data,
+    encode_index,
+)
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.wire.cuts import View
+
+_COPY_BYTES = 4 * 1024 * 1024
+_MAPPED_MAX = 256
+"""Each mapped file holds a descriptor, so small segments must not add up to thousands of them."""
+
+
+class SegmentKey(NamedTuple):
+    """Which segment, and in which tier its files are."""
+
+    topic_id: int
+    first_seq: int
+    cold: bool = False
+
+
+class SegmentDraft(NamedTuple):
+    """A segment about to be written: the blocks' parts, and record indexes by tag (its JSON string)."""
+
+    head: SegmentHead
+    texts: list[bytes]
+    rows: list[bytes]
+    blocks: list[tuple[int, int]]
+    tags: dict[bytes, list[int]]
+    flags: bytes
+
+
+class SegmentDamaged(Exception):
+    """A segment's bytes are not what was written; the range of record indexes is exact."""
+
+    def __init__(self, path: str, reason: str, first: int, last: int) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.first = first
+        self.last = last
+
+
+class OpenSegment:
+    """A mapped segment. Chunks of its text are checked the first time they are touched."""
+
+    def __init__(self, path: str, data: memoryview, index: memoryview) -> None:
+        self.path = path
+        self._data = data
+        self.head = decode_head(data)
+        self.index = SegmentIndex(index)
+        if (self.index.topic_id, self.index.first_seq, self.index.count) != (
+            self.head.topic_id, self.head.first_seq, self.head.count,
+        ):  # fmt: skip
+            raise ValueError("its index belongs to another segment")
+        text = data[self.head.text_at : self.head.checksums_at]
+        self.view = View(text, self.index.rows, self.head.bias, self.head.count)
+        self._checked = bytearray(self.head.chunks)
+        self.mapped_bytes = len(data) + len(index)
+
+    def check(self, lo: int, hi: int) -> None:
+        """Makes sure that the fragments lo up to hi are as they were written."""
+        first = self.view.start(lo) // CHUNK_BYTES
+        last = (self.view.start(hi) - 2) // CHUNK_BYTES
+        if self._checked.find(0, first, last + 1) < 0:
+            return
+        for chunk in range(first, last + 1):
+            if not self._checked[chunk]:
+                if not chunk_is_good(self._data, self.head, chunk):
+                    raise SegmentDamaged(self.path + ".data", "a wrong checksum", *self.records_in(chunk))
+                self._checked[chunk] = 1
+
+    def records_in(self, chunk: int) -> tuple[int, int]:
+        """The indexes of the first and the last record that have a byte in a chunk."""
+        begin, end = chunk * CHUNK_BYTES, min((chunk + 1) * CHUNK_BYTES, self.head.text_bytes)
+        starts = [self.view.start(index) for index in range(self.head.count)]
+        touched = [i for i, s in enumerate(starts) if s < end and self.view.start(i + 1) - 1 > begin]
+        return touched[0], touched[-1]
+
+    def flags(self) -> bytes:
+        """The delete flags as they are in the file."""
+        return bytes(self._data[self.head.flags_at :])
+
+
+class SegmentStore:
+    def __init__(self, fs: FileSystem, layout: Layout, cache_bytes: int) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._cache_bytes = cache_bytes
+        self._cache: OrderedDict[SegmentKey, OpenSegment] = OrderedDict()
+        self._cached = 0
+        self._lock = threading.Lock()
+        self._folders: set[str] = set()
+
+    def path(self, key: SegmentKey) -> str:
+        return self._layout.segment(key.topic_id, key.first_seq, key.cold)
+
+    def write(self, draft: SegmentDraft) -> None:
+        """Writes both files, unsynced: the log still has every record until a snapshot takes over."""
+        head = draft.head
+        self._make_folder(self._layout.topic(head.topic_id))
+        path = self._layout.segment(head.topic_id, head.first_seq)
+        self._put(path + ".data", encode_data(head, b",".join(draft.texts), draft.flags))
+        rows = b"".join(draft.rows)
+        self._put(path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags))
+
+    def sync(self, key: SegmentKey) -> None:
+        """Makes both files survive a crash; `sync_folder` does the same for their names."""
+        for ending in (".data", ".idx"):
+            file = self._fs.open(self.path(key) + ending, write=True)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def sync_folder(self, topic_id: int, cold: bool = False) -> None:
+        self._fs.sync_dir(self._layout.topic(topic_id, cold))
+
+    def open(self, key: SegmentKey) -> OpenSegment:
+        """Maps a segment, or finds it mapped; raises SegmentDamaged over the whole of it when it cannot be read."""
+        with self._lock:
+            found = self._cache.get(key)
+            if found is not None:
+                self._cache.move_to_end(key)
+                return found
+        path = self.path(key)
+        try:
+            opened = OpenSegment(path, self._map(path + ".data"), self._map(path + ".idx"))
+        except (ValueError, OSError) as error:
+            raise SegmentDamaged(path, str(error), 0, -1) from error
+        with self._lock:
+            self._cache[key] = opened
+            self._cached += opened.mapped_bytes
+            while len(self._cache) > 1 and (self._cached > self._cache_bytes or len(self._cache) > _MAPPED_MAX):
+                _, oldest = self._cache.popitem(last=False)
+                self._cached -= oldest.mapped_bytes
+        return opened
+
+    def forget(self, key: SegmentKey) -> None:
+        """Unmaps a segment as soon as nobody reads it any more."""
+        with self._lock:
+            found = self._cache.pop(key, None)
+            if found is not None:
+                self._cached -= found.mapped_bytes
+
+    def flip(self, key: SegmentKey, flags: bytes) -> None:
+        """Marks records as deleted in place and syncs; one byte each, so no crash can tear it."""
+        file = self._fs.open(self.path(key) + ".data", write=True)
+        try:
+            start = file.size() - len(flags)
+            stored = file.read_at(start, len(flags))
+            for index, flag in enumerate(flags):
+                if flag == DELETED and stored[index] != DELETED:
+                    file.write_at(start + index, bytes((DELETED,)))
+            file.sync()
+        finally:
+            file.close()
+
+    def relocate(self, key: SegmentKey) -> None:
+        """Copies a segment to the cold folder, complete and synced; the hot files stay until a snapshot agrees."""
+        target = SegmentKey(key.topic_id, key.first_seq, cold=True)
+        folder = self._layout.topic(key.topic_id, cold=True)
+        self._make_folder(folder)
+        for ending in (".data", ".idx"):
+            self._copy(self.path(key) + ending, self.path(target) + ending)
+        self._fs.sync_dir(folder)
+
+    def remove(self, key: SegmentKey) -> None:
+        """Removes the files; missing ones are fine, a crash may have come between two attempts."""
+        self.forget(key)
+        for ending in (".data", ".idx"):
+            try:
+                self._fs.remove(self.path(key) + ending)
+            except FileNotFoundError:
+                continue
+
+    def remove_topic(self, topic_id: int) -> None:
+        """Removes everything of a deleted topic in both tiers."""
+        for cold in (False, True) if self._layout.cold_root is not None else (False,):
+            folder = self._layout.topic(topic_id, cold)
+            try:
+                names = self._fs.list_dir(folder)
+            except FileNotFoundError:
+                continue
+            for name in names:
+                self._fs.remove(f"{folder}/{name}")
+            self._fs.remove_dir(folder)
+            self._folders.discard(folder)
+
+    def _make_folder(self, folder: str) -> None:
+        if folder not in self._folders:
+            self._fs.make_dirs(folder)
+            self._folders.add(folder)
+
+    def _put(self, path: str, pieces: list[bytes]) -> None:
+        file = self._fs.open(path, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, b"".join(pieces))
+        finally:
+            file.close()
+
+    def _copy(self, source: str, target: str) -> None:
+        reader = self._fs.open(source)
+        writer = self._fs.open(target, create=True)
+        try:
+            writer.truncate(0)
+            for offset in range(0, reader.size(), _COPY_BYTES):
+                writer.write_at(offset, reader.read_at(offset, _COPY_BYTES))
+            writer.sync()
+        finally:
+            reader.close()
+            writer.close()
+
+    def _map(self, path: str) -> memoryview:
+        file = self._fs.open(path)
+        try:
+            return file.map()
+        finally:
+            file.close()

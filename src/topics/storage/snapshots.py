@@ -1,0 +1,125 @@
+"""Snapshot files: written beside the old ones under another name, synced, then renamed into place.
+
+At any moment the folder holds one valid chain: a full snapshot and those that add to it. A new file is complete and on
+disk before its name appears, and what it replaces is removed only after that name is durable.
+"""
+
+from collections.abc import Iterator
+
+from topics.core.errors import DamageError, Finding
+from topics.formats.frame import BadFrame, Frame, FrameKind, read_frame, seal_frame
+from topics.formats.snapshot import SnapshotHead, decode_end, decode_head, encode_end, encode_head
+from topics.storage.fs import File, FileSystem
+from topics.storage.layout import Layout, number_in
+
+_BUFFER_BYTES = 1024 * 1024
+
+
+class SnapshotWriter:
+    """Writes one snapshot file; it does not exist until `finish`."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._number = head.number
+        self._temporary = layout.snapshot(head.number) + ".tmp"
+        self._file: File = fs.open(self._temporary, create=True)
+        self._file.truncate(0)
+        self._offset = 0
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._lsn = 0
+        self._topics = 0
+        self.add(FrameKind.SNAPSHOT_HEAD, 0, encode_head(head))
+
+    def add(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> None:
+        self._lsn += 1
+        self._topics += kind is FrameKind.TOPIC
+        pieces = seal_frame(kind, topic_id, self._lsn, 0, head, tail)
+        self._buffer += pieces
+        self._buffered += sum(map(len, pieces))
+        if self._buffered >= _BUFFER_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def finish(self) -> int:
+        """Makes the snapshot the newest one, durably; returns its size."""
+        self.add(FrameKind.SNAPSHOT_END, 0, encode_end(self._topics))
+        self._flush()
+        self._file.sync()
+        self._fs.rename(self._temporary, self._layout.snapshot(self._number))
+        self._fs.sync_dir(self._layout.meta)
+        return self._offset
+
+    def _flush(self) -> None:
+        data = b"".join(self._buffer)
+        self._file.write_at(self._offset, data)
+        self._offset += len(data)
+        self._buffer, self._buffered = [], 0
+
+
+def snapshot_numbers(fs: FileSystem, layout: Layout) -> list[int]:
+    try:
+        names = fs.list_dir(layout.meta)
+    except FileNotFoundError:
+        return []
+    return sorted(n for name in names if (n := number_in(name, "snapshot-", ".bin")) is not None)
+
+
+def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[SnapshotHead, Iterator[Frame]]:
+    """The head of a snapshot and its frames between head and end. The whole file is checked before any is given out.
+
+    A snapshot is renamed into place complete, so a broken one is damage and never the work of a crash.
+    """
+    path = layout.snapshot(number)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        raise DamageError([Finding(path, "a snapshot that a newer one builds on is missing")]) from None
+    try:
+        buffer = file.map()
+    finally:
+        file.close()
+    problem, offset, topics, previous = "it has no end", 0, 0, 0
+    head: SnapshotHead | None = None
+    while True:
+        found = read_frame(buffer, offset)
+        if not isinstance(found, Frame):
+            problem = found.reason if isinstance(found, BadFrame) else problem
+            raise DamageError([Finding(path, f"the snapshot is damaged: {problem}", byte_range=(offset, len(buffer)))])
+        if found.lsn != previous + 1 or (head is None) != (found.kind is FrameKind.SNAPSHOT_HEAD):
+            raise DamageError([Finding(path, "the snapshot's frames are out of order", byte_range=(offset, found.end))])
+        if head is None:
+            head = decode_head(found.body)
+        topics += found.kind is FrameKind.TOPIC
+        previous, offset = found.lsn, found.end
+        if found.kind is FrameKind.SNAPSHOT_END:
+            break
+    if decode_end(found.body) != topics or head.number != number:
+        raise DamageError([Finding(path, "the snapshot does not hold what its end says")])
+    return head, _frames(buffer)
+
+
+def _frames(buffer: memoryview) -> Iterator[Frame]:
+    offset = 0
+    while True:
+        found = read_frame(buffer, offset)
+        if not isinstance(found, Frame) or found.kind is FrameKind.SNAPSHOT_END:
+            return
+        offset = found.end
+        if found.kind is not FrameKind.SNAPSHOT_HEAD:
+            yield found
+
+
+def remove_snapshots(fs: FileSystem, layout: Layout, keep: set[int]) -> None:
+    """Removes what a newer full snapshot replaced, and unfinished files."""
+    try:
+        names = fs.list_dir(layout.meta)
+    except FileNotFoundError:
+        return
+    for name in names:
+        number = number_in(name, "snapshot-", ".bin")
+        if name.endswith(".tmp") or (number is not None and number not in keep):
+            fs.remove(f"{layout.meta}/{name}")

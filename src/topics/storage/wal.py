@@ -1,0 +1,83 @@
+"""One shard's log on disk: numbered, preallocated files that frames are appended to.
+
+Only the shard's writer calls this, one call at a time. A file is made whole (created, reserved, synced, its name made
+durable) before its first frame, and synced before the next file takes over; so when frames stand in file n+1, every
+frame of file n was on disk.
+"""
+
+from topics.storage.fs import File, FileSystem
+from topics.storage.layout import wal_file
+
+
+class ShardLog:
+    """The growing end of a shard's log."""
+
+    def __init__(self, fs: FileSystem, folder: str, next_number: int, file_bytes: int) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file_bytes = file_bytes
+        self._file: File | None = None
+        self._offset = 0
+        self._room = 0
+        self._unsynced = False
+        self.next_number = next_number
+        """The number the next file will have; every frame written so far is in a lower one."""
+
+    @property
+    def unsynced(self) -> bool:
+        """Whether something written is not known to be on disk."""
+        return self._unsynced
+
+    def write(self, data: bytes) -> None:
+        """Appends bytes that may hold many frames; they all land in one file."""
+        if self._file is None or self._offset + len(data) > self._room:
+            self.rotate()
+            self._open_next(len(data))
+        assert self._file is not None
+        self._unsynced = True
+        self._file.write_at(self._offset, data)
+        self._offset += len(data)
+
+    def sync(self) -> None:
+        if self._file is not None and self._unsynced:
+            self._file.sync()
+            self._unsynced = False
+
+    def rotate(self) -> None:
+        """Finishes the current file; the next write starts a new one."""
+        if self._file is not None:
+            self.sync()
+            self._file.close()
+            self._file = None
+
+    def give_up(self) -> None:
+        """After a failed write or sync: takes back what was written since the last success, as far as the disk lets us.
+
+        The callers were told that it failed, so it should not turn up after a restart. Where even this fails the
+        frames may come back; that is what an unknown outcome means.
+        """
+        if self._file is not None:
+            try:
+                self._file.truncate(self._offset)
+                self._file.sync()
+            except OSError:
+                pass
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open_next(self, needed: int) -> None:
+        file = self._fs.open(wal_file(self._folder, self.next_number), create=True)
+        try:
+            self._room = max(self._file_bytes, needed)
+            file.allocate(self._room)
+            file.sync()
+            self._fs.sync_dir(self._folder)
+        except OSError:
+            file.close()
+            raise
+        self._file = file
+        self._offset = 0
+        self.next_number += 1

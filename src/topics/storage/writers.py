@@ -1,0 +1,144 @@
+"""The thread that runs a shard's writer, and the two hand-overs between it and the event loop.
+
+Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Back to
+the loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+
+from topics.core.errors import TopicsError
+from topics.storage.commit import CommitTiming, Rotation, Shard, Submission
+
+_SLICE_S = 0.00005
+"""How long the writer lingers at a time for the rest of a cohort; about half of what a sync costs."""
+
+_log = logging.getLogger(__name__)
+
+
+class _Stop:
+    """Ends the thread."""
+
+
+_Work = list[Submission] | Rotation | _Stop
+Run = Callable[[], None]
+
+
+class ThreadCommitter:
+    """Commits on a thread of its own.
+
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread.
+    """
+
+    def __init__(
+        self,
+        shard: Shard,
+        defer: Callable[[Run], object],
+        wake: Callable[[Run], object],
+        window_s: float,
+        sync_s: float,
+    ) -> None:
+        self._shard = shard
+        self._writer = shard.writer
+        self._defer = defer
+        self._wake = wake
+        self._window_s = window_s
+        self._sync_s = sync_s
+        self._tick: list[Submission] = []
+        self._queue: SimpleQueue[_Work] = SimpleQueue()
+        self._answers: deque[Run] = deque()
+        self._cohort = 0
+        self.resume = threading.Event()
+        """Cleared while sealing is too far behind: holding back commits is what slows the writers down."""
+        self.resume.set()
+        self._thread = threading.Thread(target=self._run, name=f"wal-{shard.number}", daemon=True)
+        self._thread.start()
+
+    def submit(self, submission: Submission) -> None:
+        self._tick.append(submission)
+        if len(self._tick) == 1:
+            self._defer(self._hand_over)
+
+    def rotate(self, rotation: Rotation) -> None:
+        self._hand_over()
+        self._queue.put(rotation)
+
+    def close(self) -> None:
+        """Commits what was submitted, syncs, ends the thread and gives the last answers."""
+        self._hand_over()
+        self.resume.set()
+        self._queue.put(_Stop())
+        self._thread.join()
+        self._drain_answers()
+
+    def _hand_over(self) -> None:
+        if self._tick:
+            batch, self._tick = self._tick, []
+            self._queue.put(batch)
+
+    def _run(self) -> None:
+        while True:
+            waited = self._writer.unsynced_for()
+            if waited is not None and waited >= self._sync_s:
+                self._writer.sync()
+                continue
+            try:
+                work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
+            except Empty:
+                continue
+            self.resume.wait()
+            batch: list[Submission] = []
+            while isinstance(work, list):
+                batch.extend(work)
+                work = self._more(batch)
+            if batch:
+                self._writer.commit(batch, self._answer)
+            if isinstance(work, Rotation):
+                self._rotate(work)
+            elif isinstance(work, _Stop):
+                self._writer.close()
+                return
+
+    def _more(self, batch: list[Submission]) -> _Work | None:
+        """More work for this commit, or None when it should start now."""
+        try:
+            return self._queue.get_nowait()
+        except Empty:
+            pass
+        waiting = sum([submission.needs_sync for submission in batch])
+        # Half of the last cohort is enough: the others are being answered and will make the next commit.
+        if waiting and waiting * 2 < self._cohort and self._window_s > 0:
+            try:
+                return self._queue.get(timeout=min(_SLICE_S, self._window_s))
+            except Empty:
+                pass
+        self._cohort = waiting
+        return None
+
+    def _rotate(self, rotation: Rotation) -> None:
+        error = self._writer.rotate(rotation)
+        if error is None:
+            self._post(lambda: rotation.done(rotation.position))
+        else:
+            self._post(lambda: rotation.failed(error))
+
+    def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+        self._post(lambda: self._shard.settle(group, timing, error))
+
+    def _post(self, answer: Run) -> None:
+        self._answers.append(answer)
+        if len(self._answers) == 1:
+            self._wake(self._drain_answers)
+
+    def _drain_answers(self) -> None:
+        while self._answers:
+            try:
+                self._answers[0]()
+            except Exception:
+                _log.exception("a commit's answers could not be given")
+            finally:
+                # Removed only now, so that the writer does not wake the loop for what is being drained already.
+                self._answers.popleft()

@@ -1,0 +1,19 @@
+"""Randomness, as an argument, so that a test can repeat a run."""
+
+import os
+from typing import Protocol
+
+
+class Dice(Protocol):
+    """A source of bytes nobody can guess."""
+
+    def token(self, nbytes: int) -> bytes:
+        """Exactly `nbytes` fresh random bytes."""
+        ...
+
+
+class SystemDice:
+    """The kernel's generator: a lease id fences a worker out only while it cannot be guessed."""
+
+    def token(self, nbytes: int) -> bytes:
+        return os.urandom(nbytes)

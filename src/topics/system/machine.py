@@ -1,0 +1,36 @@
+"""What the process can learn about the machine it runs on."""
+
+import os
+from pathlib import Path
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_STATM = Path("/proc/self/statm")
+
+
+def boot_id() -> str:
+    """Names this run of the kernel, or is empty where the kernel does not tell.
+
+    While it is unchanged, bytes that were written but never synced are still in the page cache: a killed process has
+    lost nothing. Empty must be taken as "changed", since nobody can say that it was not.
+    """
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def cpu_count() -> int:
+    """How many CPUs this process may use, which in a container is often fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # Only Linux can tell; elsewhere every CPU counts.
+        return os.cpu_count() or 1
+
+
+def resident_bytes() -> int:
+    """The physical memory that the process holds now; 0 where the kernel does not tell."""
+    try:
+        resident_pages = int(_STATM.read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return resident_pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,1 @@
+"""The bytes on the network: pure functions between protocol messages and values."""

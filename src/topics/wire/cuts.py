@@ -1,0 +1,124 @@
+"""Cutting answers out of stored fragments: the other half of `wire.fragments`.
+
+A `View` is one run of fragments with its rows, from memory or from a mapped segment. Whole stretches are one slice;
+only a projection that leaves something out (tags, meta, a filtered node) looks at single rows, and even then only at
+the rows, never at a payload.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+_META_NAME_BYTES = len(b',"meta":')
+_TAG_NAME_BYTES = len(b',"$tag":')
+_decode_string = msgspec.json.Decoder(str).decode
+
+Range = tuple[int, int]
+"""Record indexes from the first up to, not including, the second."""
+
+
+class View(msgspec.Struct, frozen=True, gc=False):
+    """Fragments in `text`, found through `rows` (32-bit words, three a record, starts counted from `bias`)."""
+
+    text: bytes | memoryview
+    rows: memoryview
+    bias: int
+    count: int
+
+    def start(self, index: int) -> int:
+        """Where a fragment begins in the text; the end of the text plus its comma for the index past the last."""
+        return self.rows[3 * index] - self.bias if index < self.count else len(self.text) + 1
+
+    def whole(self, lo: int, hi: int) -> bytes | memoryview:
+        """The fragments lo up to hi as one piece, commas between them."""
+        if lo == 0 and hi == self.count:
+            return self.text
+        return self.text[self.start(lo) : self.start(hi) - 1]
+
+
+def fitting(view: View, lo: int, hi: int, budget: int) -> int:
+    """The largest end up to `hi` so that the fragments from `lo` fit into `budget` bytes; `lo` when none does."""
+    start = view.start(lo)
+    if view.start(hi) - 1 - start <= budget:
+        return hi
+    starts = view.rows[0::3]
+    return max(lo, bisect_right(starts, view.bias + start + budget + 1, lo, hi) - 1)
+
+
+def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool) -> list[bytes | memoryview]:
+    """The fragments of some ranges, without `$tag` or `meta` where they were not asked for; join them with commas."""
+    if tags and meta:
+        return [view.whole(lo, hi) for lo, hi in ranges]
+    text, rows = view.text, view.rows
+    pieces: list[bytes | memoryview] = []
+    for lo, hi in ranges:
+        starts = [view.start(i) for i in range(lo, hi + 1)]
+        metas = rows[3 * lo + 1 : 3 * hi : 3].tolist()
+        tag_parts = [word & 0xFFFF for word in rows[3 * lo + 2 : 3 * hi : 3].tolist()]
+        ends = starts[1:]
+        # An end points past the comma; the closing brace stands two bytes before it.
+        if meta:
+            cut = [text[s : e - 2 - t] for s, e, t in zip(starts, ends, tag_parts, strict=False)]
+        elif tags:
+            cut = [
+                b"".join((text[s : e - 2 - t - m], text[e - 2 - t : e - 2]))
+                for s, e, t, m in zip(starts, ends, tag_parts, metas, strict=False)
+            ]
+        else:
+            cut = [text[s : e - 2 - t - m] for s, e, t, m in zip(starts, ends, tag_parts, metas, strict=False)]
+        if cut:
+            pieces.append(b"},".join(cut) + b"}")
+    return pieces
+
+
+def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ...]) -> list[Range]:
+    """The ranges less the records whose head ends in one of the suffixes (`wire.fragments.node_suffix`)."""
+    kept: list[Range] = []
+    for lo, hi in ranges:
+        begin = lo
+        for index in range(lo, hi):
+            start = view.start(index)
+            head = view.rows[3 * index + 2] >> 16
+            if bytes(view.text[start : start + head]).endswith(suffixes):
+                if begin < index:
+                    kept.append((begin, index))
+                begin = index + 1
+        if begin < hi:
+            kept.append((begin, hi))
+    return kept
+
+
+def payload_sizes(view: View, lo: int, hi: int) -> list[int]:
+    """What each record counts against caps and quotas: the bytes of its data and meta."""
+    starts = view.rows[3 * lo : 3 * hi : 3].tolist()
+    starts.append(view.start(hi) + view.bias)
+    metas = view.rows[3 * lo + 1 : 3 * hi : 3].tolist()
+    lasts = view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
+    return [
+        after - before - 2 - (last >> 16) - (last & 0xFFFF) - (_META_NAME_BYTES if meta else 0)
+        for before, after, meta, last in zip(starts, starts[1:], metas, lasts, strict=False)
+    ]
+
+
+def tag_texts(view: View, lo: int, hi: int) -> list[tuple[int, bytes]]:
+    """The index and the JSON string of every tag in a range."""
+    found = []
+    for index, word in enumerate(view.rows[3 * lo + 2 : 3 * hi : 3].tolist(), lo):
+        length = word & 0xFFFF
+        if length:
+            end = view.start(index + 1) - 2
+            found.append((index, bytes(view.text[end - length + _TAG_NAME_BYTES : end])))
+    return found
+
+
+def tag_value(text: bytes) -> str:
+    """A tag as it was given, from its JSON string."""
+    return _decode_string(text) if b"\\" in text else str(text[1:-1], "utf-8")
+
+
+def data_of(view: View, index: int) -> bytes:
+    """One record's payload, verbatim."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    begin = view.start(index) + (last >> 16)
+    return bytes(view.text[begin : view.start(index + 1) - 2 - (last & 0xFFFF) - meta])

@@ -1,0 +1,105 @@
+"""The command line up to the point where a command starts to work."""
+
+from pathlib import Path
+
+import pytest
+
+from topics import __version__, server
+from topics.cli import main
+from topics.config.settings import SETTINGS, Settings
+from topics.core.errors import FolderBusyError, TopicsError
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings that the server was run with."""
+    runs: list[Settings] = []
+
+    monkeypatch.setattr(server, "run", runs.append)
+    for setting in SETTINGS:
+        monkeypatch.delenv(setting.env, raising=False)
+    return runs
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    assert capsys.readouterr().out == f"topics {__version__}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert "serve" in listed
+    assert "version" in listed
+
+
+def test_serve_without_flags_is_the_environment(served: list[Settings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_PORT", "0")
+    assert main(["serve"]) == 0
+    assert served == [Settings(port=0)]
+
+
+def test_every_setting_has_a_flag(served: list[Settings]) -> None:
+    for setting in SETTINGS:
+        given = setting.maximum or 10**6 if setting.kind == "integer" else [*setting.choices, "text"][0]
+        assert main(["serve", setting.flag, str(given)]) == 0
+        assert getattr(served[-1], setting.name) == given
+
+
+def test_a_flag_beats_the_environment(served: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TOPICS_DATA_DIR", "elsewhere")
+    monkeypatch.setenv("TOPICS_HOST", "localhost:1")
+    assert main(["serve", "--data-dir", str(tmp_path), "--port", "2"]) == 0
+    assert served == [Settings(data_dir=str(tmp_path), host="localhost", port=2)]
+
+
+def test_serve_explains_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+    explained = capsys.readouterr().out
+    for setting in SETTINGS:
+        assert setting.flag in explained
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["serve", "--no-such-flag", "1"], ["serve", "--port", "x"], ["serve", "--port", "-1"], ["no-such-command"]],
+)
+def test_a_wrong_command_line_exits_with_2(
+    served: list[Settings], capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert main(arguments) == 2
+    assert served == []
+    assert capsys.readouterr().err
+
+
+def test_a_wrong_variable_exits_with_2_and_says_which(
+    served: list[Settings], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPICS_WAL_FILE_BYTES", "64MiB")
+    assert main(["serve"]) == 2
+    assert served == []
+    assert "TOPICS_WAL_FILE_BYTES is '64MiB'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [(FolderBusyError("folder"), 3), (TopicsError("the log is broken"), 1), (PermissionError("no access"), 1)],
+)
+def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, code: int
+) -> None:
+    def fail(settings: Settings) -> None:
+        raise failure
+
+    monkeypatch.setattr(server, "run", fail)
+    assert main(["serve"]) == code
+    assert capsys.readouterr().err == f"topics: {failure}\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(settings: Settings) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(server, "run", fail)
+    with pytest.raises(KeyError, match="a bug"):
+        main(["serve"])

@@ -1,0 +1,69 @@
+"""What the packaging promises, read from the files."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import topics
+
+ROOT = Path(__file__).parents[2]
+PINS = ("runtime.txt", "dev.txt")
+
+# name==version, and nothing that only some machines could resolve.
+PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")
+
+
+def pins(name: str) -> dict[str, str]:
+    found = {}
+    for line in (ROOT / "requirements" / name).read_text().splitlines():
+        if line and not line.startswith("#") and line != "-r runtime.txt":
+            match = PIN.fullmatch(line)
+            assert match is not None, f"{name}: {line!r} is no exact pin"
+            found[match["name"].lower().replace("_", "-")] = match["version"]
+    return found
+
+
+def project() -> dict[str, object]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return dict(tomllib.load(file)["project"])
+
+
+@pytest.mark.parametrize("name", PINS)
+def test_requirements_are_exact_pins(name: str) -> None:
+    assert pins(name)
+
+
+def test_nothing_is_pinned_twice() -> None:
+    assert pins("runtime.txt").keys().isdisjoint(pins("dev.txt"))
+
+
+def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
+    dependencies = project()["dependencies"]
+    assert isinstance(dependencies, list)
+    pinned = pins("runtime.txt")
+    for dependency in dependencies:
+        match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
+        assert match is not None, dependency
+        version = number(pinned[match["name"]])
+        assert number(match["low"]) <= version < number(match["high"]), dependency
+
+
+def number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def test_every_package_says_what_it_is_for() -> None:
+    source = ROOT / "src" / "topics"
+    for folder in [source, *(path for path in source.rglob("*") if path.is_dir() and any(path.glob("*.py")))]:
+        assert (folder / "__init__.py").read_text().startswith('"""'), folder
+
+
+def test_the_package_is_typed_and_has_a_version() -> None:
+    assert (ROOT / "src" / "topics" / "py.typed").exists()
+    assert number(topics.__version__) >= (0, 1, 0)
+
+
+def test_the_gate_is_executable() -> None:
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111

@@ -1,0 +1,173 @@
+"""Starting, probing and stopping, with an engine that does what the test says."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import uvloop
+
+from topics import server
+from topics.config.settings import Settings
+from topics.core.errors import TopicsError
+from topics.core.limits import Limits
+from topics.engine import EngineOptions
+from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
+from topics.system.machine import cpu_count
+
+Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
+Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
+
+
+class FakeEngine:
+    """Waits in recovery and in closing until the test lets it go on."""
+
+    def __init__(self) -> None:
+        self.reported = threading.Event()
+        self.may_recover = threading.Event()
+        self.may_close = asyncio.Event()
+        self.failure: Exception | None = None
+        self.happened: list[str] = []
+
+    def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
+        progress(0.42)
+        self.reported.set()
+        assert self.may_recover.wait(10)
+        if self.failure is not None:
+            raise self.failure
+        self.happened.append("recovered")
+        return self
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert loop is asyncio.get_running_loop()
+        self.happened.append("started")
+
+    async def close(self) -> None:
+        await self.may_close.wait()
+        self.happened.append("closed")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    fake = FakeEngine()
+    monkeypatch.setattr(server, "Engine", fake)
+    return fake
+
+
+def play(folder: Path, scene: Scene) -> None:
+    """Runs a server and, beside it, `scene` with a way to probe it and the event that stops it."""
+    port_file = folder / "port"
+    settings = Settings(port=0, port_file=str(port_file), data_dir=str(folder / "data"))
+
+    async def probe(path: str) -> tuple[int, dict[str, Any]]:
+        host, port = port_file.read_text().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"GET {path} HTTP/1.1\r\nconnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        assert (b"retry-after: 1" in head) == (b" 503 " in head)
+        return int(head.split()[1]), json.loads(body)
+
+    async def both() -> None:
+        stop = asyncio.Event()
+        running = asyncio.create_task(serve(settings, stop))
+        while not port_file.exists() and not running.done():
+            await asyncio.sleep(0.001)
+        await scene(probe, stop)
+        await running
+
+    uvloop.run(asyncio.wait_for(both(), 10))
+
+
+async def ready(probe: Probe) -> None:
+    while (await probe("/v0/ready"))[0] != 200:
+        await asyncio.sleep(0.001)
+
+
+def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
+    async def scene(probe: Probe, stop: asyncio.Event) -> None:
+        assert engine.reported.wait(10)
+        for path in ("/v0/ready", "/readyz"):
+            status, body = await probe(path)
+            assert (status, body["error"]["code"]) == (503, "not_ready")
+            assert body["error"]["detail"] == {"replay_progress": 0.42}
+        for path in ("/v0/health", "/healthz"):
+            status, body = await probe(path)
+            assert (status, body["status"]) == (200, "ok")
+
+        engine.may_recover.set()
+        await ready(probe)
+        assert engine.happened == ["recovered", "started"]
+        for path in ("/v0/ready", "/readyz"):
+            status, body = await probe(path)
+            assert (status, body["ready"]) == (200, True)
+        assert (await probe("/nowhere"))[0] == 404
+
+        stop.set()
+        status, body = await probe("/v0/ready")
+        assert (status, body["error"]["code"]) == (503, "shutting_down")
+        assert (await probe("/v0/health"))[0] == 200
+        engine.may_close.set()
+
+    play(tmp_path, scene)
+    assert engine.happened == ["recovered", "started", "closed"]
+
+
+def test_a_replay_does_not_hold_up_a_stop(tmp_path: Path, engine: FakeEngine) -> None:
+    async def scene(probe: Probe, stop: asyncio.Event) -> None:
+        stop.set()
+
+    play(tmp_path, scene)
+    assert engine.happened == []
+    engine.may_recover.set()
+
+
+def test_a_kept_connection_does_not_hold_up_a_stop(tmp_path: Path, engine: FakeEngine) -> None:
+    async def scene(probe: Probe, stop: asyncio.Event) -> None:
+        engine.may_recover.set()
+        engine.may_close.set()
+        await ready(probe)
+        host, port = (tmp_path / "port").read_text().split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        stop.set()
+        assert await reader.read() == b""
+        writer.close()
+
+    play(tmp_path, scene)
+
+
+def test_a_failed_recovery_ends_the_server(tmp_path: Path, engine: FakeEngine) -> None:
+    engine.failure = TopicsError("the log is damaged")
+    engine.may_recover.set()
+
+    async def scene(probe: Probe, stop: asyncio.Event) -> None:
+        pass
+
+    with pytest.raises(TopicsError, match="damaged"):
+        play(tmp_path, scene)
+
+
+def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
+    shared = set(EngineOptions.__struct_fields__) - {"limits"}
+    assert shared <= set(Settings.__struct_fields__)
+    settings = Settings(data_dir="somewhere", cold_dir="elsewhere", wal_shards=3, max_limit=7, segment_max_events=11)
+    options = engine_options(settings)
+    for name in shared:
+        assert getattr(options, name) == getattr(settings, name)
+    assert options.limits == Limits(max_limit=7)
+
+
+def test_every_limit_of_the_settings_reaches_the_engine() -> None:
+    names = set(Limits.__struct_fields__) & set(Settings.__struct_fields__)
+    changed = {name: getattr(Settings(), name) + 1 for name in names}
+    limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
+    assert {name: limits[name] for name in names} == changed
+    assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names == {"max_body_bytes"}
+
+
+def test_the_shards_follow_the_cpus() -> None:
+    assert engine_options(Settings()).wal_shards == min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
