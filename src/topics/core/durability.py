@@ -28,21 +28,21 @@ class Durability(enum.Enum):
     FSYNC = "fsync"
     """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""
 
-    @property
-    def logged(self) -> bool:
-        """Frames of this class are written to the WAL."""
-        return self is not Durability.EPHEMERAL
+    logged: bool
+    """Frames of this class are written to the WAL."""
 
-    @property
-    def acks_after_sync(self) -> bool:
-        """An acknowledgement waits until its frame is synced."""
-        return self is Durability.FSYNC
+    acks_after_sync: bool
+    """An acknowledgement waits until its frame is synced."""
 
-    @property
-    def reserves_seqs(self) -> bool:
-        """Seqs are shown only below a synced ceiling, so a crash that loses the tail cannot give one out again.
+    reserves_seqs: bool
+    """Seqs are shown only below a synced ceiling, so a crash that loses the tail cannot give one out again.
 
-        `fsync` needs no ceiling because a seq is not shown before its frame is synced; `memory` and `ephemeral`
-        promise nothing that would be worth an extra sync.
-        """
-        return self is Durability.DISK
+    `fsync` needs no ceiling because a seq is not shown before its frame is synced; `memory` and `ephemeral` promise
+    nothing that would be worth an extra sync.
+    """
+
+    def __init__(self, name: str) -> None:
+        # Plain attributes: every append asks, and a property of an enum costs more than the rest of the question.
+        self.logged = name != "ephemeral"
+        self.acks_after_sync = name == "fsync"
+        self.reserves_seqs = name == "disk"

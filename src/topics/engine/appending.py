@@ -14,11 +14,11 @@ from topics.engine.core import EngineCore, Note
 from topics.engine.operations import AppendDone, AppendOperation, deduped
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
-from topics.formats.block import BASE_MAX, BlockParts, encode_block_head
+from topics.formats.block import BASE_MAX, encode_block_head
 from topics.formats.control import encode_ceiling, encode_create
 from topics.formats.frame import FrameKind
 from topics.storage.commit import CommitTiming, Shard
-from topics.wire.fragments import Fragments, encode_fragments
+from topics.wire.fragments import encode_fragments
 
 _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
@@ -63,24 +63,22 @@ class Appender:
         first = topic.staged_head + 1
         ts = topic.staged_ts = max(core.now(), topic.staged_ts)
         base = topic.next_base if topic.next_base < BASE_MAX else 0
-        fragments = encode_fragments(batch.records, first, ts, batch.node, base)
-        block = _block(first, ts, base, key, fragments)
-        last = topic.staged_head = block.last_seq
-        topic.next_base = block.next_base
+        text, rows, payload_bytes, traits = encode_fragments(batch.records, first, ts, batch.node, base)
+        block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
+        last = topic.staged_head = topic.staged_head + block.count
+        topic.next_base = base + len(text) + 1
         topic.staged_count += block.count
         topic.staged_bytes += block.payload_bytes
         created = core.by_name.get(topic.name) is not topic
         pieces = self._creation(topic, shard) if created else []
         if durability.logged:
-            head = encode_block_head(
-                first, ts, block.payload_bytes, base, block.traits, key.encode() if key else b"", block.rows,
-                len(block.text),
-            )  # fmt: skip
-            pieces += shard.frame(FrameKind.APPEND, topic.id, head, block.text)
+            encoded_key = key.encode() if key is not None else b""
+            head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
+            pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
         ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
-        needs_sync = bool(
+        needs_sync = (
             durability.acks_after_sync
-            or topic.sync_inflight
+            or topic.sync_inflight > 0
             or not topic.created
             or (durability.reserves_seqs and last > topic.ceiling)
         )
@@ -183,15 +181,6 @@ def creation_frame(core: EngineCore, topic: Topic, shard: Shard) -> list[bytes]:
     core.next_topic_id = topic.id + 1
     body = encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
     return shard.frame(FrameKind.CREATE, topic.id, body)
-
-
-def _block(first: int, ts: int, base: int, key: str | None, fragments: Fragments) -> Block:
-    count = len(fragments.rows) // 12
-    return Block(
-        BlockParts(
-            first, ts, fragments.payload_bytes, count, base, fragments.traits, key, fragments.rows, fragments.text
-        )
-    )
 
 
 def _check_cap(topic: Topic, config: TopicConfig, count: int, size: int) -> None:

@@ -76,7 +76,7 @@ class Recovery:
                 if frame.kind is FrameKind.TOPIC:
                     topic = self._load_topic(decode_topic(frame.body))
                 elif topic is not None:
-                    self._load_block(topic, Block(decode_block(frame.body)))
+                    self._load_block(topic, Block.of(decode_block(frame.body)))
         self._core.next_topic_id = newest.next_topic_id
         self._core.set_floor_of_time(newest.now_ms)
         return newest
@@ -161,7 +161,7 @@ class Recovery:
         _APPLY[frame.kind](self, known, frame)
 
     def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block(decode_block(frame.body))
+        block = Block.of(decode_block(frame.body))
         if block.first_seq != topic.head + 1:
             raise LogDamaged(
                 Finding(

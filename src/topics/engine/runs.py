@@ -6,7 +6,7 @@ topic's first live seq; `flags` marks deleted records with `DELETED`, and is Non
 
 from collections.abc import Callable, Iterable, Iterator
 
-from topics.formats.block import TRAIT_NODES, TRAIT_TAGS, BlockParts, words
+from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, words
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
 from topics.storage.segments import SegmentKey, SegmentStore
@@ -23,19 +23,34 @@ class Block:
         "ts",
     )  # fmt: skip
 
-    def __init__(self, parts: BlockParts) -> None:
-        self.first_seq = parts.first_seq
-        self.ts = parts.ts
-        self.payload_bytes = parts.payload_bytes
-        self.count = parts.count
-        self.base = parts.base
-        self.traits = parts.traits
-        self.key = parts.key
-        self.rows = parts.rows
-        self.text = parts.text
+    def __init__(
+        self,
+        first_seq: int,
+        ts: int,
+        payload_bytes: int,
+        base: int,
+        traits: int,
+        key: str | None,
+        rows: bytes,
+        text: bytes,
+    ) -> None:
+        self.first_seq = first_seq
+        self.ts = ts
+        self.payload_bytes = self.live_bytes = payload_bytes
+        self.count = self.live = len(rows) // ROW_BYTES
+        self.base = base
+        self.traits = traits
+        self.key = key
+        self.rows = rows
+        self.text = text
         self.flags: bytearray | None = None
-        self.live = self.count
-        self.live_bytes = self.payload_bytes
+
+    @classmethod
+    def of(cls, parts: BlockParts) -> "Block":
+        """A block read back from the log."""
+        return cls(
+            parts.first_seq, parts.ts, parts.payload_bytes, parts.base, parts.traits, parts.key, parts.rows, parts.text
+        )
 
     @property
     def last_seq(self) -> int:

@@ -101,6 +101,10 @@ class Writer:
         except OSError as error:
             answer(waiting, CommitTiming(), self._poison(error))
 
+    def can_write_at_once(self, size: int) -> bool:
+        """Whether a write needs nothing but the write: no new file, nobody else's failure to tell."""
+        return self.poison is None and self._log.has_room(size)
+
     def unsynced_for(self) -> float | None:
         """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
         return self._seconds() - self._unsynced_since if self._log.unsynced and self.poison is None else None
@@ -138,8 +142,9 @@ class Writer:
         self.commits += 1
 
     def _sync(self) -> None:
+        written = self._written_lsn
         self._log.sync()
-        self.synced_lsn = self._written_lsn
+        self.synced_lsn = written
         self.syncs += 1
 
     def _poison(self, error: OSError) -> ReadOnlyError:

@@ -1,8 +1,8 @@
 """One shard's log on disk: numbered, preallocated files that frames are appended to.
 
-Only the shard's writer calls this, one call at a time. A file is made whole (created, reserved, synced, its name made
-durable) before its first frame, and synced before the next file takes over; so when frames stand in file n+1, every
-frame of file n was on disk.
+Only the shard's writer calls this, one call at a time; a sync alone may overlap with a write. A file is made whole
+(created, reserved, synced, its name made durable) before its first frame, and synced before the next file takes over;
+so when frames stand in file n+1, every frame of file n was on disk.
 """
 
 from topics.storage.fs import File, FileSystem
@@ -18,15 +18,19 @@ class ShardLog:
         self._file_bytes = file_bytes
         self._file: File | None = None
         self._offset = 0
+        self._synced = 0
         self._room = 0
-        self._unsynced = False
         self.next_number = next_number
         """The number the next file will have; every frame written so far is in a lower one."""
 
     @property
     def unsynced(self) -> bool:
         """Whether something written is not known to be on disk."""
-        return self._unsynced
+        return self._offset != self._synced
+
+    def has_room(self, size: int) -> bool:
+        """Whether a write of that size needs no new file."""
+        return self._file is not None and self._offset + size <= self._room
 
     def write(self, data: bytes) -> None:
         """Appends bytes that may hold many frames; they all land in one file."""
@@ -34,14 +38,15 @@ class ShardLog:
             self.rotate()
             self._open_next(len(data))
         assert self._file is not None
-        self._unsynced = True
         self._file.write_at(self._offset, data)
         self._offset += len(data)
 
     def sync(self) -> None:
-        if self._file is not None and self._unsynced:
+        """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""
+        offset = self._offset
+        if self._file is not None and offset != self._synced:
             self._file.sync()
-            self._unsynced = False
+            self._synced = offset
 
     def rotate(self) -> None:
         """Finishes the current file; the next write starts a new one."""
@@ -49,6 +54,7 @@ class ShardLog:
             self.sync()
             self._file.close()
             self._file = None
+            self._offset = self._synced = 0
 
     def give_up(self) -> None:
         """After a failed write or sync: takes back what was written since the last success, as far as the disk lets us.
@@ -79,5 +85,5 @@ class ShardLog:
             file.close()
             raise
         self._file = file
-        self._offset = 0
+        self._offset = self._synced = 0
         self.next_number += 1
