@@ -131,7 +131,7 @@ def _command(name: str, folder: str, arguments: dict[str, object]) -> list[str]:
     return [sys.executable, "-m", "bench.workloads", name, folder, msgspec.json.encode(arguments).decode()]
 
 
-class _folder:  # noqa: N801 - used like a function
+class _folder:
     """A fresh folder that is gone afterwards, whatever happened."""
 
     def __enter__(self) -> str:

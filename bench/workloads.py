@@ -126,7 +126,7 @@ async def fill(folder: Path, total: int, stop: str) -> dict[str, float]:
     await append_many(engine, 100_000, 100, 16)
     start = peak = resident_bytes()
     seconds = 0.0
-    step = 250_000
+    step = min(250_000, total)
     for _ in range(total // step):
         seconds += await append_many(engine, step, 100, 16)
         peak = max(peak, resident_bytes())

@@ -13,6 +13,7 @@ that a crash may cut anywhere:
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from topics.core.config import encode_config
@@ -58,6 +59,8 @@ class Checkpointer:
         """The snapshots that make up the current state, the full one first."""
         self.full_bytes = 0
         self.added_bytes = 0
+        self.retired: list[WalPosition] = []
+        """Where the logs of shards ended that a smaller number of shards no longer uses."""
         self.running = False
         self.failures = 0
         self.completed = 0
@@ -77,7 +80,7 @@ class Checkpointer:
         succeeded = False
         try:
             for shard in self._core.shards:
-                yield Until(lambda resume, shard=shard: self._turn(shard, full, resume))  # type: ignore[misc]
+                yield Until(partial(self._turn, shard, full))
             while self._due:
                 self._capture_slice()
                 yield Until(self._next_tick)
@@ -146,14 +149,17 @@ class Checkpointer:
     def _head(self, full: bool) -> SnapshotHead:
         core = self._core
         return SnapshotHead(
-            self.number + 1, [] if full else self.chain, len(core.shards), self._positions, core.next_topic_id,
-            core.now(), self._dropped,
+            self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
+            core.next_topic_id, core.now(), self._dropped,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:
         """Steps 1 to 3; off the loop."""
-        store = self._core.store
+        store, topics = self._core.store, self._core.topics
         for capture in self._captures:
+            if topics.get(capture.topic.id) is not capture.topic:
+                # Deleted since, and the log behind this snapshot says so: its files may be gone already.
+                continue
             for segment in capture.unsynced:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:

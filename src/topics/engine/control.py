@@ -6,7 +6,7 @@ Control changes are always synced before they count, whatever the topic's class:
 from collections.abc import Callable
 
 from topics.core.config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
-from topics.core.errors import TopicNotEmptyError, TopicNotFoundError, TopicsError
+from topics.core.errors import CorruptSegmentError, TopicNotEmptyError, TopicNotFoundError, TopicsError
 from topics.core.names import check_topic_name
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.appending import creation_frame, make_topic
@@ -21,11 +21,13 @@ from topics.engine.operations import (
     PutOperation,
     PutResult,
 )
+from topics.engine.runs import Segment
 from topics.engine.tags import SeqRange, as_ranges, find_in_memory, find_on_disk
 from topics.engine.topic import Topic
 from topics.formats.control import encode_config_change, encode_delete
 from topics.formats.frame import FrameKind
 from topics.storage.commit import CommitTiming
+from topics.storage.segments import SegmentDamaged, SegmentKey
 
 Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 """Runs the first function off the loop and hands its outcome, a result or an exception, to the second on the loop."""
@@ -101,9 +103,10 @@ class Controller:
 
         def found(outcome: object) -> None:
             try:
-                if isinstance(outcome, BaseException):
-                    raise outcome
-                assert isinstance(outcome, list)
+                if isinstance(outcome, SegmentDamaged):
+                    raise self._corrupt(topic, sealed, outcome)
+                if not isinstance(outcome, list):
+                    raise TopicsError(f"a look-up by tag failed: {outcome}")
                 if core.topics.get(topic.id) is not topic or topic.closing:
                     raise TopicNotFoundError(topic.name)
                 self._log_delete(topic, 0, as_ranges(near + outcome, below), done)
@@ -111,6 +114,12 @@ class Controller:
                 done(error)
 
         self._background(lambda: find_on_disk(core.store, topic.id, sealed, match), found)
+
+    def _corrupt(self, topic: Topic, segments: list[Segment], damage: SegmentDamaged) -> CorruptSegmentError:
+        for segment in segments:
+            if damage.path.startswith(self._core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))):
+                return CorruptSegmentError(topic.name, segment.first_seq, segment.last_seq)
+        return CorruptSegmentError(topic.name, topic.earliest, topic.head)
 
     def _log_delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
         core = self._core

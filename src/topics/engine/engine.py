@@ -15,7 +15,7 @@ from topics.core.errors import FolderBusyError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
 from topics.engine.appending import Appender, Batch
-from topics.engine.checkpoint import Checkpointer, remove_wal_files
+from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
@@ -25,6 +25,7 @@ from topics.engine.read import ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
+from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
@@ -125,12 +126,15 @@ class Engine:
                 core.shards[number] = self._shard(number, end.next_lsn, end.next_number)
         self.checkpointer.chain = recovery.chain
         self.checkpointer.number = recovery.chain[-1] if recovery.chain else 0
-        remove_orphans(core, fs)
+        self.checkpointer.retired = [
+            WalPosition(number, end.next_number, end.next_lsn)
+            for number, end in recovery.ends.items()
+            if number >= shard_count
+        ]
         if recovery.changed:
             self._checkpoint_now()
-            for number in recovery.ends:
-                if number >= shard_count:
-                    remove_wal_files(fs, layout.shard(number), recovery.ends[number].next_number)
+        # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
+        remove_orphans(core, fs)
         if boot_id != machine:
             _write_text(fs, layout.machine, boot_id, layout.root)
         progress(1.0)

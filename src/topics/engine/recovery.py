@@ -21,7 +21,7 @@ from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decod
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
-from topics.storage.segments import SegmentKey
+from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.storage.snapshots import read_snapshot, snapshot_numbers
 
 _log = logging.getLogger(__name__)
@@ -158,7 +158,10 @@ class Recovery:
                 Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
             )
         core.set_floor_of_time(known.last_ts)
-        _APPLY[frame.kind](self, known, frame)
+        try:
+            _APPLY[frame.kind](self, known, frame)
+        except SegmentDamaged as damage:
+            raise LogDamaged(Finding(damage.path, damage.reason, topic=known.name), None) from damage
 
     def _append(self, topic: Topic, frame: Frame) -> None:
         block = Block.of(decode_block(frame.body))

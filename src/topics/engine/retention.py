@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 from topics.engine.runs import Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
-from topics.wire.cuts import payload_sizes
+from topics.storage.segments import SegmentDamaged
+from topics.wire.cuts import Range, payload_sizes
 
 _STRETCH = 256
 Dropped = Callable[[Topic, Segment], None]
@@ -82,8 +83,12 @@ class Retention:
             topic.earliest = topic.head + 1
             return
         lo = max(topic.earliest - run.first_seq, 0)
-        flags = self._reader.flags(topic.id, run)
-        topic.earliest = run.first_seq + (lo if flags is None else live_ranges(flags, lo, run.count)[0][0])
+        try:
+            flags = self._reader.flags(topic.id, run)
+        except SegmentDamaged:
+            flags = None
+        first = live_ranges(flags, lo, run.count)
+        topic.earliest = run.first_seq + (first[0][0] if first else lo)
 
     def drop_first(self, topic: Topic, run: Run) -> None:
         if isinstance(run, Segment):
@@ -106,12 +111,17 @@ class Retention:
         """How many of a run's live records are below `upto`, their bytes, and the last one's seq."""
         lo = max(topic.earliest - run.first_seq, 0)
         hi = min(upto - run.first_seq, run.count)
-        ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
-        if not ranges:
-            return 0, 0, 0
-        count = sum([end - begin for begin, end in ranges])
-        size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
-        return count, size, run.first_seq + ranges[-1][1] - 1
+        try:
+            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+            if not ranges:
+                return 0, 0, 0
+            count = sum([end - begin for begin, end in ranges])
+            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            return count, size, run.first_seq + ranges[-1][1] - 1
+        except SegmentDamaged:
+            # Nobody can look inside. All of it goes, or its counts stay and the floor alone hides what is below.
+            whole = hi == run.count
+            return (run.live, run.live_bytes, run.last_seq) if whole else (0, 0, 0)
 
     def _upto_for_count(self, topic: Topic, excess: int) -> int:
         """The seq below which exactly `excess` live records lie."""
@@ -121,8 +131,7 @@ class Retention:
                 if not excess:
                     return run.last_seq + 1
                 continue
-            lo = max(topic.earliest - run.first_seq, 0)
-            for begin, end in live_ranges(self._reader.flags(topic.id, run), lo, run.count):
+            for begin, end in self._live_in(topic, run):
                 if end - begin >= excess:
                     return run.first_seq + begin + excess
                 excess -= end - begin
@@ -136,24 +145,41 @@ class Retention:
                 if not excess:
                     return run.last_seq + 1
                 continue
-            lo = max(topic.earliest - run.first_seq, 0)
-            for begin, end in live_ranges(self._reader.flags(topic.id, run), lo, run.count):
+            for begin, end in self._live_in(topic, run):
                 for index, size in self._sizes(topic, run, begin, end):
                     excess -= size
                     if excess <= 0:
                         return run.first_seq + index + 1
         return topic.head + 1
 
+    def _live_in(self, topic: Topic, run: Run) -> list[Range]:
+        """A run's live records; all of them when nobody can look inside."""
+        lo = max(topic.earliest - run.first_seq, 0)
+        try:
+            return live_ranges(self._reader.flags(topic.id, run), lo, run.count)
+        except SegmentDamaged:
+            return [(lo, run.count)]
+
     def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
         """Each record's index and size, looked up a stretch at a time: mostly the first few are all that is wanted."""
         for begin in range(lo, hi, _STRETCH):
             end = min(begin + _STRETCH, hi)
-            for view, view_lo, view_hi, offset in self._reader.views(topic.id, run, begin, end):
+            try:
+                views = list(self._reader.views(topic.id, run, begin, end, check=False))
+            except SegmentDamaged:
+                # Nobody can look inside: count what is left as one.
+                yield hi - 1, run.live_bytes
+                return
+            for view, view_lo, view_hi, offset in views:
                 yield from enumerate(payload_sizes(view, view_lo, view_hi), offset + view_lo)
 
     def _expired_upto(self, topic: Topic, deadline: int) -> int:
         for run in topic.runs_from(topic.earliest):
-            expired = self._reader.expired(topic.id, run, deadline)
+            try:
+                expired = self._reader.expired(topic.id, run, deadline)
+            except SegmentDamaged:
+                # Its newest record is young enough, and nobody can tell about the others.
+                expired = 0
             if expired < run.count:
                 return run.first_seq + expired
         return topic.head + 1

@@ -164,13 +164,19 @@ class RunReader:
             run.flag_changes += 1
         return run.flags
 
-    def views(self, topic_id: int, run: Run, lo: int, hi: int) -> Iterator[tuple[View, int, int, int]]:
-        """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0."""
+    def views(
+        self, topic_id: int, run: Run, lo: int, hi: int, check: bool = True
+    ) -> Iterator[tuple[View, int, int, int]]:
+        """The views that cover records lo up to hi, each with its own lo and hi and the run index of its record 0.
+
+        Without `check` only the rows may be used: the text behind them has not been looked at.
+        """
         if isinstance(run, Block):
             yield run.view, lo, hi, 0
         elif run.blocks is None:
             opened = self.store.open(SegmentKey(topic_id, run.first_seq, run.cold))
-            opened.check(lo, hi)
+            if check:
+                opened.check(lo, hi)
             yield opened.view, lo, hi, 0
         else:
             for block in run.blocks:
@@ -184,7 +190,7 @@ class RunReader:
         for lo, hi in ranges:
             if hi - lo == run.count:
                 return run.payload_bytes
-            for view, view_lo, view_hi, _ in self.views(topic_id, run, lo, hi):
+            for view, view_lo, view_hi, _ in self.views(topic_id, run, lo, hi, check=False):
                 total += sum(payload_sizes(view, view_lo, view_hi))
         return total
 

@@ -100,7 +100,7 @@ class Sealer:
         failure: object = None
         while self._waiting:
             topic, segment, flags = self._waiting[0]
-            if segment in topic.segments and not topic.closing:
+            if self._wanted(topic, segment):
                 try:
                     yield OffLoop(partial(self._write, topic, segment, flags))
                 except OSError as error:
@@ -126,12 +126,15 @@ class Sealer:
         for then in idle:
             then(failure)
 
+    def _wanted(self, topic: Topic, segment: Segment) -> bool:
+        return self._core.topics.get(topic.id) is topic and topic.has_segment(segment)
+
     def _write(self, topic: Topic, segment: Segment, flags: bytes) -> None:
         self._core.store.write(_draft(topic, segment, flags))
 
     def _written(self, topic: Topic, segment: Segment) -> None:
-        if segment not in topic.segments:
-            # It lost its last live record while it was being written.
+        if not self._wanted(topic, segment):
+            # It lost its last live record, or its topic was deleted, while it was being written.
             self._core.trash.append(SegmentKey(topic.id, segment.first_seq))
         elif not segment.flag_changes:
             segment.flags = None

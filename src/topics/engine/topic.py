@@ -96,6 +96,11 @@ class Topic:
         elif tail:
             yield from tail[bisect_left(tail, seq, key=_last_seq) :]
 
+    def has_segment(self, segment: Segment) -> bool:
+        """Whether a segment still holds something live."""
+        place = bisect_left(self.segments, segment.last_seq, key=_last_seq)
+        return place < len(self.segments) and self.segments[place] is segment
+
     def first_run(self) -> Run | None:
         if self.segments:
             return self.segments[0]

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import FrameKind, seal_frame
-from topics.storage.wal import ShardLog
+from topics.storage.wal import LogMark, ShardLog
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Writer:
         if self.poison is not None:
             answer(batch, CommitTiming(), self.poison)
             return
-        begun = self._seconds()
+        begun, start = self._seconds(), self._log.mark()
         waiting = batch
         try:
             self._write(batch, begun)
@@ -99,7 +99,8 @@ class Writer:
             self._sync()
             answer(waiting, CommitTiming(timing.write_ms, (self._seconds() - written) * 1000.0), None)
         except OSError as error:
-            answer(waiting, CommitTiming(), self._poison(error))
+            # What was answered already stays; a batch that failed as a whole is taken back.
+            answer(waiting, CommitTiming(), self._poison(error, start if len(waiting) == len(batch) else None))
 
     def can_write_at_once(self, size: int) -> bool:
         """Whether a write needs nothing but the write: no new file, nobody else's failure to tell."""
@@ -147,8 +148,9 @@ class Writer:
         self.synced_lsn = written
         self.syncs += 1
 
-    def _poison(self, error: OSError) -> ReadOnlyError:
-        self._log.give_up()
+    def _poison(self, error: OSError, back_to: LogMark | None = None) -> ReadOnlyError:
+        if back_to is not None:
+            self._log.take_back(back_to)
         self.poison = ReadOnlyError(self._shard, str(error))
         return self.poison
 

@@ -5,8 +5,17 @@ Only the shard's writer calls this, one call at a time; a sync alone may overlap
 so when frames stand in file n+1, every frame of file n was on disk.
 """
 
+from typing import NamedTuple
+
 from topics.storage.fs import File, FileSystem
 from topics.storage.layout import wal_file
+
+
+class LogMark(NamedTuple):
+    """A place in a shard's log."""
+
+    next_number: int
+    offset: int
 
 
 class ShardLog:
@@ -27,6 +36,10 @@ class ShardLog:
     def unsynced(self) -> bool:
         """Whether something written is not known to be on disk."""
         return self._offset != self._synced
+
+    def mark(self) -> LogMark:
+        """The present end of the log."""
+        return LogMark(self.next_number, self._offset)
 
     def has_room(self, size: int) -> bool:
         """Whether a write of that size needs no new file."""
@@ -56,15 +69,15 @@ class ShardLog:
             self._file = None
             self._offset = self._synced = 0
 
-    def give_up(self) -> None:
-        """After a failed write or sync: takes back what was written since the last success, as far as the disk lets us.
+    def take_back(self, mark: LogMark) -> None:
+        """After a failed write or sync: removes what stands behind a mark, as far as the disk lets us.
 
         The callers were told that it failed, so it should not turn up after a restart. Where even this fails the
         frames may come back; that is what an unknown outcome means.
         """
         if self._file is not None:
             try:
-                self._file.truncate(self._offset)
+                self._file.truncate(mark.offset if mark.next_number == self.next_number else 0)
                 self._file.sync()
             except OSError:
                 pass
