@@ -5,6 +5,7 @@ from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine, TopicInfo
 from topics.engine.operations import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.read import ReadRequest, ReadResult
+from topics.engine.stats import EngineStats
 
 __all__ = [
     "AppendResult",
@@ -13,6 +14,7 @@ __all__ = [
     "DropResult",
     "Engine",
     "EngineOptions",
+    "EngineStats",
     "PutResult",
     "ReadRequest",
     "ReadResult",

@@ -69,6 +69,7 @@ class Appender:
         topic.next_base = base + len(text) + 1
         topic.staged_count += block.count
         topic.staged_bytes += block.payload_bytes
+        core.staged_bytes += block.payload_bytes
         created = core.by_name.get(topic.name) is not topic
         pieces = self._creation(topic, shard) if created else []
         if durability.logged:
@@ -108,7 +109,7 @@ class Appender:
         return creation_frame(self._core, topic, shard)
 
     def _answered_before(self, topic: Topic, key: str | None, done: AppendDone) -> bool:
-        if key is None:
+        if key is None or not topic.staged_config.idempotency_window_ms:
             return False
         flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
         if isinstance(flying, AppendOperation):
@@ -129,7 +130,7 @@ class Appender:
         size = sum([len(record.data) + len(record.meta or b"") for record in records])
         if rejects:
             _check_cap(topic, config, len(records), size)
-        if quota and self._core.total_bytes + topic.staged_bytes + size > quota:
+        if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
             raise ThrottledError.over_cap("max_total_bytes", quota)
 
     def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:

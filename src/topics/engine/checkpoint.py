@@ -8,7 +8,8 @@ that a crash may cut anywhere:
 1. the segments the snapshot will name are written, and synced with their names;
 2. deletes that only memory and the log know are flipped into the segments' flags, and synced;
 3. the snapshot is written, synced and renamed into place;
-4. only now log files, older snapshots and dead segments are removed.
+4. only now log files, older snapshots, dead segments and the folders of deleted topics are removed: until then a
+   start would go through the log with the segments that the snapshot before it names.
 """
 
 import logging
@@ -158,7 +159,7 @@ class Checkpointer:
         store, topics = self._core.store, self._core.topics
         for capture in self._captures:
             if topics.get(capture.topic.id) is not capture.topic:
-                # Deleted since, and the log behind this snapshot says so: its files may be gone already.
+                # Deleted since, and the log behind this snapshot says so: its files may never have been written.
                 continue
             for segment in capture.unsynced:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
@@ -199,6 +200,8 @@ class Checkpointer:
         remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
         for key in trash:
             core.store.remove(key)
+        for topic_id in head.dropped:
+            core.store.remove_topic(topic_id)
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1

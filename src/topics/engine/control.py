@@ -34,9 +34,8 @@ Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 
 
 class Controller:
-    def __init__(self, core: EngineCore, dropped: Callable[[Topic], None], background: Background) -> None:
+    def __init__(self, core: EngineCore, background: Background) -> None:
         self._core = core
-        self._dropped = dropped
         self._background = background
 
     def put(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
@@ -77,7 +76,7 @@ class Controller:
             raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
         shard = core.shards[topic.shard]
         shard.check_open()
-        shard.submit(DropOperation(core, topic, shard.frame(FrameKind.DROP, topic.id, b""), self._dropped, done))
+        shard.submit(DropOperation(core, topic, shard.frame(FrameKind.DROP, topic.id, b""), done))
 
     def delete(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         core = self._core
@@ -107,6 +106,7 @@ class Controller:
                     raise self._corrupt(topic, sealed, outcome)
                 if not isinstance(outcome, list):
                     raise TopicsError(f"a look-up by tag failed: {outcome}")
+                core.check_accepting()
                 if core.topics.get(topic.id) is not topic or topic.closing:
                     raise TopicNotFoundError(topic.name)
                 self._log_delete(topic, 0, as_ranges(near + outcome, below), done)
@@ -126,7 +126,8 @@ class Controller:
         durability = topic.staged_config.durability
         shard = core.shards[topic.shard]
         pieces: list[bytes] = []
-        if durability.logged:
+        # An ephemeral topic may hold records of a time when it was none, and without a frame those would come back.
+        if durability.logged or topic.config.durability.logged or topic.segments:
             shard.check_open()
             pieces = shard.frame(FrameKind.DELETE, topic.id, encode_delete(before_seq, ranges))
         needs_sync = durability.acks_after_sync or topic.sync_inflight > 0

@@ -83,6 +83,8 @@ class EngineCore:
         """The names of the topics that exist, sorted."""
         self.next_topic_id = 1
         self.total_bytes = 0
+        self.staged_bytes = 0
+        """Payload on its way to the log, over all topics: it counts against the quota before it is published."""
         self.dirty: list[set[Topic]] = []
         """For each shard, the topics that changed since the last checkpoint took them."""
         self.dropped: list[list[int]] = []
@@ -173,16 +175,18 @@ class EngineCore:
         self.before_change(topic)
         self.total_bytes += topic.live_bytes - before
         shard = self.shards[topic.shard]
-        if topic.config.durability.logged and topic.evict_floor > floor and shard.writer.poison is None:
+        # A topic on its way out logs nothing more: its last frame is the one that drops it.
+        logged = topic.config.durability.logged and not topic.closing
+        if logged and topic.evict_floor > floor and shard.writer.poison is None:
             body = encode_evict(topic.evict_floor, expired=True)
             shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
 
     def wake(self, topic: Topic) -> None:
         """Remembers to tell whoever waits on a topic, once a commit however many changes it brought."""
         if topic.waiters:
-            if not self._woken:
-                self.defer(self.flush_wakes)
             self._woken.append(topic)
+            if len(self._woken) == 1:
+                self.defer(self.flush_wakes)
 
     def flush_wakes(self) -> None:
         woken, self._woken = self._woken, []

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from topics.core.config import TopicConfig, TopicConfigPatch
-from topics.core.errors import FolderBusyError, TopicsError
+from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
 from topics.engine.appending import Appender, Batch
@@ -19,11 +19,13 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
-from topics.engine.jobs import InlineRunner, Job, JobRunner, OffLoop, ThreadRunner
+from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
-from topics.engine.read import ReadRequest, ReadResult, execute_read, plan_read
+from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.runs import Segment
 from topics.engine.sealing import Sealer
+from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
@@ -71,7 +73,7 @@ class Engine:
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self._appender = Appender(core, self.sealer.after_append)
-        self._controller = Controller(core, self._remove_files, self._background)
+        self._controller = Controller(core, self._background)
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
 
     # Life
@@ -214,9 +216,13 @@ class Engine:
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
-        if not self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
+        topic = self.core.by_name.get(name)
+        if topic is not None and topic.closing:
+            self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
+            return
+        if self.sealer.failures:
             self.sealer.check_room()
-            self._appender.append(name, batch, done)
+        self._appender.append(name, batch, done)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
@@ -239,10 +245,18 @@ class Engine:
         if not plan.cold or self._pool is None:
             done(execute_read(plan, self.core.reader))
             return
-        self._background(
-            lambda: execute_read(plan, self.core.reader),
-            lambda outcome: done(outcome if isinstance(outcome, ReadResult) else _as_error(outcome)),
-        )
+
+        def finished(outcome: object) -> None:
+            if not isinstance(outcome, CorruptSegmentError) or not self._outdated(plan):
+                done(outcome if isinstance(outcome, ReadResult) else _as_error(outcome))
+                return
+            # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
+            try:
+                self.read(name, request, done)
+            except TopicsError as error:
+                done(error)
+
+        self._background(lambda: execute_read(plan, self.core.reader), finished)
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
@@ -283,6 +297,10 @@ class Engine:
             infos.append(self._info(topic))
         return infos
 
+    def stats(self) -> EngineStats:
+        """Counters and gauges for people who watch the engine."""
+        return collect_stats(self.core, self.sealer, self.checkpointer)
+
     # Helpers
 
     def _visible(self, name: str) -> Topic:
@@ -290,6 +308,11 @@ class Engine:
         self.core.expire(topic)
         self._consumed(topic)
         return topic
+
+    def _outdated(self, plan: ReadPlan) -> bool:
+        """Whether a plan names segments that are no longer part of the topic."""
+        topic = self.core.topics.get(plan.topic_id)
+        return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
     def _consumed(self, topic: Topic) -> None:
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
@@ -321,20 +344,12 @@ class Engine:
         topic.when_gone = [*(topic.when_gone or ()), again]
         return True
 
-    def _remove_files(self, topic: Topic) -> None:
-        if topic.segments:
-            self.run_job(_removal(self.core, topic.id))
-
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._pool is None or self._loop is None:
             then(_outcome(work))
             return
         loop = self._loop
         self._pool.submit(lambda: loop.call_soon_threadsafe(then, _outcome(work)))
-
-
-def _removal(core: EngineCore, topic_id: int) -> Job:
-    yield OffLoop(lambda: core.store.remove_topic(topic_id))
 
 
 def _outcome(work: Callable[[], object]) -> object:

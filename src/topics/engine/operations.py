@@ -17,7 +17,7 @@ from topics.engine.topic import Topic
 from topics.storage.commit import CommitTiming, Submission
 
 
-class AppendResult(msgspec.Struct, frozen=True):
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
     topic: str
     first_seq: int
     last_seq: int
@@ -106,7 +106,14 @@ class AppendOperation(TopicOperation):
         after: Callable[[Topic], None],
         done: AppendDone,
     ) -> None:
-        super().__init__(core, topic, pieces, needs_sync)
+        # Every field at once instead of through two constructors: this is made for each append there is.
+        self._core = core
+        self.topic = topic
+        self.pieces = pieces
+        self.size = sum([len(piece) for piece in pieces])
+        self.needs_sync = needs_sync
+        self.last_lsn = 0
+        topic.sync_inflight += needs_sync
         self._block = block
         self._ceiling = ceiling
         self._created = created
@@ -117,33 +124,31 @@ class AppendOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic, block = self.topic, self._block
+        last = block.first_seq + block.count - 1
         if not topic.created:
             self._core.add_topic(topic)
         topic.staged_count -= block.count
         topic.staged_bytes -= block.payload_bytes
+        self._core.staged_bytes -= block.payload_bytes
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
         self._core.applier.append(topic, block)
         self._after(topic)
-        self._forget_key()
-        result = AppendResult(
-            topic.name,
-            block.first_seq,
-            block.last_seq,
-            topic.head,
-            self._created,
-            False,
-            timing.write_ms,
-            timing.sync_ms,
+        if block.key is not None:
+            self._forget_key()
+        self._done(
+            AppendResult(
+                topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
+            )
         )
-        self._done(result)
         for follower in self.followers or ():
-            follower(deduped(topic.name, block.first_seq, block.last_seq))
+            follower(deduped(topic.name, block.first_seq, last))
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
         topic.staged_count -= block.count
         topic.staged_bytes -= block.payload_bytes
+        self._core.staged_bytes -= block.payload_bytes
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
@@ -194,13 +199,10 @@ class PutOperation(TopicOperation):
 class DropOperation(TopicOperation):
     """A topic's end."""
 
-    __slots__ = ("_after", "_done")
+    __slots__ = ("_done",)
 
-    def __init__(
-        self, core: EngineCore, topic: Topic, pieces: list[bytes], after: Callable[[Topic], None], done: DropDone
-    ) -> None:
+    def __init__(self, core: EngineCore, topic: Topic, pieces: list[bytes], done: DropDone) -> None:
         super().__init__(core, topic, pieces, needs_sync=True)
-        self._after = after
         self._done = done
         topic.closing = True
 
@@ -208,7 +210,6 @@ class DropOperation(TopicOperation):
         topic = self.topic
         self._core.remove_topic(topic)
         self._done(DropResult(topic.name, True))
-        self._after(topic)
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():
             retry()

@@ -95,7 +95,11 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
             break
     wanted, runs = request.limit, []
     for run in topic.runs_from(start):
-        if run.first_seq > end or wanted <= 0:
+        if run.first_seq > end:
+            break
+        if wanted <= 0:
+            # What is not planned is not passed over, also when a delete meanwhile leaves less than was wanted.
+            end = run.first_seq - 1
             break
         runs.append(run)
         # The first run may begin before the cursor, so only whole runs count towards what is wanted.

@@ -228,7 +228,11 @@ class Recovery:
         topic.inflight_keys = None
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            first = max(topic.earliest, topic.segments[-1].last_seq + 1 if topic.segments else 0)
+            first = max(
+                topic.earliest,
+                topic.segments[-1].last_seq + 1 if topic.segments else 0,
+                topic.lost[-1].to_seq + 1 if topic.lost else 0,
+            )
             last = max(head, topic.ceiling)
             if first <= last:
                 core.applier.gap(topic, first, last, LossReason.CRASH)

@@ -148,8 +148,9 @@ class RunReader:
 
     def flags(self, topic_id: int, run: Run) -> bytearray | bytes | None:
         """A run's delete flags; None when nothing in it is deleted."""
-        if run.flags is not None or isinstance(run, Block):
-            return run.flags
+        flags = run.flags
+        if flags is not None or isinstance(run, Block):
+            return flags
         if self.before_flags is not None and run.blocks is None:
             self.before_flags(topic_id, run)
         if not run.marked:
@@ -171,15 +172,17 @@ class RunReader:
 
         Without `check` only the rows may be used: the text behind them has not been looked at.
         """
+        # Looked at once: while another thread reads, the sealer may take the blocks away at any moment.
+        blocks = None if isinstance(run, Block) else run.blocks
         if isinstance(run, Block):
             yield run.view, lo, hi, 0
-        elif run.blocks is None:
+        elif blocks is None:
             opened = self.store.open(SegmentKey(topic_id, run.first_seq, run.cold))
             if check:
                 opened.check(lo, hi)
             yield opened.view, lo, hi, 0
         else:
-            for block in run.blocks:
+            for block in blocks:
                 offset = block.first_seq - run.first_seq
                 if offset < hi and lo < offset + block.count:
                     yield block.view, max(lo - offset, 0), min(hi - offset, block.count), offset

@@ -107,9 +107,10 @@ class Sealer:
                     failure = error
                     break
                 self._written(topic, segment)
+                segment.blocks = None
+            # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
-            segment.blocks = None
             if self.backlog_bytes <= _BACKLOG_BYTES // 2:
                 self.hold_back(False)
         self._running = False

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import FrameKind, seal_frame
+from topics.storage.latency import LatencyHistogram
 from topics.storage.wal import LogMark, ShardLog
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ class Writer:
         self.commits = 0
         self.syncs = 0
         self.written_bytes = 0
+        self.rotations = 0
+        self.sync_latency = LatencyHistogram()
 
     def commit(self, batch: list[Submission], answer: Answer) -> None:
         """Writes a batch with one write and at most one sync, and answers everyone in it."""
@@ -114,6 +117,7 @@ class Writer:
         if self.poison is None:
             try:
                 self._log.rotate()
+                self.rotations += 1
                 self.synced_lsn = self._written_lsn
                 rotation.position = self._log.next_number
             except OSError as error:
@@ -143,8 +147,9 @@ class Writer:
         self.commits += 1
 
     def _sync(self) -> None:
-        written = self._written_lsn
+        written, begun = self._written_lsn, self._seconds()
         self._log.sync()
+        self.sync_latency.add(self._seconds() - begun)
         self.synced_lsn = written
         self.syncs += 1
 
@@ -172,7 +177,13 @@ class Shard:
         self.number = number
         self.writer = writer
         self.next_lsn = next_lsn
+        self.first_lsn = next_lsn
+        """Where this run began to count frames."""
         self.queue_bytes = 0
+        self.queue_depth = 0
+        self.queue_depth_peak = 0
+        self.refused = 0
+        """How often a write was refused because too much was on its way already."""
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
@@ -191,16 +202,21 @@ class Shard:
         if self.writer.poison is not None:
             raise self.writer.poison
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max:
+            self.refused += 1
             raise ThrottledError.under_pressure(retry_after_ms=100)
 
     def submit(self, submission: Submission) -> None:
         submission.last_lsn = self.next_lsn - 1
         self.queue_bytes += submission.size
+        self.queue_depth += 1
+        if self.queue_depth > self.queue_depth_peak:
+            self.queue_depth_peak = self.queue_depth
         self.logged_bytes += submission.size
         self.committer.submit(submission)
 
     def settle(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         """Answers a group of submissions; runs on the loop thread."""
+        self.queue_depth -= len(group)
         for submission in group:
             self.queue_bytes -= submission.size
             try:

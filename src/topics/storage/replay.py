@@ -11,7 +11,8 @@ is damage, and damage is never silent:
 | valid frames behind, one of which says this place was synced | damage |
 | valid frames behind, and the machine did not restart since | damage: the page cache cannot lose a write |
 | valid frames behind, none says it was synced, the machine restarted | an unsynced tail torn by a power cut: not read |
-| a file missing from the row of numbers, or lsns that jump | damage |
+| anything but the next frame or the file's unused rest, while a later file is there | damage: a file is synced before |
+| a file missing from the row of numbers | damage |
 """
 
 from collections.abc import Callable
@@ -110,22 +111,23 @@ class ShardReader:
         """Decides what stands where frame `expected` should: None when the log goes on in the next file."""
         behind = list(find_frames(buffer, offset))
         if not behind and later:
-            following = self._first_frames(later)
-            if found is None and (not following or following[0].lsn == expected):
+            behind = self._first_frames(later)
+            if found is None and (not behind or behind[0].lsn == expected):
                 return None
-            behind = following
-        if not behind:
+        if not behind and not later:
             if found is None and not any(bytes(buffer[offset : offset + 64])):
                 return None
             reason = found.reason if isinstance(found, BadFrame) else "bytes that are no frame"
             return Tear(number, offset, reason, 0)
         what = _describe(found, expected)
-        if self._same_boot or max(frame.synced for frame in behind) >= expected:
-            end = behind[0].start if behind[0].start > offset else len(buffer)
-            finding = Finding(
-                wal_file(self._folder, number), f"{what}, with valid frames behind it", byte_range=(offset, end)
-            )
-            raise LogDamaged(finding, self._place_of(behind[0], buffer, number, later))
+        # No crash puts a valid frame into another's place, nor harms a file that was synced before the next was made.
+        unexplained = self._same_boot or bool(later) or isinstance(found, Frame)
+        if unexplained or max(frame.synced for frame in behind) >= expected:
+            end = behind[0].start if behind and behind[0].start > offset else len(buffer)
+            told = "with valid frames behind it" if behind else "in a file that was finished"
+            finding = Finding(wal_file(self._folder, number), f"{what}, {told}", byte_range=(offset, end))
+            resume = self._place_of(behind[0], buffer, number, later) if behind else (later[0], 0)
+            raise LogDamaged(finding, resume)
         return Tear(number, offset, what, len(behind))
 
     def _first_frames(self, numbers: list[int]) -> list[Frame]:

@@ -146,6 +146,10 @@ class SegmentStore:
         except (ValueError, OSError) as error:
             raise SegmentDamaged(path, str(error), 0, -1) from error
         with self._lock:
+            found = self._cache.get(key)
+            if found is not None:
+                # Another thread was faster.
+                return found
             self._cache[key] = opened
             self._cached += opened.mapped_bytes
             while len(self._cache) > 1 and (self._cached > self._cache_bytes or len(self._cache) > _MAPPED_MAX):
@@ -193,6 +197,10 @@ class SegmentStore:
 
     def remove_topic(self, topic_id: int) -> None:
         """Removes everything of a deleted topic in both tiers."""
+        with self._lock:
+            mapped = [key for key in self._cache if key.topic_id == topic_id]
+        for key in mapped:
+            self.forget(key)
         for cold in (False, True) if self._layout.cold_root is not None else (False,):
             folder = self._layout.topic(topic_id, cold)
             try:

@@ -1,21 +1,30 @@
 """Fakes for tests, shipped with the engine and held to the same checks as the real things.
 
-`FakeDisk` crashes, `FaultyFileSystem` fails, `ManualClock` waits to be moved and `SeededDice` repeats.
+`FakeDisk` crashes, `FaultyFileSystem` fails, `ManualClock` waits to be moved and `SeededDice` repeats. `Model` says
+what an engine must answer.
 """
 
 from topics.testing.clock import ManualClock
 from topics.testing.dice import SeededDice
 from topics.testing.disk import SECTOR_BYTES, FakeDisk, PowerCut, Survival
 from topics.testing.faults import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
+from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
 
 __all__ = [
     "NO_FAULTS",
     "SECTOR_BYTES",
     "FakeDisk",
+    "Fate",
     "Fault",
     "FaultPlan",
     "FaultyFileSystem",
+    "Gap",
+    "Home",
     "ManualClock",
+    "Model",
+    "ModelKey",
+    "ModelRecord",
+    "ModelTopic",
     "PowerCut",
     "SeededDice",
     "Survival",

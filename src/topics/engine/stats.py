@@ -1,0 +1,70 @@
+"""What an operator watches: a snapshot of the engine's counters and gauges, taken on the loop thread."""
+
+import msgspec
+
+from topics.core.durability import Durability
+from topics.engine.checkpoint import Checkpointer
+from topics.engine.core import EngineCore
+from topics.engine.sealing import Sealer
+
+
+class ShardStats(msgspec.Struct, frozen=True):
+    """One shard of the log since the start of this process."""
+
+    shard: int
+    frames_total: int
+    batches_total: int
+    fsyncs_total: int
+    bytes_written_total: int
+    rotations_total: int
+    queue_depth: int
+    queue_depth_peak: int
+    submit_full_total: int
+    read_only: bool
+    """Whether a failed write or sync has poisoned it; then `read_only_cause` says why."""
+    read_only_cause: str
+    fsync_latency_us: list[tuple[int, int]]
+    """Cumulative counts by bound, in microseconds."""
+    fsync_latency_sum_us: float
+    fsync_latency_count: int
+
+
+class EngineStats(msgspec.Struct, frozen=True):
+    topics: int
+    topics_by_class: dict[str, int]
+    records_live: int
+    bytes_live: int
+    tail_bytes: int
+    """Payload and index of unsealed records held in memory."""
+    seal_backlog_bytes: int
+    seal_failures: int
+    """Failed attempts since sealing last worked."""
+    checkpoints_total: int
+    checkpoint_failures: int
+    """Failed attempts since a checkpoint last worked."""
+    shards: list[ShardStats]
+
+
+def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) -> EngineStats:
+    by_class = {durability.value: 0 for durability in Durability}
+    records = tail = 0
+    for topic in core.topics.values():
+        by_class[topic.config.durability.value] += 1
+        records += topic.live_count
+        tail += topic.tail_bytes
+    return EngineStats(
+        len(core.topics), by_class, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
+        checkpointer.completed, checkpointer.failures, [_shard_stats(core, number) for number in range(len(core.shards))],
+    )  # fmt: skip
+
+
+def _shard_stats(core: EngineCore, number: int) -> ShardStats:
+    shard = core.shards[number]
+    writer = shard.writer
+    poison = writer.poison
+    return ShardStats(
+        number, shard.next_lsn - shard.first_lsn, writer.commits, writer.syncs, writer.written_bytes, writer.rotations,
+        shard.queue_depth, shard.queue_depth_peak, shard.refused, poison is not None,
+        "" if poison is None else str(poison), writer.sync_latency.cumulative(), writer.sync_latency.sum_us,
+        writer.sync_latency.total,
+    )  # fmt: skip
