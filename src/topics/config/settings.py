@@ -20,6 +20,8 @@ __all__ = ["SETTINGS", "Setting", "Settings", "SettingsError"]
 
 GIB = 1024 * MIB
 
+_Switch = Literal["0", "1", "false", "true"]
+
 # The limits have their defaults where they are enforced.
 _LIMITS = Limits()
 
@@ -41,6 +43,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
     data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
     cold_dir: Annotated[str | None, _text("Folder that old sealed segments move to; unset keeps them.")] = None
+
+    # Who may come in.
+    api_keys: Annotated[str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")] = None
+    allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
+    probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
+    max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
+    drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 
     # The write-ahead log.
     wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
@@ -78,7 +87,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
     max_tag_bytes: Annotated[int, _number("Most bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
     max_node_bytes: Annotated[int, _number("Most bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
-    max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1)] = (
+    max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1, 65_535)] = (
         _LIMITS.max_idempotency_key_bytes
     )
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit

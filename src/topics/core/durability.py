@@ -2,8 +2,8 @@
 
     class       logged   ack waits for    after a crash
     ephemeral   no       nothing          every record is gone
-    memory      yes      nothing          records may or may not be there; the head may fall back
-    disk        yes      nothing          all but the last unsynced moment; seqs are never given out twice
+    memory      yes      the write        records may or may not be there; the head may fall back
+    disk        yes      the write        all but the last unsynced moment; seqs are never given out twice
     fsync       yes      the sync         everything that was acknowledged
 
 Whatever the class, the topic and its config survive: those are logged and synced before they are answered.
@@ -22,8 +22,8 @@ class Durability(enum.Enum):
     """As `disk`, through the same code, without any promise: for caches, where a loss costs only work."""
 
     DISK = "disk"
-    """The default. Written and synced in the background within a moment, so a write is never slower than the log's
-    buffer; a power cut loses at most that moment, and readers are told."""
+    """The default. Written before it is acknowledged and synced in the background within a moment: a killed process
+    loses nothing, a power cut at most that moment, and readers are told."""
 
     FSYNC = "fsync"
     """The acknowledgement is held back until the log is synced: what was answered is there after any crash."""

@@ -8,6 +8,9 @@ from topics.core.errors import InvalidRequestError, quoted
 # instead of `\w`, which would let in letters of every script: names are compared byte by byte, never normalised.
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
+TOPIC_NAME_PATTERN = f"^{_TOPIC_NAME.pattern}$"
+"""The same for those who describe the protocol."""
+
 
 def check_topic_name(name: str) -> str:
     """`name` itself when it is a legal topic name, otherwise `InvalidRequestError`."""

@@ -1,0 +1,1 @@
+"""The protocols: parse a request, call the engine, render the answer."""

@@ -1,0 +1,178 @@
+"""The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
+
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from topics.api.auth import ANYONE, Key, KeyRing, Scope
+from topics.api.calls import Call, Waiting
+from topics.api.errors import (
+    MethodNotAllowedError,
+    NotFoundError,
+    UnsupportedMediaTypeError,
+    error_headers,
+    render_error,
+    status_of,
+)
+from topics.api.operations import Operation
+from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
+from topics.engine import Engine
+from topics.http.messages import Exchange, HttpError, Refusal, RequestHead
+from topics.system.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Call], None]
+OpsHandler = Callable[[Exchange], None]
+
+
+class Route(NamedTuple):
+    """One thing that can be asked. `ops` routes answer without an engine, also while the log is replayed."""
+
+    method: str
+    path: str
+    """With `{topic}` where the name stands."""
+    handler: Handler | OpsHandler
+    scopes: Scope = Scope(0)
+    takes_body: bool = False
+    ops: bool = False
+    open: bool = False
+    """Answers without a key."""
+    operation: Operation | None = None
+    """How the API's description tells of it; None keeps it out."""
+
+
+class Match(NamedTuple):
+    route: Route
+    topic: str
+    key: Key
+
+
+class Routes:
+    """Finds a route by method and path. The paths are few and shallow: a dictionary by shape, no expressions."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self.all = routes
+        self._fixed: dict[str, dict[str, Route]] = {}
+        self._named: dict[tuple[str, str], dict[str, Route]] = {}
+        for route in routes:
+            before, name, after = route.path.partition("{topic}")
+            table = self._named.setdefault((before, after), {}) if name else self._fixed.setdefault(route.path, {})
+            table[route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, str]:
+        table, topic = self._fixed.get(path), ""
+        if table is None:
+            table, topic = self._find_named(path)
+        if table is None:
+            raise NotFoundError(f"there is nothing at {quoted(path)}")
+        route = table.get("GET" if method == "HEAD" else method)
+        if route is None:
+            raise MethodNotAllowedError(method, tuple(sorted({*table, *(["HEAD"] if "GET" in table else [])})))
+        return route, topic
+
+    def _find_named(self, path: str) -> tuple[dict[str, Route] | None, str]:
+        # /v0/topics/NAME or /v0/topics/NAME/WORD: the name is the fourth part, still encoded, so it has no slash.
+        parts = path.split("/", 4)
+        if len(parts) < 4 or not parts[3]:  # noqa: PLR2004
+            return None, ""
+        after = "/" + parts[4] if len(parts) > 4 else ""  # noqa: PLR2004
+        table = self._named.get((f"/{parts[1]}/{parts[2]}/", after))
+        try:
+            return table, str(unquote_to_bytes(parts[3]), "utf-8")
+        except UnicodeDecodeError:
+            return None, ""
+
+
+class Api:
+    """Implements `topics.http`'s application."""
+
+    def __init__(self, routes: Routes, keys: KeyRing, clock: Clock, body_bytes_max: int, inflight_max: int) -> None:
+        self._routes = routes
+        self._keys = keys
+        self._clock = clock
+        self._body_bytes_max = body_bytes_max
+        self._inflight_max = inflight_max
+        self.engine: Engine | None = None
+        self.replay_progress: Callable[[], float] = lambda: 0.0
+        self.draining = False
+        self.probe_auth = False
+        self.waits: set[Waiting] = set()
+
+    def admit(self, head: RequestHead) -> int | Refusal:
+        try:
+            route, topic = self._routes.find(head.method, head.path)
+            open_to_all = route.open and not self.probe_auth
+            key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
+            key.check(route.scopes, topic or None)
+            if not route.ops:
+                self._check_serving()
+            if route.takes_body and head.has_body and not _is_json(head.headers.get("content-type")):
+                raise UnsupportedMediaTypeError
+            head.context = Match(route, topic, key)
+        except TopicsError as error:
+            return self._refusal(error)
+        return self._body_bytes_max
+
+    def handle(self, exchange: Exchange) -> None:
+        match = exchange.head.context
+        assert isinstance(match, Match)
+        route, topic, key = match
+        if route.ops:
+            route.handler(exchange)  # type: ignore[arg-type]
+            return
+        engine = self.engine
+        if engine is None:
+            error = NotReadyError(self.replay_progress())
+            exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+            return
+        call = Call(exchange, engine, key, topic, self._clock.monotonic, self.waits)
+        try:
+            if key is not ANYONE:
+                self._count_in(call)
+            route.handler(call)  # type: ignore[arg-type]
+        except TopicsError as error:
+            call.refuse(error)
+        except Exception:
+            _log.exception("a request failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+            call.refuse(TopicsError("the server made a mistake; it is in its log"))
+
+    def refuse(self, error: HttpError) -> Refusal:
+        """A refusal by the HTTP layer, in the shape of all others."""
+        if error.code == "shutting_down":
+            return self._refusal(ShuttingDownError())
+        refusal = TopicsError(error.message)
+        refusal.code = error.code  # type: ignore[misc]
+        return Refusal(error.status, render_error(refusal), "application/json", error.headers)
+
+    def drain(self) -> None:
+        """Lets nothing new in and ends what only waits."""
+        self.draining = True
+        for waiting in list(self.waits):
+            waiting.end()
+
+    def _check_serving(self) -> None:
+        if self.draining:
+            raise ShuttingDownError()
+        if self.engine is None:
+            raise NotReadyError(round(self.replay_progress(), 4))
+
+    def _count_in(self, call: Call) -> None:
+        key = call.key
+        if self._inflight_max and key.inflight >= self._inflight_max:
+            raise ThrottledError.over_cap("max_inflight_per_key", self._inflight_max)
+        key.inflight += 1
+
+        def count_out() -> None:
+            key.inflight -= 1
+
+        call.on_done = count_out
+        call.exchange.on_gone(call.abandon)
+
+    def _refusal(self, error: TopicsError) -> Refusal:
+        return Refusal(status_of(error), render_error(error), "application/json", error_headers(error))
+
+
+def _is_json(content_type: str | None) -> bool:
+    return content_type is not None and content_type.strip().lower().startswith("application/json")

@@ -1,0 +1,96 @@
+"""One request on its way through a handler: what it asks, who asks, and how it is answered.
+
+A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly once, at once or later. The `performance`
+block is put behind whatever JSON object a handler gives.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import parse_qsl
+
+from topics.api.auth import Key
+from topics.api.errors import error_headers, render_error, status_of
+from topics.core.errors import InvalidRequestError, TopicsError
+from topics.http.messages import Exchange
+
+if TYPE_CHECKING:
+    from topics.engine import Engine
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+class Waiting(Protocol):
+    def end(self) -> None:
+        """Answers now with what there is."""
+        ...
+
+
+class Call:
+    __slots__ = ("_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
+
+    def __init__(  # noqa: PLR0913 - everything a handler may need
+        self,
+        exchange: Exchange,
+        engine: "Engine",
+        key: Key,
+        topic: str,
+        seconds: Callable[[], float],
+        waits: "set[Waiting]",
+    ) -> None:
+        self.exchange = exchange
+        self.engine = engine
+        self.key = key
+        self.topic = topic
+        """The name in the path, decoded; empty where the path has none."""
+        self.waits = waits
+        """Requests that wait for something to happen; a stopping server ends them."""
+        self.on_done: Callable[[], None] | None = None
+        self._seconds = seconds
+        self._query: dict[str, str] | None = None
+
+    @property
+    def query(self) -> dict[str, str]:
+        if self._query is None:
+            # The first of several wins, as everywhere in the protocol.
+            self._query = dict(reversed(parse_qsl(self.exchange.head.query, keep_blank_values=True)))
+        return self._query
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A boolean of the query; anything that is none counts as not given."""
+        if not self.exchange.head.query:
+            return default
+        return _BOOLEANS.get(self.query.get(name, "").lower(), default)
+
+    def number(self, name: str, default: int, maximum: int) -> int:
+        """A whole number of the query, cut to its maximum and at least 1."""
+        text = self.query.get(name)
+        if text is None or text == "":
+            return default
+        if not (text.isascii() and text.isdigit()):
+            raise InvalidRequestError(f"query {name}: must be a whole number", field=name)
+        return max(1, min(int(text[:20]), maximum))
+
+    def reply(self, status: int, encoded: bytes, measured: bytes = b"") -> None:
+        """Answers with a JSON object; `measured` holds more fields of the performance block, each with its comma."""
+        spent = (self._seconds() - self.exchange.started) * 1000.0
+        body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], spent, measured)
+        self.finish(status, body)
+
+    def refuse(self, error: TopicsError) -> None:
+        self.finish(status_of(error), render_error(error), error_headers(error))
+
+    def abandon(self) -> None:
+        """The client is gone: nobody is answered, but the books are closed."""
+        if self.on_done is not None:
+            self.on_done()
+            self.on_done = None
+
+    def finish(
+        self,
+        status: int,
+        body: bytes,
+        headers: tuple[tuple[str, str], ...] = (),
+        content_type: str = "application/json",
+    ) -> None:
+        self.abandon()
+        self.exchange.respond(status, body, content_type, headers)

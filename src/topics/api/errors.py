@@ -1,0 +1,94 @@
+"""Errors as HTTP answers: the one place where a code gets its status.
+
+Refusals that only HTTP knows (who you are, where you went, how you asked) are defined here; all others come from
+`topics.core.errors`.
+"""
+
+import msgspec
+
+from topics.core.errors import TopicsError
+from topics.wire.v0 import ErrorAnswer, ErrorBody
+
+STATUS_BY_CODE: dict[str, int] = {
+    "invalid_request": 400,
+    "batch_too_large": 400,
+    "record_too_large": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "topic_not_found": 404,
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "topic_exists_incompatible": 409,
+    "topic_not_empty": 409,
+    "payload_too_large": 413,
+    "unsupported_media_type": 415,
+    "expectation_failed": 417,
+    "topic_full": 422,
+    "throttled": 429,
+    "headers_too_large": 431,
+    "internal": 500,
+    "corrupt_segment": 500,
+    "damage": 500,
+    "not_implemented": 501,
+    "not_ready": 503,
+    "shutting_down": 503,
+    "read_only": 503,
+    "folder_busy": 503,
+}
+"""Every code a client can meet. A test fails when an error class has a code that is not here."""
+
+_RETRY_AFTER_S = 1
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class UnauthorizedError(TopicsError):
+    code = "unauthorized"
+
+    def __init__(self) -> None:
+        super().__init__("a valid bearer token is needed")
+
+
+class ForbiddenError(TopicsError):
+    code = "forbidden"
+
+
+class NotFoundError(TopicsError):
+    code = "not_found"
+
+
+class MethodNotAllowedError(TopicsError):
+    code = "method_not_allowed"
+
+    def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(f"{method} is not possible here", allowed=list(allowed))
+        self.allowed = allowed
+
+
+class UnsupportedMediaTypeError(TopicsError):
+    code = "unsupported_media_type"
+
+    def __init__(self) -> None:
+        super().__init__("the body must be sent as content-type application/json")
+
+
+def status_of(error: TopicsError) -> int:
+    return STATUS_BY_CODE.get(error.code, 500)
+
+
+def render_error(error: TopicsError) -> bytes:
+    return _encode(ErrorAnswer(error=ErrorBody(code=error.code, message=error.message, detail=error.detail or None)))
+
+
+def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
+    """What a refusal says besides its body."""
+    status = status_of(error)
+    if isinstance(error, MethodNotAllowedError):
+        return (("Allow", ", ".join(error.allowed)),)
+    if status == 401:  # noqa: PLR2004
+        return (("WWW-Authenticate", "Bearer"),)
+    if status in (429, 503):
+        wait_ms = error.detail.get("retry_after_ms")
+        seconds = -(-wait_ms // 1000) if isinstance(wait_ms, int) else _RETRY_AFTER_S
+        return (("Retry-After", str(max(seconds, 1))),)
+    return ()

@@ -1,0 +1,154 @@
+"""What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from topics.engine import Engine, EngineStats
+from topics.engine.topic import Topic
+from topics.http.server import HttpServer
+
+TOPIC_SERIES_MAX = 1000
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ServerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server knows besides the engine."""
+
+    ready: bool
+    recovery_progress: float
+    uptime_ms: int
+    sse_connections: int = 0
+    watch_sessions: int = 0
+    routers: int = 0
+    queue_leases_in_flight: int = 0
+
+
+class Snapshot(Collector):
+    """Everything measured at one moment."""
+
+    def __init__(self, state: ServerState, engine: Engine | None, http: HttpServer | None) -> None:
+        self._state = state
+        self._engine = engine
+        self._http = http
+
+    def text(self) -> bytes:
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        return generate_latest(registry)
+
+    def json(self) -> bytes:
+        """The same numbers as one object: a number for a plain metric, a list of samples for one with labels."""
+        answer: dict[str, object] = {}
+        for metric in self.collect():
+            samples = [
+                {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in metric.samples
+            ]
+            plain = len(samples) == 1 and not samples[0]["labels"]
+            answer[_exposed_name(metric)] = samples[0]["value"] if plain else samples
+        return msgspec.json.encode(answer)
+
+    def collect(self) -> Iterator[Metric]:
+        state = self._state
+        yield _gauge("topics_ready", "Whether requests are served (1) or the log is still replayed (0).", state.ready)
+        yield _gauge("topics_recovery_progress", "Part of the log that was replayed, 0 to 1.", state.recovery_progress)
+        yield _gauge("topics_uptime_ms", "Milliseconds since the server started.", state.uptime_ms)
+        yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
+        yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
+        yield _gauge("topics_routers", "Routers.", state.routers)
+        leases = state.queue_leases_in_flight
+        yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
+        if self._http is not None:
+            yield from _http_metrics(self._http)
+        if self._engine is not None:
+            stats = self._engine.stats()
+            yield from _engine_metrics(stats)
+            yield from _wal_metrics(stats)
+            yield from _topic_metrics(self._engine)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=float(value))
+
+
+def _http_metrics(http: HttpServer) -> Iterator[Metric]:
+    counters = http.counters
+    yield _gauge("topics_http_connections", "Open connections.", counters.connections_open)
+    yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
+    yield _counter("topics_http_requests", "Requests answered.", counters.requests)
+    yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
+    yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)
+    yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
+
+
+def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
+    yield _gauge("topics_topics", "Topics.", stats.topics)
+    by_class = GaugeMetricFamily("topics_topics_by_class", "Topics of each durability class.", labels=["class"])
+    for name, count in stats.topics_by_class.items():
+        by_class.add_metric([name], count)
+    yield by_class
+    yield _gauge("topics_queue_topics", "Topics that are queues.", stats.queue_topics)
+    yield _gauge("topics_records_live", "Live records of all topics.", stats.records_live)
+    yield _gauge("topics_bytes_live", "Live payload bytes of all topics.", stats.bytes_live)
+    yield _gauge("topics_tail_bytes", "Memory held by records that are not sealed yet.", stats.tail_bytes)
+    yield _gauge("topics_seal_backlog_bytes", "Sealed payload not written to its files yet.", stats.seal_backlog_bytes)
+    yield _gauge("topics_seal_failures", "Failed attempts since sealing last worked.", stats.seal_failures)
+    yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
+    yield _gauge("topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures)
+
+
+def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
+    shards = stats.shards
+    yield _counter("topics_wal_frames", "Frames logged.", sum(s.frames_total for s in shards))
+    yield _counter("topics_wal_batches", "Commits.", sum(s.batches_total for s in shards))
+    yield _counter("topics_wal_fsyncs", "Syncs of the log.", sum(s.fsyncs_total for s in shards))
+    yield _counter("topics_wal_bytes_written", "Bytes logged.", sum(s.bytes_written_total for s in shards))
+    yield _counter("topics_wal_rotations", "Log files finished.", sum(s.rotations_total for s in shards))
+    yield _gauge("topics_wal_queue_depth", "Writes on their way to the log.", sum(s.queue_depth for s in shards))
+    peak = max((s.queue_depth_peak for s in shards), default=0)
+    yield _gauge("topics_wal_queue_depth_peak", "Most writes a shard ever had on their way.", peak)
+    refused = sum(s.submit_full_total for s in shards)
+    yield _counter("topics_wal_submit_full", "Writes refused because too much was on its way.", refused)
+    read_only = sum(s.read_only for s in shards)
+    yield _gauge("topics_wal_read_only", "Shards that take no more writes after a failed write or sync.", read_only)
+    yield _fsync_histogram(stats)
+
+
+def _fsync_histogram(stats: EngineStats) -> Metric:
+    total: dict[int, int] = {}
+    for shard in stats.shards:
+        for bound, count in shard.fsync_latency_us:
+            total[bound] = total.get(bound, 0) + count
+    count = sum(s.fsync_latency_count for s in stats.shards)
+    buckets = [(str(bound), float(below)) for bound, below in sorted(total.items())] + [("+Inf", float(count))]
+    spent = sum(s.fsync_latency_sum_us for s in stats.shards)
+    return HistogramMetricFamily("topics_wal_fsync_latency_us", "Time of a sync, microseconds.", buckets, spent)
+
+
+def _topic_metrics(engine: Engine) -> Iterator[Metric]:
+    core = engine.core
+    names = core.names[:TOPIC_SERIES_MAX]
+    topics = [core.by_name[name] for name in names]
+    yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", len(core.names) > len(names))
+    yield _per_topic("topics_topic_head_seq", "Highest assigned seq.", topics, [t.head for t in topics])
+    yield _per_topic("topics_topic_earliest_seq", "First live seq.", topics, [t.earliest for t in topics])
+    yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
+    yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
+
+
+def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:
+    metric = GaugeMetricFamily(name, text, labels=["topic"])
+    for topic, value in zip(topics, values, strict=True):
+        metric.add_metric([topic.name], value)
+    return metric
+
+
+def _exposed_name(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else str(metric.name)

@@ -1,0 +1,173 @@
+"""The OpenAPI 3.1 document, made from the route table and the message types, and a page of it that needs no network."""
+
+import html
+from typing import Any
+
+import msgspec
+
+from topics.api.app import Route
+from topics.api.errors import STATUS_BY_CODE
+from topics.api.operations import Operation
+from topics.core.names import TOPIC_NAME_PATTERN
+from topics.wire.v0 import ErrorAnswer, Performance
+
+_REF = "#/components/schemas/{name}"
+_EVERY_ROUTE = ("invalid_request", "internal")
+_WITH_KEYS = ("unauthorized", "forbidden")
+_WITH_ENGINE = ("throttled", "not_ready")
+_U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
+_MATCH = {
+    "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',
+    "anyOf": [
+        {"type": "string"},
+        {
+            "type": "array",
+            "prefixItems": [{"const": "tag"}, {"enum": ["Eq", "Glob"]}, {"type": "string"}],
+            "minItems": 3,
+            "maxItems": 3,
+        },
+        {"type": "null"},
+    ],
+}
+_NOT_NEGATIVE = ("_ms", "_seq", "_records", "_bytes", "limit", "max_deliveries")
+
+
+def build_document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
+    types = {Performance, ErrorAnswer}
+    for route in routes:
+        if route.operation is not None:
+            types |= {answer for answer in route.operation.answers.values() if isinstance(answer, type)}
+            types |= {route.operation.body} if route.operation.body is not None else set()
+    ordered = sorted(types, key=lambda one: one.__name__)
+    _, components = msgspec.json.schema_components(ordered, ref_template=_REF)
+    _sharpen(components)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        if route.operation is not None:
+            paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, route.operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "topics",
+            "version": version,
+            "description": "A durable event engine: append-only topics, cursors by seq, loss that is always told.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(route: Route, operation: Operation) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "responses": {**_answers(operation), **_refusals(route, operation)},
+    }
+    parameters: list[dict[str, Any]] = [
+        {"name": p.name, "in": "query", "required": False, "schema": p.schema, "description": p.text}
+        for p in operation.query
+    ]
+    if "{topic}" in route.path:
+        schema = {"type": "string", "pattern": TOPIC_NAME_PATTERN}
+        parameters.insert(0, {"name": "topic", "in": "path", "required": True, "schema": schema})
+    if parameters:
+        described["parameters"] = parameters
+    if operation.body is not None:
+        described["requestBody"] = {
+            "required": operation.body_required,
+            "content": {"application/json": {"schema": {"$ref": _REF.format(name=operation.body.__name__)}}},
+        }
+    if not route.open:
+        described["security"] = [{}, {"bearer": []}]
+    return described
+
+
+def _answers(operation: Operation) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for status, answer in operation.answers.items():
+        if isinstance(answer, str):
+            content: dict[str, Any] = {answer: {}}
+        else:
+            content = {"application/json": {"schema": _with_performance(answer)}}
+        answers[str(status)] = {"description": "Created" if status == 201 else "OK", "content": content}  # noqa: PLR2004
+    return answers
+
+
+def _with_performance(answer: type) -> dict[str, Any]:
+    """Every answer of a handler carries the performance block besides its own fields."""
+    performance = {"properties": {"performance": {"$ref": _REF.format(name="Performance")}}}
+    return {"allOf": [{"$ref": _REF.format(name=answer.__name__)}, performance]}
+
+
+def _refusals(route: Route, operation: Operation) -> dict[str, Any]:
+    codes = (*operation.errors, *_EVERY_ROUTE, *(() if route.open else _WITH_KEYS), *(() if route.ops else _WITH_ENGINE))
+    if operation.body is not None:
+        codes = (*codes, "payload_too_large", "unsupported_media_type")
+    by_status: dict[int, list[str]] = {}
+    for code in dict.fromkeys(codes):
+        by_status.setdefault(STATUS_BY_CODE[code], []).append(code)
+    schema = {"$ref": _REF.format(name="ErrorAnswer")}
+    return {
+        str(status): {"description": ", ".join(found), "content": {"application/json": {"schema": schema}}}
+        for status, found in sorted(by_status.items())
+    }
+
+
+def _sharpen(components: dict[str, Any]) -> None:
+    """Says what the types cannot: unsigned numbers, the grammar of a match, opaque payloads."""
+    for schema in components.values():
+        for name, field in schema.get("properties", {}).items():
+            if name.endswith(_NOT_NEGATIVE) and field.get("type") == "integer":
+                field.setdefault("minimum", 0)
+    delete = components["DeleteBody"]["properties"]
+    delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}], "description": "Delete records with a lower seq."}
+    delete["match"] = _MATCH
+    components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
+    record = components["Record"]["properties"]
+    record["data"] = {"description": "Any JSON; stored and given back as it was sent."}
+    record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "Small headers, as sent."}
+
+
+def build_page(document: dict[str, Any]) -> bytes:
+    """A plain page of the document: no scripts, nothing to fetch."""
+    parts = [_PAGE_HEAD]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(_section(method.upper(), path, operation))
+    parts.append("<h2>Messages</h2>")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        text = html.escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
+        parts.append(f'<details id="{name}"><summary><code>{name}</code></summary><pre>{text}</pre></details>')
+    parts.append("</main></body></html>")
+    return "\n".join(parts).encode()
+
+
+def _section(method: str, path: str, operation: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td></tr>"
+        for status, answer in operation["responses"].items()
+    )
+    asked = "".join(
+        f"<li><code>{html.escape(p['name'])}</code> ({p['in']}) {html.escape(p.get('description', ''))}</li>"
+        for p in operation.get("parameters", ())
+    )
+    body = operation.get("requestBody")
+    name = body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] if body else ""
+    sent = f'<p>Body: <a href="#{name}"><code>{name}</code></a></p>' if name else ""
+    return (
+        f"<section><h3><b>{method}</b> <code>{html.escape(path)}</code></h3><p>{html.escape(operation['summary'])}</p>"
+        f"{sent}<ul>{asked}</ul><table>{rows}</table></section>"
+    )
+
+
+_PAGE_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>topics: API</title>
+<meta name="viewport" content="width=device-width"><style>
+body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#1b1b1b;background:#fff}main{max-width:52rem;margin:auto;padding:2rem}
+section{border-top:1px solid #ddd;padding:.5rem 0}h3 b{display:inline-block;min-width:4.5rem;color:#0a5}
+td{padding:.1rem 1rem .1rem 0;vertical-align:top;color:#444}pre{background:#f6f6f6;padding:1rem;overflow:auto}
+code{font-size:.95em}ul{margin:.2rem 0;padding-left:1.2rem;color:#444}
+</style></head><body><main><h1>topics</h1>
+<p>The document behind this page is at <a href="/v0/openapi.json">/v0/openapi.json</a>.</p>"""

@@ -1,0 +1,97 @@
+"""What operators and load balancers ask: health, readiness, metrics, the API's description."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics import __version__
+from topics.api.app import Api, Route, Routes
+from topics.api.auth import Scope
+from topics.api.errors import error_headers, render_error, status_of
+from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
+from topics.api.openapi import build_document, build_page
+from topics.api.operations import Operation
+from topics.api.v0.routes import V0_ROUTES
+from topics.core.errors import NotReadyError, ShuttingDownError
+from topics.http.messages import Exchange
+from topics.http.server import HttpServer
+from topics.system.clock import Clock
+from topics.wire.v0 import HealthAnswer, ReadyAnswer
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Operations:
+    """The handlers that answer without an engine, too."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started = clock.monotonic()
+        self.api: Api
+        self.http: HttpServer | None = None
+        self._document = b""
+        self._page = b""
+
+    def routes(self) -> Routes:
+        """Every route of the server; the description is made of the same table."""
+        health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
+        ready = Operation(
+            "ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down")
+        )
+        metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
+        described = (
+            *V0_ROUTES,
+            _ops("/v0/health", self.health, health),
+            _ops("/v0/ready", self.ready, ready),
+            Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
+        )
+        document = build_document(described, __version__)
+        self._document, self._page = _encode(document), build_page(document)
+        return Routes(
+            (
+                *described,
+                _ops("/healthz", self.health),
+                _ops("/readyz", self.ready),
+                _ops("/v0/openapi.json", self.document),
+                _ops("/docs", self.page),
+            )
+        )
+
+    def health(self, exchange: Exchange) -> None:
+        answer = HealthAnswer(status="ok", version=__version__, uptime_ms=self._uptime_ms())
+        exchange.respond(200, _encode(answer))
+
+    def ready(self, exchange: Exchange) -> None:
+        api = self.api
+        if api.engine is not None and not api.draining:
+            topics = len(api.engine.core.names)
+            exchange.respond(200, _encode(ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)))
+            return
+        error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress(), 4))
+        exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+
+    def metrics(self, exchange: Exchange) -> None:
+        engine = self.api.engine
+        state = ServerState(
+            ready=engine is not None and not self.api.draining,
+            recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
+            uptime_ms=self._uptime_ms(),
+        )
+        snapshot = Snapshot(state, engine, self.http)
+        if "application/json" in (exchange.head.headers.get("accept") or ""):
+            exchange.respond(200, snapshot.json())
+        else:
+            exchange.respond(200, snapshot.text(), CONTENT_TYPE)
+
+    def document(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._document)
+
+    def page(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._page, "text/html; charset=utf-8")
+
+    def _uptime_ms(self) -> int:
+        return int((self._clock.monotonic() - self._started) * 1000)
+
+
+def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
+    return Route("GET", path, handler, ops=True, open=True, operation=operation)

@@ -1,0 +1,197 @@
+"""Records: append, diff with long-poll, delete."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from topics.api.auth import Scope
+from topics.api.calls import Call
+from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.core.limits import MAX_U64, Limits
+from topics.core.selectors import parse_selector
+from topics.engine import AppendResult, Batch, DeleteResult, ReadRequest, ReadResult
+from topics.wire.v0 import AppendAnswer, AppendBody, DeleteAnswer, DeleteBody, DiffBody
+
+T = TypeVar("T")
+
+_MAX_U32 = 2**32 - 1
+_encode = msgspec.json.Encoder().encode
+_decode_append = msgspec.json.Decoder(AppendBody).decode
+_decode_diff = msgspec.json.Decoder(DiffBody).decode
+_decode_delete = msgspec.json.Decoder(DeleteBody).decode
+
+
+def append(call: Call) -> None:
+    exchange = call.exchange
+    body = _decode("append", _decode_append, exchange.body)
+    key = body.idempotency_key
+    if key is None:
+        key = exchange.head.headers.get("idempotency-key")
+    if body.config is not None and call.topic not in call.engine.core.by_name:
+        # Creating with a config of one's own is the control plane by another door.
+        call.key.check(Scope.ADMIN)
+    return_seqs = call.flag("return_seqs", True)
+
+    def done(outcome: AppendResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+            return
+        first, last = outcome.first_seq, outcome.last_seq
+        answer = AppendAnswer(
+            topic=outcome.topic, first_seq=first, last_seq=last,
+            seqs=list(range(first, last + 1)) if return_seqs else msgspec.UNSET, head_seq=outcome.head_seq,
+            count=last - first + 1, created=outcome.created, deduped=outcome.deduped,
+        )  # fmt: skip
+        measured = b',"wal_append_ms":%.3f,"fsync_ms":%.3f' % (outcome.wal_append_ms, outcome.fsync_ms)
+        call.reply(201 if outcome.created else 200, _encode(answer), measured)
+
+    batch = Batch(
+        records=body.records, node=body.node, idempotency_key=key or None, create=body.create, config=body.config
+    )
+    call.engine.append(call.topic, batch, done)
+
+
+def diff(call: Call) -> None:
+    body = call.exchange.body
+    asked = _decode("diff", _decode_diff, body) if body else DiffBody()
+    limits = call.engine.core.limits
+    request = _read_request(asked, limits)
+    wait_ms = limits.clamp_wait_ms(asked.wait_ms)
+    if wait_ms:
+        LongPoll(call, request, wait_ms / 1000.0).read()
+    else:
+        call.engine.read(call.topic, request, lambda outcome: _answer_read(call, request, outcome))
+
+
+def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
+    for field, value, maximum in (
+        ("from_seq", asked.from_seq, MAX_U64),
+        ("limit", asked.limit, _MAX_U32),
+        ("wait_ms", asked.wait_ms, _MAX_U32),
+        ("max_batch_bytes", asked.max_batch_bytes, MAX_U64),
+    ):
+        if not 0 <= value <= maximum:
+            raise InvalidRequestError(f"diff field {field}: must be from 0 to {maximum}", field=field)
+    node = asked.node
+    return ReadRequest(
+        from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),
+        nodes=() if node is None else (node,) if isinstance(node, str) else tuple(node),
+        include_tags=asked.include_tags, include_meta=asked.include_meta,
+        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes),
+    )  # fmt: skip
+
+
+def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError) -> None:
+    if isinstance(outcome, TopicsError):
+        call.refuse(outcome)
+        return
+    tombstone = b"null" if outcome.tombstone is None else _encode(outcome.tombstone)
+    next_from_seq, head = outcome.next_from_seq, outcome.head_seq
+    encoded = (
+        b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
+        b'"tombstone":%b,"lag":%d}'
+    ) % (
+        _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
+        b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
+    )  # fmt: skip
+    call.reply(200, encoded, b',"records_scanned":%d' % outcome.scanned)
+
+
+class LongPoll:
+    """A read that waits for something to answer: a record, a loss, the end of the topic, or the end of its time.
+
+    It reads and asks to be woken in the same tick of the loop, so no append can slip in between. Records of the
+    reader's own node move its cursor and do not end the wait.
+    """
+
+    def __init__(self, call: Call, request: ReadRequest, wait_s: float) -> None:
+        self._call = call
+        self._request = request
+        self._wait_s = wait_s
+        self._timer: asyncio.TimerHandle | None = None
+        self._unwatch: Callable[[], None] | None = None
+        self._over = False
+
+    def read(self) -> None:
+        try:
+            self._call.engine.read(self._call.topic, self._request, self._got)
+        except TopicsError as error:
+            self._finish(error)
+
+    def _got(self, outcome: ReadResult | TopicsError) -> None:
+        waiting = isinstance(outcome, ReadResult) and not (outcome.count or outcome.tombstone)
+        if not waiting or self._over:
+            self._finish(outcome)
+            return
+        assert isinstance(outcome, ReadResult)
+        self._request = msgspec.structs.replace(self._request, from_seq=outcome.next_from_seq)
+        if not outcome.caught_up:
+            # A long stretch of the reader's own records: go on in the next tick, others have requests too.
+            asyncio.get_running_loop().call_soon(self.read)
+            return
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
+            self._call.exchange.on_gone(self._forget)
+            self._call.waits.add(self)
+        try:
+            self._unwatch = self._call.engine.watch(self._call.topic, self._woken)
+        except TopicNotFoundError as error:
+            self._finish(error)
+
+    def _woken(self) -> None:
+        self._unwatch = None
+        if not self._over:
+            self.read()
+
+    def end(self) -> None:
+        """Answers with what there is; also when the server stops."""
+        if not self._over:
+            self._over = True
+            self._stop_waiting()
+            self.read()
+
+    def _forget(self) -> None:
+        self._over = True
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._call.waits.discard(self)
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def _finish(self, outcome: ReadResult | TopicsError) -> None:
+        self._over = True
+        self._stop_waiting()
+        _answer_read(self._call, self._request, outcome)
+
+
+def delete(call: Call) -> None:
+    body = _decode("delete", _decode_delete, call.exchange.body)
+    selector = parse_selector(body.before_seq, body.match)
+
+    def done(outcome: DeleteResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+            return
+        answer = DeleteAnswer(
+            topic=outcome.topic, deleted=outcome.deleted, earliest_seq=outcome.earliest_seq,
+            head_seq=outcome.head_seq, count=outcome.count, bytes=outcome.bytes,
+        )  # fmt: skip
+        call.reply(200, _encode(answer))
+
+    call.engine.delete_records(call.topic, selector, done)
+
+
+def _decode(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
+        if not body.isascii():
+            body.decode()
+        return decode(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode(what, error) from error

@@ -1,0 +1,80 @@
+"""Every /v0 route, with what it needs and what it answers."""
+
+from topics.api.app import Route
+from topics.api.auth import Scope
+from topics.api.operations import Operation, Parameter
+from topics.api.v0 import records, topics
+from topics.core.config import TopicConfigPatch
+from topics.wire.v0 import (
+    AppendAnswer,
+    AppendBody,
+    DeleteAnswer,
+    DeleteBody,
+    DiffAnswer,
+    DiffBody,
+    DropAnswer,
+    ListAnswer,
+    PutAnswer,
+    TopicAnswer,
+)
+
+_BOOLEAN: dict[str, object] = {"type": "boolean"}
+_WRITES = ("read_only", "shutting_down")
+
+V0_ROUTES = (
+    Route(
+        "GET", "/v0/topics", topics.list_topics, Scope.READ,
+        operation=Operation(
+            "listTopics", "Topics with their state, in the order of their names.", {200: ListAnswer},
+            query=(
+                Parameter("prefix", {"type": "string"}, "Only names that begin so."),
+                Parameter("page_size", {"type": "integer", "minimum": 0}, "At most so many; 100 unless told, 1000 at most."),
+                Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
+                Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
+            ),
+        ),
+    ),
+    Route(
+        "PUT", "/v0/topics/{topic}", topics.put_topic, Scope.ADMIN, takes_body=True,
+        operation=Operation(
+            "putTopic", "Create a topic, or replace its config.", {200: PutAnswer, 201: PutAnswer},
+            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch,
+        ),
+    ),
+    Route(
+        "GET", "/v0/topics/{topic}", topics.get_topic, Scope.READ,
+        operation=Operation(
+            "getTopic", "A topic's state.", {200: TopicAnswer}, ("topic_not_found",),
+            query=(Parameter("touch", _BOOLEAN, "Whether asking counts as consuming; true unless told."),),
+        ),
+    ),
+    Route(
+        "DELETE", "/v0/topics/{topic}", topics.drop_topic, Scope.DELETE,
+        operation=Operation(
+            "deleteTopic", "Delete a topic with everything in it.", {200: DropAnswer}, ("topic_not_empty", *_WRITES),
+            query=(Parameter("if_empty", _BOOLEAN, "Only when it holds no live record."),),
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True,
+        operation=Operation(
+            "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
+            ("batch_too_large", "record_too_large", "topic_not_found", "topic_full", *_WRITES), AppendBody, True,
+            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/diff", records.diff, Scope.READ, takes_body=True,
+        operation=Operation(
+            "diff", "The records behind a cursor, and any loss in front of them.", {200: DiffAnswer},
+            ("topic_not_found", "corrupt_segment"), DiffBody,
+        ),
+    ),
+    Route(
+        "POST", "/v0/topics/{topic}/delete", records.delete, Scope.DELETE, takes_body=True,
+        operation=Operation(
+            "deleteRecords", "Delete records for good.", {200: DeleteAnswer},
+            ("topic_not_found", "corrupt_segment", *_WRITES), DeleteBody, True,
+        ),
+    ),
+)  # fmt: skip

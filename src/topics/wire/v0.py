@@ -1,0 +1,168 @@
+"""The messages of /v0, typed. The server decodes and encodes with them, and the OpenAPI document is made of them."""
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.loss import Tombstone
+from topics.core.records import Record
+
+
+class AppendBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Records to append, in order."""
+
+    records: list[Record]
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: TopicConfigPatch | None = None
+    disable_backpressure: bool = False
+
+
+class Performance(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time went, in milliseconds. Best effort: any field may be missing."""
+
+    server_total_ms: float
+    wal_append_ms: float | UnsetType = UNSET
+    fsync_ms: float | UnsetType = UNSET
+    records_scanned: int | UnsetType = UNSET
+    throttle_wait_ms: float | UnsetType = UNSET
+
+
+class AppendAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | UnsetType = UNSET
+    head_seq: int
+    count: int
+    created: bool
+    deduped: bool
+
+
+class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """From where to read, how much, and what to leave out."""
+
+    from_seq: int = 0
+    limit: int = 0
+    node: str | list[str] | None = None
+    include_tags: bool = False
+    include_meta: bool = True
+    wait_ms: int = 0
+    max_batch_bytes: int = 0
+
+
+class RecordOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A record as reads give it. What the server knows of it begins with `$`."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: object
+    meta: dict[str, object] | UnsetType = UNSET
+
+
+class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    records: list[RecordOut]
+    next_from_seq: int
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    tombstone: Tombstone | None
+    lag: int
+
+
+class DeleteBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records to delete for good; with both fields, those that meet both."""
+
+    before_seq: object = None
+    match: object = None
+
+
+class DeleteAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+class PutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    created: bool
+    config: TopicConfig
+
+
+class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str] = []
+
+
+class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
+    ready: int
+    in_flight: int
+    dead_lettered: int
+
+
+class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    type: str
+    head_seq: int
+    earliest_seq: int
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    queue: QueueCounters | UnsetType = UNSET
+    effective_priority: int
+    last_write_ts: int | None
+    last_read_ts: int | None
+
+
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+
+
+class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topics: list[TopicSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    version: str
+    uptime_ms: int
+
+
+class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: str
+    wal_replay_complete: bool
+    topics: int
+
+
+class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: str
+    message: str
+    detail: dict[str, object] | None = None
+
+
+class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Every refusal. Clients branch on `error.code`."""
+
+    error: ErrorBody
+
+
+class PageCursor(msgspec.Struct, frozen=True):
+    """What an opaque list cursor holds."""
+
+    after: str
