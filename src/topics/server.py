@@ -7,63 +7,36 @@ accepted, and the port closes last.
 
 import asyncio
 import concurrent.futures
+import ipaddress
 import logging
 import signal
 import threading
 from collections.abc import Callable
-from typing import Literal
 
 import msgspec
 import uvloop
 
 from topics import __version__
-from topics.config.settings import Settings
-from topics.core.errors import NotReadyError, RetryLaterError, ShuttingDownError, quoted
+from topics.api.app import Api
+from topics.api.auth import BadKeyError, KeyRing
+from topics.api.ops import Operations
+from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
-from topics.http.probe import Answer, ProbeProtocol, error_answer
+from topics.http.limits import HttpLimits
+from topics.http.server import HttpServer
 from topics.storage.posix import PosixFileSystem
-from topics.system.clock import Clock, SystemClock
+from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
-from topics.system.memory import tune_allocator
+from topics.system.memory import tune_allocator, tune_collector
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
 
 _logger = logging.getLogger(__name__)
-
-
-class Lifecycle:
-    """Where the server is between start and stop, and what probes are told about it."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._started = clock.monotonic()
-        self.phase: Literal["replaying", "serving", "draining"] = "replaying"
-        # Written by the replaying thread and read by the event loop: a float needs no lock.
-        self.replay_progress = 0.0
-
-    def report_progress(self, progress: float) -> None:
-        self.replay_progress = progress
-
-    def answer(self, method: str, path: str) -> Answer:
-        """Answers a probe; the method is GET or HEAD, and the same either way."""
-        if path in ("/v0/health", "/healthz"):
-            uptime_ms = int((self._clock.monotonic() - self._started) * 1000)
-            return 200, msgspec.json.encode({"status": "ok", "version": __version__, "uptime_ms": uptime_ms})
-        if path in ("/v0/ready", "/readyz"):
-            return self._ready()
-        return error_answer(404, "not_found", f"there is nothing at {quoted(path)}")
-
-    def _ready(self) -> Answer:
-        if self.phase == "replaying":
-            return _unavailable(NotReadyError(round(self.replay_progress, 4)))
-        if self.phase == "draining":
-            return _unavailable(ShuttingDownError())
-        return 200, msgspec.json.encode({"ready": True, "status": "ready", "wal_replay_complete": True})
 
 
 def engine_options(settings: Settings) -> EngineOptions:
@@ -83,19 +56,46 @@ def run(settings: Settings) -> None:
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
-    lifecycle = Lifecycle(SystemClock())
-    connections: set[ProbeProtocol] = set()
-    listener = await asyncio.get_running_loop().create_server(
-        lambda: ProbeProtocol(lifecycle.answer, connections), settings.host, settings.port
-    )
+    clock = SystemClock()
+    keys = _read_keys(settings)
+    operations = Operations(clock)
+    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key)
+    api.probe_auth = _is_on(settings.probe_auth)
+    operations.api = api
+    http = operations.http = HttpServer(api, HttpLimits(body_bytes=settings.max_body_bytes), clock)
+    addresses = await http.start(settings.host, settings.port)
     try:
-        _announce(listener, settings)
-        await _run_engine(settings, lifecycle, stop)
+        _announce(addresses[0], settings, with_keys=len(keys) > 0)
+        await _run_engine(settings, api, http, stop)
     finally:
-        listener.close()
-        for connection in tuple(connections):
-            connection.close()
-        await listener.wait_closed()
+        await http.drain(0.0)
+
+
+def _read_keys(settings: Settings) -> KeyRing:
+    """The keys, kept as digests only; refuses to serve strangers by accident."""
+    try:
+        keys = KeyRing.parse(settings.api_keys or "")
+    except BadKeyError as error:
+        raise SettingsError(f"TOPICS_API_KEYS: {error}") from error
+    if not keys and not _is_loopback(settings.host) and not _is_on(settings.allow_insecure_no_auth):
+        raise SettingsError(
+            f"TOPICS_HOST is {settings.host}, which others can reach, and no keys are set: set TOPICS_API_KEYS, "
+            "or TOPICS_ALLOW_INSECURE_NO_AUTH=1 if everyone may read, change and delete everything"
+        )
+    return keys
+
+
+def _is_on(switch: str) -> bool:
+    return switch in ("1", "true")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _serve_until_signalled(settings: Settings) -> None:
@@ -105,8 +105,11 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
-async def _run_engine(settings: Settings, lifecycle: Lifecycle, stop: asyncio.Event) -> None:
-    recovery = _recover_in_thread(settings, lifecycle.report_progress)
+async def _run_engine(settings: Settings, api: Api, http: HttpServer, stop: asyncio.Event) -> None:
+    # Written by the replaying thread and read by the event loop: a float needs no lock.
+    progress = [0.0]
+    api.replay_progress = lambda: progress[0]
+    recovery = _recover_in_thread(settings, lambda done: progress.__setitem__(0, done))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((recovery, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not recovery.done():
@@ -116,12 +119,15 @@ async def _run_engine(settings: Settings, lifecycle: Lifecycle, stop: asyncio.Ev
         return
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
-    lifecycle.phase = "serving"
-    _logger.info("ready", extra={"data_dir": settings.data_dir})
+    tune_collector()
+    api.engine = engine
+    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping
-    lifecycle.phase = "draining"
     _logger.info("shutting down")
+    # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
+    api.drain()
     await engine.close()
+    await http.drain(settings.drain_ms / 1000.0)
     _logger.info("stopped")
 
 
@@ -147,17 +153,14 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     return asyncio.wrap_future(outcome)
 
 
-def _announce(listener: asyncio.Server, settings: Settings) -> None:
-    host, port = listener.sockets[0].getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    _logger.info("listening", extra={"address": address, "version": __version__})
-    _logger.warning(
-        "AUTHENTICATION IS OFF: whoever reaches this address may read, change and delete everything",
-        extra={"address": address},
-    )
+def _announce(address: tuple[str, int], settings: Settings, *, with_keys: bool) -> None:
+    host, port = address
+    shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    _logger.info("listening", extra={"address": shown, "version": __version__})
+    if not with_keys:
+        _logger.warning(
+            "AUTHENTICATION IS OFF: whoever reaches this address may read, change and delete everything",
+            extra={"address": shown},
+        )
     if settings.port_file is not None:
-        write_whole(settings.port_file, address)
-
-
-def _unavailable(error: RetryLaterError) -> Answer:
-    return error_answer(503, error.code, error.message, error.detail or None)
+        write_whole(settings.port_file, shown)

@@ -13,15 +13,25 @@ from topics.api.errors import (
     UnsupportedMediaTypeError,
     error_headers,
     render_error,
+    render_fault,
     status_of,
 )
 from topics.api.operations import Operation
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
-from topics.http.messages import Exchange, HttpError, Refusal, RequestHead
+from topics.http.errors import Fault, HttpError
+from topics.http.exchange import Exchange
+from topics.http.messages import Refusal, RequestHead
 from topics.system.clock import Clock
 
 _log = logging.getLogger(__name__)
+
+_CODE_BY_STATUS = {
+    400: "invalid_request", 408: "request_timeout", 413: "payload_too_large", 415: "unsupported_media_type",
+    417: "expectation_failed", 431: "headers_too_large", 500: "internal", 501: "not_implemented", 503: "throttled",
+    505: "not_implemented",
+}  # fmt: skip
+"""What a refusal of the HTTP layer is called in the product's own words."""
 
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
@@ -75,9 +85,9 @@ class Routes:
     def _find_named(self, path: str) -> tuple[dict[str, Route] | None, str]:
         # /v0/topics/NAME or /v0/topics/NAME/WORD: the name is the fourth part, still encoded, so it has no slash.
         parts = path.split("/", 4)
-        if len(parts) < 4 or not parts[3]:  # noqa: PLR2004
+        if len(parts) < 4 or not parts[3]:
             return None, ""
-        after = "/" + parts[4] if len(parts) > 4 else ""  # noqa: PLR2004
+        after = "/" + parts[4] if len(parts) > 4 else ""
         table = self._named.get((f"/{parts[1]}/{parts[2]}/", after))
         try:
             return table, str(unquote_to_bytes(parts[3]), "utf-8")
@@ -108,7 +118,7 @@ class Api:
             key.check(route.scopes, topic or None)
             if not route.ops:
                 self._check_serving()
-            if route.takes_body and head.has_body and not _is_json(head.headers.get("content-type")):
+            if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
                 raise UnsupportedMediaTypeError
             head.context = Match(route, topic, key)
         except TopicsError as error:
@@ -140,11 +150,9 @@ class Api:
 
     def refuse(self, error: HttpError) -> Refusal:
         """A refusal by the HTTP layer, in the shape of all others."""
-        if error.code == "shutting_down":
+        if error.fault is Fault.SHUTTING_DOWN:
             return self._refusal(ShuttingDownError())
-        refusal = TopicsError(error.message)
-        refusal.code = error.code  # type: ignore[misc]
-        return Refusal(error.status, render_error(refusal), "application/json", error.headers)
+        return Refusal(error.status, render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message))
 
     def drain(self) -> None:
         """Lets nothing new in and ends what only waits."""
@@ -167,11 +175,15 @@ class Api:
         def count_out() -> None:
             key.inflight -= 1
 
-        call.on_done = count_out
-        call.exchange.on_gone(call.abandon)
+        call.close_books_with(count_out)
 
     def _refusal(self, error: TopicsError) -> Refusal:
         return Refusal(status_of(error), render_error(error), "application/json", error_headers(error))
+
+
+def _has_body(head: RequestHead) -> bool:
+    length = head.headers.get("content-length")
+    return head.headers.get("transfer-encoding") is not None or (length is not None and length.strip("0") != "")
 
 
 def _is_json(content_type: str | None) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
 from topics.core.errors import InvalidRequestError, TopicsError
-from topics.http.messages import Exchange
+from topics.http.exchange import Exchange
 
 if TYPE_CHECKING:
     from topics.engine import Engine
@@ -26,9 +26,9 @@ class Waiting(Protocol):
 
 
 class Call:
-    __slots__ = ("_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
+    __slots__ = ("_gone", "_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
 
-    def __init__(  # noqa: PLR0913 - everything a handler may need
+    def __init__(
         self,
         exchange: Exchange,
         engine: "Engine",
@@ -45,6 +45,8 @@ class Call:
         self.waits = waits
         """Requests that wait for something to happen; a stopping server ends them."""
         self.on_done: Callable[[], None] | None = None
+        """Closes the books on this request, answered or not."""
+        self._gone: Callable[[], None] | None = None
         self._seconds = seconds
         self._query: dict[str, str] | None = None
 
@@ -79,8 +81,22 @@ class Call:
     def refuse(self, error: TopicsError) -> None:
         self.finish(status_of(error), render_error(error), error_headers(error))
 
-    def abandon(self) -> None:
-        """The client is gone: nobody is answered, but the books are closed."""
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """Calls back if the client goes away before it is answered."""
+        self._gone = callback
+        self.exchange.on_gone(self._lost)
+
+    def close_books_with(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when the request is answered or its client is gone."""
+        self.on_done = callback
+        self.exchange.on_gone(self._lost)
+
+    def _lost(self) -> None:
+        self._close_books()
+        if self._gone is not None:
+            self._gone()
+
+    def _close_books(self) -> None:
         if self.on_done is not None:
             self.on_done()
             self.on_done = None
@@ -92,5 +108,5 @@ class Call:
         headers: tuple[tuple[str, str], ...] = (),
         content_type: str = "application/json",
     ) -> None:
-        self.abandon()
+        self._close_books()
         self.exchange.respond(status, body, content_type, headers)

@@ -80,12 +80,17 @@ def render_error(error: TopicsError) -> bytes:
     return _encode(ErrorAnswer(error=ErrorBody(code=error.code, message=error.message, detail=error.detail or None)))
 
 
+def render_fault(code: str, message: str) -> bytes:
+    """The same shape for a refusal that never was an exception of ours."""
+    return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
+
+
 def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
     """What a refusal says besides its body."""
     status = status_of(error)
     if isinstance(error, MethodNotAllowedError):
         return (("Allow", ", ".join(error.allowed)),)
-    if status == 401:  # noqa: PLR2004
+    if status == 401:
         return (("WWW-Authenticate", "Bearer"),)
     if status in (429, 503):
         wait_ms = error.detail.get("retry_after_ms")

@@ -101,7 +101,9 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_seal_backlog_bytes", "Sealed payload not written to its files yet.", stats.seal_backlog_bytes)
     yield _gauge("topics_seal_failures", "Failed attempts since sealing last worked.", stats.seal_failures)
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
-    yield _gauge("topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures)
+    yield _gauge(
+        "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures
+    )
 
 
 def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:

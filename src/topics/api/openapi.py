@@ -33,7 +33,7 @@ _NOT_NEGATIVE = ("_ms", "_seq", "_records", "_bytes", "limit", "max_deliveries")
 
 
 def build_document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
-    types = {Performance, ErrorAnswer}
+    types: set[type] = {Performance, ErrorAnswer}
     for route in routes:
         if route.operation is not None:
             types |= {answer for answer in route.operation.answers.values() if isinstance(answer, type)}
@@ -92,7 +92,7 @@ def _answers(operation: Operation) -> dict[str, Any]:
             content: dict[str, Any] = {answer: {}}
         else:
             content = {"application/json": {"schema": _with_performance(answer)}}
-        answers[str(status)] = {"description": "Created" if status == 201 else "OK", "content": content}  # noqa: PLR2004
+        answers[str(status)] = {"description": "Created" if status == 201 else "OK", "content": content}
     return answers
 
 
@@ -103,7 +103,12 @@ def _with_performance(answer: type) -> dict[str, Any]:
 
 
 def _refusals(route: Route, operation: Operation) -> dict[str, Any]:
-    codes = (*operation.errors, *_EVERY_ROUTE, *(() if route.open else _WITH_KEYS), *(() if route.ops else _WITH_ENGINE))
+    codes = (
+        *operation.errors,
+        *_EVERY_ROUTE,
+        *(() if route.open else _WITH_KEYS),
+        *(() if route.ops else _WITH_ENGINE),
+    )
     if operation.body is not None:
         codes = (*codes, "payload_too_large", "unsupported_media_type")
     by_status: dict[int, list[str]] = {}
@@ -165,7 +170,8 @@ def _section(method: str, path: str, operation: dict[str, Any]) -> str:
 
 _PAGE_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>topics: API</title>
 <meta name="viewport" content="width=device-width"><style>
-body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#1b1b1b;background:#fff}main{max-width:52rem;margin:auto;padding:2rem}
+body{font:16px/1.5 system-ui,sans-serif;margin:0;color:#1b1b1b;background:#fff}
+main{max-width:52rem;margin:auto;padding:2rem}
 section{border-top:1px solid #ddd;padding:.5rem 0}h3 b{display:inline-block;min-width:4.5rem;color:#0a5}
 td{padding:.1rem 1rem .1rem 0;vertical-align:top;color:#444}pre{background:#f6f6f6;padding:1rem;overflow:auto}
 code{font-size:.95em}ul{margin:.2rem 0;padding-left:1.2rem;color:#444}

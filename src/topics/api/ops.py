@@ -13,7 +13,7 @@ from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
 from topics.api.v0.routes import V0_ROUTES
 from topics.core.errors import NotReadyError, ShuttingDownError
-from topics.http.messages import Exchange
+from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
 from topics.wire.v0 import HealthAnswer, ReadyAnswer
@@ -35,9 +35,7 @@ class Operations:
     def routes(self) -> Routes:
         """Every route of the server; the description is made of the same table."""
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
-        ready = Operation(
-            "ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down")
-        )
+        ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
         described = (
             *V0_ROUTES,

@@ -1,5 +1,7 @@
 """The messages of /v0, typed. The server decodes and encodes with them, and the OpenAPI document is made of them."""
 
+from typing import Any
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
@@ -59,8 +61,8 @@ class RecordOut(msgspec.Struct, frozen=True, kw_only=True):
     ts: int = msgspec.field(name="$ts")
     node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
     tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
-    data: object
-    meta: dict[str, object] | UnsetType = UNSET
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
 
 
 class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +79,8 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class DeleteBody(msgspec.Struct, frozen=True, kw_only=True):
     """Which records to delete for good; with both fields, those that meet both."""
 
-    before_seq: object = None
-    match: object = None
+    before_seq: Any = None
+    match: Any = None
 
 
 class DeleteAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +155,7 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     message: str
-    detail: dict[str, object] | None = None
+    detail: dict[str, Any] | None = None
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):

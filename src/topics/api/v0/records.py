@@ -48,7 +48,12 @@ def append(call: Call) -> None:
         call.reply(201 if outcome.created else 200, _encode(answer), measured)
 
     batch = Batch(
-        records=body.records, node=body.node, idempotency_key=key or None, create=body.create, config=body.config
+        records=body.records,
+        node=body.node,
+        idempotency_key=key or None,
+        create=body.create,
+        config=body.config,
+        disable_backpressure=body.disable_backpressure,
     )
     call.engine.append(call.topic, batch, done)
 
@@ -133,7 +138,7 @@ class LongPoll:
             return
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
-            self._call.exchange.on_gone(self._forget)
+            self._call.on_gone(self._forget)
             self._call.waits.add(self)
         try:
             self._unwatch = self._call.engine.watch(self._call.topic, self._woken)

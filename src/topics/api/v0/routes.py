@@ -28,7 +28,7 @@ V0_ROUTES = (
             "listTopics", "Topics with their state, in the order of their names.", {200: ListAnswer},
             query=(
                 Parameter("prefix", {"type": "string"}, "Only names that begin so."),
-                Parameter("page_size", {"type": "integer", "minimum": 0}, "At most so many; 100 unless told, 1000 at most."),
+                Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
                 Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
                 Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
             ),

@@ -1,0 +1,164 @@
+"""Collecting the body of a request without ever holding more than it may have.
+
+A body is given its parts as they come, refuses the part that goes over a limit, and is either finished or released.
+The limits are checked before bytes are kept, and for gzip before they are even made: zlib is asked for one byte more
+than may still come, so a bomb costs its limit and no more.
+"""
+
+import zlib
+from typing import Protocol
+
+from topics.http.errors import Fault, HttpError
+from topics.http.limits import HttpLimits
+
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+# A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.
+_MEMBERS_MAX = 1000
+# Parts are folded together when there are this many, as a body of tiny chunks would cost fifty times its size.
+_PARTS_MAX = 64
+# Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
+_UNCOUNTED_BYTES = 64 * 1024
+
+
+class Body(Protocol):
+    """A body that is being received."""
+
+    def add(self, part: bytes) -> None:
+        """Takes the next bytes of the wire. Raises `HttpError` when they are too many or wrong."""
+        ...
+
+    def finish(self) -> bytes:
+        """The whole body, decoded. Raises `HttpError` when it is not complete."""
+        ...
+
+    def release(self) -> None:
+        """Gives back what is held of a body that will not be finished. May be called more than once."""
+        ...
+
+
+class Budget:
+    """The bytes that all bodies under way hold together."""
+
+    __slots__ = ("held_bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held_bytes = 0
+
+    def take(self, nbytes: int) -> None:
+        if self.held_bytes + nbytes > self.max_bytes:
+            raise HttpError(Fault.TOO_MANY_BODIES)
+        self.held_bytes += nbytes
+
+
+class PlainBody:
+    """A body as it is, of any length up to a limit."""
+
+    __slots__ = ("_budget", "_buffer", "_limit", "_parts", "_taken", "nbytes")
+
+    def __init__(self, limit: int, budget: Budget) -> None:
+        self._limit = limit
+        self._budget = budget
+        self._taken = 0
+        self._parts: list[bytes] = []
+        self._buffer = bytearray()
+        self.nbytes = 0
+
+    def add(self, part: bytes) -> None:
+        nbytes = self.nbytes + len(part)
+        if nbytes > self._limit:
+            raise too_large(self._limit)
+        if nbytes > _UNCOUNTED_BYTES:
+            self._budget.take(nbytes - self._taken)
+            self._taken = nbytes
+        self.nbytes = nbytes
+        self._parts.append(part)
+        if len(self._parts) == _PARTS_MAX:
+            self._buffer += b"".join(self._parts)
+            self._parts.clear()
+
+    def finish(self) -> bytes:
+        if self._buffer:
+            self._buffer += b"".join(self._parts)
+            whole = bytes(self._buffer)
+        else:
+            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self.release()
+        return whole
+
+    def release(self) -> None:
+        self._budget.held_bytes -= self._taken
+        self._taken = 0
+        self._parts = []
+        self._buffer = bytearray()
+
+
+class GzipBody:
+    """A compressed body. The limit holds for the wire and for what comes out of it."""
+
+    __slots__ = ("_inflated", "_limit", "_limits", "_members", "_wire_bytes", "_zlib")
+
+    def __init__(self, limit: int, limits: HttpLimits, budget: Budget) -> None:
+        self._limit = limit
+        self._limits = limits
+        self._inflated = PlainBody(limit, budget)
+        self._wire_bytes = 0
+        self._zlib = zlib.decompressobj(_GZIP_WINDOW)
+        self._members = 1
+
+    def add(self, part: bytes) -> None:
+        self._wire_bytes += len(part)
+        if self._wire_bytes > self._limit:
+            raise too_large(self._limit)
+        try:
+            self._inflate(part)
+        except zlib.error:
+            raise HttpError(Fault.BAD_ENCODING) from None
+
+    def _inflate(self, part: bytes) -> None:
+        while part:
+            if self._zlib.eof:
+                self._next_member()
+            room = self._allowed() - self._inflated.nbytes
+            inflated = self._zlib.decompress(part, room + 1)
+            if len(inflated) > room:
+                raise HttpError(Fault.BODY_TOO_LARGE, f"the decompressed body exceeds {self._allowed()} bytes")
+            if inflated:
+                self._inflated.add(inflated)
+            part = self._zlib.unused_data if self._zlib.eof else self._zlib.unconsumed_tail
+
+    def _allowed(self) -> int:
+        """What may have come out of the bytes received so far."""
+        by_ratio = max(self._limits.inflate_free_bytes, self._wire_bytes * self._limits.inflate_ratio)
+        return min(self._limit, by_ratio)
+
+    def _next_member(self) -> None:
+        self._members += 1
+        if self._members > _MEMBERS_MAX:
+            raise HttpError(Fault.BAD_ENCODING, f"the body is more than {_MEMBERS_MAX} gzip files in a row")
+        self._zlib = zlib.decompressobj(_GZIP_WINDOW)
+
+    def finish(self) -> bytes:
+        # No bytes at all are an empty body; a client that compresses everything may not bother to compress nothing.
+        if self._wire_bytes and not self._zlib.eof:
+            raise HttpError(Fault.BAD_ENCODING, "the gzip body ends too early")
+        return self._inflated.finish()
+
+    def release(self) -> None:
+        self._inflated.release()
+
+
+def too_large(limit: int) -> HttpError:
+    return HttpError(Fault.BODY_TOO_LARGE, f"the body exceeds {limit} bytes")
+
+
+def open_body(encoding: str, length: int | None, limit: int, limits: HttpLimits, budget: Budget) -> Body:
+    """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken."""
+    if length is not None and length > limit:
+        raise too_large(limit)
+    coding = encoding.strip().lower()
+    if coding in ("gzip", "x-gzip"):
+        return GzipBody(limit, limits, budget)
+    if coding not in ("", "identity"):
+        raise HttpError(Fault.UNSUPPORTED_ENCODING, headers=[("accept-encoding", "gzip, identity")])
+    return PlainBody(limit, budget)

@@ -1,0 +1,376 @@
+"""The reading half of a connection: when requests are read and started, and how the connection ends.
+
+Three things stop the reading of more requests, and none of them the answering of those that are there: a full pipeline,
+a client that does not read its answers, and an upgrade request, after which the bytes may be no HTTP. What the parser
+has found by then waits in the pipeline; what it has not seen stays in `_unparsed` and in the socket.
+
+Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers answer
+inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion.
+"""
+
+import asyncio
+import logging
+from typing import cast
+
+from topics.http.errors import Fault, HttpError
+from topics.http.exchange import Exchange
+from topics.http.hub import Hub
+from topics.http.messages import UNREAD_HEAD, RequestHead
+from topics.http.pipeline import Pipeline
+from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
+from topics.http.streams import Upgrade
+from topics.http.watch import Phase, Watch
+
+_logger = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """The protocol of one connection, for asyncio and uvloop alike."""
+
+    __slots__ = (
+        "_discarded_bytes",
+        "_eof",
+        "_hub",
+        "_input_over",
+        "_lingering",
+        "_must_linger",
+        "_pipeline",
+        "_reader",
+        "_reading",
+        "_requests",
+        "_transport",
+        "_unparsed",
+        "_watch",
+    )
+
+    _pipeline: Pipeline
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._transport: asyncio.Transport | None = None
+        self._reader = RequestReader(self, hub.limits, hub.budget)
+        self._watch = Watch()
+        self._requests = 0
+        self._reading = True
+        self._unparsed: bytes | memoryview = b""
+        # Whether what still comes is dropped: the connection ends after the answers that are due.
+        self._input_over = False
+        self._discarded_bytes = 0
+        # Whether the client sends no more.
+        self._eof = False
+        # Whether the client may still be sending when the connection ends. A plain close would then answer its bytes
+        # with a reset, which can take our last answer with it: so we say that we are done, and read on for a while.
+        self._must_linger = False
+        self._lingering = False
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        hub = self._hub
+        # A cast and no check: the transports of uvloop do not derive from asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=hub.limits.write_buffer_bytes)
+        self._pipeline = Pipeline(self, hub, self._transport)
+        hub.connections.add(self)
+        hub.counters.connections_total += 1
+        hub.counters.connections_open += 1
+        if len(hub.connections) > hub.limits.connections_max:
+            # No lingering: whoever opens connections without end should not have us keep them.
+            self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._forget()
+            self._pipeline.lose_from(0)
+
+    def data_received(self, data: bytes) -> None:
+        self._hub.counters.bytes_in += len(data)
+        if self._input_over:
+            self._discard(len(data))
+            return
+        pipeline = self._pipeline
+        if len(data) <= PIECE_BYTES and not pipeline.exchanges and not self._unparsed:
+            # The usual case, a connection at rest, in fewer steps than `go_on` would take.
+            pipeline.gathering = True
+            self._feed(data)
+            pipeline.gathering = False
+            pipeline.flush()
+            if not pipeline.exchanges and not self._unparsed:
+                return
+        else:
+            self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
+        self.go_on()
+
+    def eof_received(self) -> bool:
+        """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
+        self._input_over = self._eof = True
+        self._pipeline.lose_unread()
+        return bool(self._pipeline.exchanges) and not self._lingering
+
+    def pause_writing(self) -> None:
+        self._pipeline.write_paused = True
+        self._throttle()
+
+    def resume_writing(self) -> None:
+        self._pipeline.drained()
+        self.go_on()
+
+    # What the reader calls.
+
+    def on_head(self, head: RequestHead, length: int | None) -> int | None:
+        if self._input_over:
+            raise InputOver
+        hub = self._hub
+        hub.counters.requests += 1
+        self._requests += 1
+        exchange = self._pipeline.receiving = self._pipeline.enter(head)
+        if hub.draining:
+            raise HttpError(Fault.SHUTTING_DOWN)
+        try:
+            verdict = hub.application.admit(head)
+        except Exception:
+            _logger.exception("the application failed to admit a request", extra={"path": head.path})
+            raise HttpError(Fault.INTERNAL) from None
+        if isinstance(verdict, int):
+            return verdict
+        hub.counters.refused += 1
+        self._pipeline.receiving = None
+        if length != 0 and not self._can_drop_body(head, length):
+            exchange.keep = exchange.plain = False
+            self._input_over = self._must_linger = True
+        exchange.respond(*verdict)
+        if self._input_over:
+            raise InputOver
+        return None
+
+    def on_continue(self) -> None:
+        if self._pipeline.receiving is not None:
+            self._pipeline.send_continue(self._pipeline.receiving)
+
+    def on_request(self, body: bytes) -> None:
+        pipeline = self._pipeline
+        exchange = pipeline.receiving
+        assert exchange is not None
+        pipeline.receiving = None
+        exchange.body = body
+        if not exchange.plain:
+            if not exchange.head.keep_alive:
+                self._input_over = True
+            if exchange.head.upgrade:
+                pipeline.upgrading = exchange
+                # Not started from here: what follows the request is known only after the parser has returned.
+                pipeline.waiting.append(exchange)
+                return
+        if pipeline.waiting or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
+            pipeline.waiting.append(exchange)
+        else:
+            self._start(exchange)
+
+    # What the pipeline calls.
+
+    def go_on(self) -> None:
+        """Does whatever can be done now: starts requests that wait, reads more of them, sends what is gathered."""
+        if self._pipeline.gathering:
+            return
+        self._pipeline.gathering = True
+        while self._step():
+            pass
+        self._pipeline.gathering = False
+        self._throttle()
+
+    def finish(self) -> None:
+        """Everything that will ever be said is said: ends the connection without losing it."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._unparsed or self._discarded_bytes:
+            self._must_linger = True
+        self.end_input()
+        self._pipeline.lose_from(0)
+        self._pipeline.flush()
+        if self._eof or not self._must_linger:
+            transport.close()
+            return
+        self._lingering = True
+        try:
+            transport.write_eof()
+        except OSError:
+            transport.abort()
+
+    def end_input(self) -> None:
+        self._input_over = True
+        self._unparsed = b""
+
+    def hand_over(self) -> Upgrade:
+        transport, leftover = self._transport, bytes(self._unparsed)
+        assert transport is not None
+        self._pipeline.flush()
+        self.end_input()
+        self._forget()
+        if not self._reading:
+            transport.resume_reading()
+        return Upgrade(transport, leftover)
+
+    # What the server calls.
+
+    @property
+    def owes(self) -> bool:
+        """Whether a request waits for its answer."""
+        return bool(self._pipeline.exchanges)
+
+    def sweep(self, now: float) -> None:
+        """Ends the connection if it has been in one place for too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        phase, progress = self._phase(transport)
+        stuck_s = self._watch.look(phase, progress, now)
+        if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
+            return
+        if phase in (Phase.CLOSING, Phase.WRITING):
+            transport.abort()
+        elif phase is Phase.IDLE:
+            transport.close()
+        elif phase is Phase.BODY and self._pipeline.receiving is None:
+            # The rest of a request that was refused: it has its answer.
+            transport.close()
+        else:
+            self._refuse(HttpError(Fault.TIMEOUT))
+
+    def expect_end(self) -> None:
+        """The server stops: answers from now on may have to say that they are the last."""
+        for exchange in self._pipeline.exchanges:
+            exchange.plain = False
+
+    def close(self) -> None:
+        """Ends the connection once everything answered is sent."""
+        if self._transport is not None:
+            self.end_input()
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Reading on.
+
+    def _step(self) -> bool:
+        pipeline = self._pipeline
+        if self._transport is None:
+            return False
+        exchange = pipeline.next_waiting()
+        if exchange is not None:
+            self._start(exchange)
+        elif self._unparsed and not self._input_over and not pipeline.is_full():
+            size = max(PIECE_BYTES, self._reader.body_left)
+            rest = memoryview(self._unparsed)
+            self._unparsed = rest[size:]
+            self._feed(rest[:size])
+        else:
+            return pipeline.flush()
+        return True
+
+    def _feed(self, piece: bytes | memoryview) -> None:
+        try:
+            self._reader.feed(piece)
+        except HttpError as error:
+            self._refuse(error)
+        except Upgraded as upgraded:
+            self._unparsed = upgraded.rest + bytes(self._unparsed)
+        except InputOver:
+            self._reader.release()
+        except Exception:
+            _logger.exception("failed to read a request")
+            self._refuse(HttpError(Fault.INTERNAL))
+
+    def _start(self, exchange: Exchange) -> None:
+        try:
+            self._hub.application.handle(exchange)
+        except Exception:
+            _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+            if not exchange.answered:
+                exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL)))
+
+    def _throttle(self) -> None:
+        """Tells the transport whether to read."""
+        if self._transport is None:
+            return
+        if self._input_over:
+            # Only by reading on do we learn that the client went away.
+            wanted = self._lingering or self._discarded_bytes <= self._hub.limits.linger_bytes
+        else:
+            wanted = not self._unparsed and not self._pipeline.is_full()
+        if wanted == self._reading or self._eof:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _discard(self, nbytes: int) -> None:
+        self._discarded_bytes += nbytes
+        if self._transport is None or self._discarded_bytes <= self._hub.limits.linger_bytes:
+            return
+        if self._lingering or self._pipeline.streaming:
+            self._transport.abort()
+        else:
+            self._throttle()
+
+    # Ending.
+
+    def _refuse(self, error: HttpError, *, linger: bool = True) -> None:
+        """Refuses what is being received and ends the connection, after the answers that are due before it."""
+        if self._input_over or self._transport is None:
+            return
+        self._hub.counters.refused += 1
+        self.end_input()
+        self._reader.release()
+        exchange, self._pipeline.receiving = self._pipeline.receiving, None
+        if exchange is None:
+            exchange = self._pipeline.enter(UNREAD_HEAD)
+        exchange.keep = exchange.plain = False
+        self._must_linger = linger
+        exchange.respond(*self._hub.refusal(error))
+
+    def _can_drop_body(self, head: RequestHead, length: int | None) -> bool:
+        """Whether the body of a refused request is simply read over. Not when the client may decide not to send it:
+        then nobody could tell the next request from the body."""
+        small = length is not None and length <= self._hub.limits.discard_bytes
+        return small and head.keep_alive and "expect" not in head.headers
+
+    def _forget(self) -> None:
+        """The connection is no longer ours."""
+        hub = self._hub
+        self._transport = None
+        self._reader.release()
+        hub.connections.discard(self)
+        hub.counters.connections_open -= 1
+        hub.changed.set()
+
+    def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int]:
+        if self._lingering or transport.is_closing():
+            return Phase.CLOSING, transport.get_write_buffer_size()
+        if self._pipeline.write_paused:
+            return Phase.WRITING, transport.get_write_buffer_size()
+        if self._input_over or self._pipeline.is_full():
+            return Phase.ANSWERING, 0
+        if self._reader.in_body:
+            return Phase.BODY, self._reader.progress
+        if self._reader.in_head:
+            return Phase.HEAD, self._requests
+        return (Phase.ANSWERING, 0) if self._pipeline.exchanges else (Phase.IDLE, self._requests)
+
+    def _limit_s(self, phase: Phase) -> float:
+        limits = self._hub.limits
+        match phase:
+            case Phase.CLOSING:
+                return limits.linger_timeout_s
+            case Phase.WRITING:
+                return limits.write_idle_timeout_s
+            case Phase.BODY:
+                return limits.body_idle_timeout_s
+            case Phase.IDLE if self._requests:
+                return limits.keep_alive_s
+            case _:
+                return limits.head_timeout_s

@@ -1,0 +1,200 @@
+"""One request and its answer."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.http.encodings import accepts_gzip, compress
+from topics.http.messages import Answer, RequestHead
+from topics.http.render import LENGTH_LINES, Renderer, connection_line, is_bodiless
+from topics.http.streams import Stream, Upgrade
+
+_VARY = ("vary", "accept-encoding")
+_GZIPPED = ("content-encoding", "gzip")
+
+_logger = logging.getLogger(__name__)
+
+
+class Channel(Protocol):
+    """What an exchange needs of the connection it came on."""
+
+    peer: str
+    renderer: Renderer
+    gzip_min_bytes: int
+    gzip_inline_bytes: int
+
+    def deliver(self, exchange: "Exchange", payload: tuple[bytes, ...]) -> None:
+        """Sends the answer when the exchange's turn comes."""
+        ...
+
+    def is_last(self, exchange: "Exchange") -> bool:
+        """Whether the connection ends after this answer for reasons of the server."""
+        ...
+
+    def open_stream(self, exchange: "Exchange", payload: tuple[bytes, ...], stream: Stream) -> None: ...
+
+    def hand_over(self, exchange: "Exchange") -> Upgrade: ...
+
+    def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
+        """Compresses on a thread and calls `done` on the loop."""
+        ...
+
+
+class Exchange(msgspec.Struct, eq=False):
+    """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
+
+    When the client goes away first, `on_gone` tells, and an answer that still comes is dropped without a word. A
+    client that only closes its sending side counts as gone for those who asked to be told, as nothing tells it from
+    one that went away; it still gets the answers of the others.
+    """
+
+    head: RequestHead
+    # The connection; None once there is nothing more to be sent.
+    channel: Channel | None
+    # Monotonic seconds when the head was complete.
+    started: float
+    # An answer by the usual form: HTTP/1.1, kept alive, with a body.
+    plain: bool
+    # Whether the connection may go on after the answer.
+    keep: bool
+    body: bytes = b""
+    # The bytes of the answer while earlier exchanges of the connection still wait for theirs.
+    payload: tuple[bytes, ...] | None = None
+    answered: bool = False
+    wants_continue: bool = False
+    stream: Stream | None = None
+    gone_callback: Callable[[], None] | None = None
+
+    @property
+    def peer(self) -> str:
+        """The client's address, host:port; empty once it is gone."""
+        return "" if self.channel is None else self.channel.peer
+
+    @property
+    def gone(self) -> bool:
+        """Whether an answer would go nowhere."""
+        return self.channel is None and not self.answered
+
+    def respond(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str = "application/json",
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Sends the whole answer. Raises `RuntimeError` when there is one already, `ValueError` for a bad header."""
+        channel = self.channel
+        if channel is None or self.answered:
+            self._drop_answer()
+            return
+        nbytes = len(body)
+        if self.plain and not headers and nbytes < 1024 and nbytes < channel.gzip_min_bytes:
+            prefix = channel.renderer.prefixes.get((status, content_type))
+            if prefix is not None:
+                self.answered = True
+                self.channel = None
+                channel.deliver(self, (prefix + LENGTH_LINES[nbytes] + body,))
+                return
+        self._respond_in_full(channel, Answer(status, body, content_type, headers))
+
+    def _respond_in_full(self, channel: Channel, answer: Answer) -> None:
+        negotiable = (
+            len(answer.body) >= channel.gzip_min_bytes
+            and not is_bodiless(answer.status)
+            and not any(name.lower() == "content-encoding" for name, _ in answer.headers)
+        )
+        if negotiable:
+            # Also where the body stays plain: a cache must not give this answer to a client that accepts gzip.
+            answer = answer._replace(headers=(*answer.headers, _VARY))
+        if not negotiable or not accepts_gzip(self.head.headers.get_list("accept-encoding")):
+            self._send(channel, answer)
+        elif len(answer.body) <= channel.gzip_inline_bytes:
+            self._send(channel, _gzipped(answer, compress(answer.body)))
+        else:
+            self.answered = True
+            channel.compress_later(answer.body, lambda body: self._send(channel, _gzipped(answer, body)))
+
+    def _send(self, channel: Channel, answer: Answer) -> None:
+        if channel.is_last(self):
+            self.keep = False
+        payload = channel.renderer.answer(
+            answer.status,
+            answer.body,
+            answer.content_type,
+            answer.headers,
+            connection_line(self.head.http_version, keep=self.keep),
+            head_only=self.head.method == "HEAD",
+        )
+        self.answered = True
+        if self.channel is not None:
+            self.channel = None
+            channel.deliver(self, payload)
+
+    def start_stream(self, status: int, headers: Sequence[tuple[str, str]], *, chunked: bool = False) -> Stream:
+        """Begins an answer without a known end; the handler gives its Content-Type among the headers.
+
+        Not chunked, the bytes go out as they are, so that one encoded message can be shared by many streams, and the
+        end of the stream is the end of the connection. Chunked, each write is framed and the connection lives on.
+        """
+        channel = self.channel
+        if channel is None or self.answered:
+            self._drop_answer()
+            return Stream.lost()
+        chunked = chunked and self.head.http_version == "1.1"
+        if not chunked or channel.is_last(self):
+            self.keep = False
+        stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
+        line = connection_line(self.head.http_version, keep=self.keep)
+        payload = channel.renderer.stream_head(status, headers, line, chunked=chunked)
+        self.answered = True
+        self.gone_callback = None
+        channel.open_stream(self, payload, stream)
+        return stream
+
+    def upgrade(self) -> Upgrade:
+        """Takes the connection over for another protocol; HTTP has nothing to do with it any more.
+
+        Only for a request whose head says `upgrade`. Nothing is sent: the new owner writes the 101 itself.
+        """
+        channel = self.channel
+        if channel is None or self.answered or not self.head.upgrade:
+            raise RuntimeError("this exchange cannot be upgraded")
+        self.answered = True
+        self.channel = None
+        self.gone_callback = None
+        return channel.hand_over(self)
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """`callback` is called once, if the client goes away before it is answered."""
+        if self.channel is not None:
+            self.gone_callback = callback
+        elif not self.answered:
+            callback()
+
+    def lose(self) -> None:
+        """Tells that the client is gone. Called by the connection, any number of times."""
+        self.channel = None
+        self.payload = None
+        self.body = b""
+        if self.stream is not None:
+            self.stream.lose()
+        callback, self.gone_callback = self.gone_callback, None
+        if callback is not None and not self.answered:
+            try:
+                callback()
+            except Exception:
+                _logger.exception("the handler failed to notice that its client is gone")
+
+    def _drop_answer(self) -> None:
+        """An answer that cannot be sent: quietly dropped for a client that is gone, a mistake of ours otherwise."""
+        if self.answered:
+            raise RuntimeError(f"{self.head.method} {self.head.path} is answered twice")
+        self.answered = True
+
+
+def _gzipped(answer: Answer, compressed: bytes) -> Answer:
+    if len(compressed) >= len(answer.body):
+        return answer
+    return answer._replace(body=compressed, headers=(*answer.headers, _GZIPPED))

@@ -1,0 +1,73 @@
+"""What the connections of one server share."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.http.application import Application
+from topics.http.bodies import Budget
+from topics.http.errors import HttpError
+from topics.http.limits import HttpLimits
+from topics.http.messages import Refusal
+from topics.http.render import Renderer
+from topics.system.clock import Clock
+
+if TYPE_CHECKING:
+    from topics.http.connection import Connection
+
+_logger = logging.getLogger(__name__)
+
+
+class Counters(msgspec.Struct, gc=False):
+    """What happened since the start, for metrics."""
+
+    connections_open: int = 0
+    connections_total: int = 0
+    # Heads understood, whatever became of the request.
+    requests: int = 0
+    # Requests answered by a refusal of the HTTP layer, or of the application before their body.
+    refused: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+class Hub:
+    """The state of a server that its connections read and change; the server itself only starts and stops."""
+
+    __slots__ = (
+        "application",
+        "budget",
+        "changed",
+        "connections",
+        "counters",
+        "draining",
+        "limits",
+        "monotonic",
+        "renderer",
+    )
+
+    def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
+        self.application = application
+        self.limits = limits
+        self.monotonic = clock.monotonic
+        self.renderer = Renderer()
+        self.renderer.set_time(clock.now_ms())
+        self.budget = Budget(limits.bodies_bytes)
+        self.counters = Counters()
+        self.connections: set[Connection] = set()
+        self.draining = False
+        # While draining: set whenever a connection is closed or owes no answer any more.
+        self.changed = asyncio.Event()
+
+    def refusal(self, error: HttpError) -> Refusal:
+        """The application's form of a refusal, or a bare one if it fails even at that."""
+        try:
+            refusal = self.application.refuse(error)
+        except Exception:
+            _logger.exception("the application failed to put a refusal into words")
+            refusal = Refusal(error.status)
+        if error.headers:
+            refusal = refusal._replace(headers=(*refusal.headers, *error.headers))
+        return refusal

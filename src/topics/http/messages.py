@@ -1,0 +1,55 @@
+"""What a request says before its body, and what a refusal says."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from topics.http.headers import Headers
+
+
+class RequestHead(msgspec.Struct, eq=False, gc=False):
+    """The head of a request. `target` is as received; `path` and `query` are its parts, still percent-encoded."""
+
+    method: str
+    target: bytes
+    path: str
+    query: str
+    headers: Headers
+    http_version: str
+    # Whether the client wants to use the connection again.
+    keep_alive: bool
+    # Whether the client asks for another protocol. It may be answered like any other request.
+    upgrade: bool = False
+    # What the application found out when it admitted the request, for when it handles it.
+    context: object = None
+
+
+class Answer(NamedTuple):
+    """A whole answer, as the application gives it."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: Sequence[tuple[str, str]] = ()
+
+
+# An answer given instead of handling the request.
+Refusal = Answer
+
+# Stands for the head of a request whose head was never understood, so that its refusal keeps its place in the order.
+UNREAD_HEAD = RequestHead("", b"", "", "", Headers([], {}), "1.1", False)
+
+
+def split_target(target: bytes) -> tuple[str, str]:
+    """Path and query of a request target: `/p?q`, `*`, or the absolute form that proxies are sent."""
+    text = target.decode("latin-1")
+    if not text.startswith(("/", "*")):
+        # http://host/p?q: the parser has checked that a scheme and an authority are there.
+        rest = text.partition("://")[2]
+        cut = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
+        text = rest[cut:]
+        if not text.startswith("/"):
+            text = "/" + text
+    path, _, query = text.partition("?")
+    return path, query

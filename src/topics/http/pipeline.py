@@ -1,0 +1,263 @@
+"""The answering half of a connection: exchanges in the order of their requests, and the bytes that are due.
+
+    [answered, not its turn] [running] [running] [waiting] [receiving]
+            ^ first                                             ^ last
+
+A request enters when its head is complete and leaves when its answer is sent. Only the first may send; an answer that
+comes earlier stays with its exchange until all before it are gone. What one turn of the loop has to say goes out in one
+write: while `gathering`, answers are only collected, and whoever set it flushes in the end.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from topics.http.encodings import compress
+from topics.http.exchange import Exchange
+from topics.http.hub import Hub
+from topics.http.messages import RequestHead
+from topics.http.render import CONTINUE
+from topics.http.streams import Stream, Upgrade
+
+# Small answers of one turn are sent together, up to this many; a large one is sent at once.
+_PIECES_MAX = 16
+
+
+class Owner(Protocol):
+    """The connection, as its pipeline sees it."""
+
+    def go_on(self) -> None:
+        """An answer is sent, so there may be room for more requests."""
+        ...
+
+    def finish(self) -> None:
+        """The last answer of the connection is sent."""
+        ...
+
+    def end_input(self) -> None:
+        """No request after the ones that are here will be answered."""
+        ...
+
+    def hand_over(self) -> Upgrade:
+        """The connection is no longer HTTP."""
+        ...
+
+
+class Pipeline:
+    """The exchanges of one connection."""
+
+    __slots__ = (
+        "_hub",
+        "_owner",
+        "_pieces",
+        "_transport",
+        "exchanges",
+        "gathering",
+        "gzip_inline_bytes",
+        "gzip_min_bytes",
+        "peer",
+        "receiving",
+        "renderer",
+        "upgrading",
+        "waiting",
+        "write_paused",
+    )
+
+    def __init__(self, owner: Owner, hub: Hub, transport: asyncio.Transport) -> None:
+        self._owner = owner
+        self._hub = hub
+        self._transport = transport
+        self._pieces: list[bytes] = []
+        self.renderer = hub.renderer
+        self.gzip_min_bytes = hub.limits.gzip_min_bytes
+        self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
+        self.peer = _address(transport.get_extra_info("peername"))
+        self.gathering = False
+        # Whether the client has left so much unread that the transport asked for no more.
+        self.write_paused = False
+
+        self.exchanges: deque[Exchange] = deque()
+        # Those that are complete and not yet given to the application, because there is no room for them.
+        self.waiting: deque[Exchange] = deque()
+        # The last one, while its body is on the way.
+        self.receiving: Exchange | None = None
+        # The one that asks for another protocol. It is always the last: what follows may be no HTTP.
+        self.upgrading: Exchange | None = None
+
+    def enter(self, head: RequestHead) -> Exchange:
+        """Gives a request its place: the head is complete."""
+        keep = head.keep_alive
+        plain = keep and head.http_version == "1.1" and head.method != "HEAD" and not head.upgrade
+        exchange = Exchange(head, self, self._hub.monotonic(), plain, keep)
+        self.exchanges.append(exchange)
+        return exchange
+
+    def is_full(self) -> bool:
+        """Whether no more requests are to be read for now."""
+        if self.write_paused or self.waiting or self.upgrading is not None:
+            return True
+        # A request whose body is on the way must be read on, or it would never make room.
+        return len(self.exchanges) - (self.receiving is not None) >= self._hub.limits.pipeline_depth
+
+    def may_start(self, exchange: Exchange, before: int) -> bool:
+        """Whether an exchange that has `before` others before it can be given to the application now."""
+        if self.write_paused or before >= self._hub.limits.pipeline_depth:
+            return False
+        # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
+        return before == 0 or exchange is not self.upgrading
+
+    def next_waiting(self) -> Exchange | None:
+        """Takes the next exchange that waits, if it can be started now."""
+        if not self.waiting:
+            return None
+        before = len(self.exchanges) - len(self.waiting) - (self.receiving is not None)
+        return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
+
+    # What exchanges call.
+
+    def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
+        exchange.payload = payload
+        if self.exchanges[0] is exchange:
+            self._advance()
+            if not self.gathering:
+                self._owner.go_on()
+
+    def is_last(self, exchange: Exchange) -> bool:
+        return self._hub.draining and self.exchanges[-1] is exchange
+
+    def open_stream(self, exchange: Exchange, payload: tuple[bytes, ...], stream: Stream) -> None:
+        exchange.stream = stream
+        exchange.plain = False
+        if not exchange.keep:
+            self._owner.end_input()
+        self.deliver(exchange, payload)
+
+    def hand_over(self, exchange: Exchange) -> Upgrade:
+        self.exchanges.clear()
+        return self._owner.hand_over()
+
+    def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
+        def compressed(future: asyncio.Future[bytes]) -> None:
+            if not future.cancelled():
+                # A thread that fails, for want of memory, leaves the body as it is.
+                done(body if future.exception() else future.result())
+
+        asyncio.get_running_loop().run_in_executor(None, compress, body).add_done_callback(compressed)
+
+    # What streams call.
+
+    def write(self, data: bytes) -> None:
+        self._hub.counters.bytes_out += len(data)
+        self._transport.write(data)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def end_stream(self) -> None:
+        exchange = self.exchanges.popleft()
+        exchange.channel = None
+        self._after(exchange)
+        self._advance()
+        self._owner.go_on()
+
+    # What the connection calls.
+
+    def send_continue(self, exchange: Exchange) -> None:
+        """Tells the client to send its body, once all before it are answered."""
+        if self.exchanges[0] is exchange:
+            self._pieces.append(CONTINUE)
+        else:
+            exchange.wants_continue = True
+
+    def flush(self) -> bool:
+        """Sends what is gathered. Returns whether there was anything."""
+        pieces = self._pieces
+        if not pieces:
+            return False
+        self._pieces = []
+        if len(pieces) == 1:
+            self._hub.counters.bytes_out += len(pieces[0])
+            self._transport.write(pieces[0])
+        else:
+            self._hub.counters.bytes_out += sum(map(len, pieces))
+            self._transport.writelines(pieces)
+        return True
+
+    def drained(self) -> None:
+        """The client has caught up."""
+        self.write_paused = False
+        if self.exchanges and self.exchanges[0].stream is not None:
+            self.exchanges[0].stream.drained()
+
+    @property
+    def streaming(self) -> bool:
+        return bool(self.exchanges) and self.exchanges[0].stream is not None
+
+    def lose_unread(self) -> None:
+        """The client sends no more: gives up what will not be complete, and those who rather give up than answer a
+        client that may be gone, with all after them. The last of the others ends the connection."""
+        if self.receiving is not None:
+            self.lose_from(len(self.exchanges) - 1)
+        for index, exchange in enumerate(self.exchanges):
+            if exchange.stream is not None or (exchange.gone_callback is not None and not exchange.answered):
+                self.lose_from(index)
+                break
+        if self.exchanges:
+            last = self.exchanges[-1]
+            last.keep = last.plain = False
+
+    def lose_from(self, index: int) -> None:
+        """Gives up the exchanges from `index` on: nobody will read their answers."""
+        if len(self.exchanges) <= index:
+            return
+        every = list(self.exchanges)
+        kept, lost = every[:index], every[index:]
+        self.exchanges = deque(kept)
+        self.waiting = deque(exchange for exchange in self.waiting if exchange in kept)
+        self.receiving = self.upgrading = None
+        for exchange in lost:
+            exchange.lose()
+
+    def _advance(self) -> None:
+        """Collects the answers whose turn it is."""
+        exchanges = self.exchanges
+        while exchanges:
+            exchange = exchanges[0]
+            payload = exchange.payload
+            if payload is None:
+                if exchange.wants_continue:
+                    exchange.wants_continue = False
+                    self._pieces.append(CONTINUE)
+                return
+            exchange.payload = None
+            self._pieces += payload
+            if len(payload) > 1 or len(self._pieces) > _PIECES_MAX:
+                self.flush()
+            if exchange.stream is not None:
+                self.flush()
+                exchange.stream.begin(self)
+                return
+            exchanges.popleft()
+            if not exchange.plain:
+                self._after(exchange)
+                exchanges = self.exchanges
+
+    def _after(self, exchange: Exchange) -> None:
+        """What an answer out of the usual form may entail."""
+        if exchange is self.upgrading:
+            self.upgrading = None
+        if not exchange.keep:
+            self._owner.finish()
+        if not self.exchanges:
+            self._hub.changed.set()
+
+
+def _address(peername: object) -> str:
+    """host:port of the client; a socket without one, such as a local one, gives what it has."""
+    match peername:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            return str(peername or "")

@@ -1,0 +1,102 @@
+"""The listener, the sweep and the stop."""
+
+import asyncio
+import logging
+
+from topics.http.application import Application
+from topics.http.connection import Connection
+from topics.http.hub import Counters, Hub
+from topics.http.limits import HttpLimits
+from topics.system.clock import Clock, SystemClock
+
+# Connections that the system may hold for us while the loop is busy; the system has its own bound below it.
+_BACKLOG = 1024
+
+_logger = logging.getLogger(__name__)
+
+
+class HttpServer:
+    """Serves an application on the running loop: `start`, and in the end `drain`."""
+
+    def __init__(self, application: Application, limits: HttpLimits | None = None, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._hub = Hub(application, limits or HttpLimits(), self._clock)
+        self._listener: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def counters(self) -> Counters:
+        return self._hub.counters
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._hub.connections)
+
+    @property
+    def held_body_bytes(self) -> int:
+        """What the large bodies on their way hold in memory together."""
+        return self._hub.budget.held_bytes
+
+    async def start(self, host: str, port: int) -> list[tuple[str, int]]:
+        """Listens, and returns the addresses bound: a name such as localhost may have several. Raises `OSError`."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: Connection(self._hub), host, port, backlog=_BACKLOG)
+        self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
+        return [sock.getsockname()[:2] for sock in self._listener.sockets]
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Stops. No new connections; requests under way are answered, new ones refused; then everything is closed.
+
+        What is not done after `timeout_s` is cut off. Returns whether nothing had to be.
+        """
+        hub = self._hub
+        hub.draining = True
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for connection in hub.connections:
+            connection.expect_end()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._until_quiet()
+        except TimeoutError:
+            _logger.warning("connections cut off", extra={"count": len(hub.connections)})
+            await self._cut_off()
+            return False
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        return True
+
+    async def _until_quiet(self) -> None:
+        connections = self._hub.connections
+        owing = tuple(connections)
+        while owing := tuple(connection for connection in owing if connection in connections and connection.owes):
+            await self._change()
+        for connection in tuple(connections):
+            connection.close()
+        while connections:
+            await self._change()
+
+    async def _cut_off(self) -> None:
+        for connection in tuple(self._hub.connections):
+            connection.abort()
+        while self._hub.connections:
+            await self._change()
+
+    async def _change(self) -> None:
+        """Waits until a connection is closed or owes no answer any more."""
+        self._hub.changed.clear()
+        await self._hub.changed.wait()
+
+    def sweep(self) -> None:
+        """Ends the connections that have not moved for too long, and moves the Date header on."""
+        hub = self._hub
+        hub.renderer.set_time(self._clock.now_ms())
+        now = self._clock.monotonic()
+        for connection in tuple(hub.connections):
+            connection.sweep(now)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
+        self.sweep()

@@ -1,0 +1,150 @@
+"""Answers without a known end, such as server-sent events, and connections given away to another protocol."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+_logger = logging.getLogger(__name__)
+
+
+class Upgrade(NamedTuple):
+    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol."""
+
+    transport: asyncio.Transport
+    leftover: bytes
+
+
+class StreamChannel(Protocol):
+    """What a stream needs of the connection it is written to."""
+
+    @property
+    def write_paused(self) -> bool: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def end_stream(self) -> None:
+        """The stream is complete; what follows it on the connection may go on."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int: ...
+
+
+class Stream:
+    """The sending side of a streamed answer.
+
+    `write` never refuses: False says that the client does not keep up, and whoever writes on regardless fills the
+    memory. `on_drain` tells, every time, that it has caught up. Earlier answers of the same connection go first; until
+    then the stream counts as full. All of it is for the loop's thread.
+    """
+
+    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_lost", "_muted")
+
+    def __init__(self, *, chunked: bool, muted: bool) -> None:
+        self._channel: StreamChannel | None = None
+        self._chunked = chunked
+        # An answer to HEAD: it has the same head and no body.
+        self._muted = muted
+        self._held: list[bytes] = []
+        self._closed = False
+        self._lost = False
+        self._drained: Callable[[], None] | None = None
+        self._gone: Callable[[], None] | None = None
+
+    @classmethod
+    def lost(cls) -> "Stream":
+        """A stream to a client that is gone already."""
+        stream = cls(chunked=False, muted=True)
+        stream._lost = stream._closed = True
+        return stream
+
+    def write(self, data: bytes) -> bool:
+        """Sends `data`, or drops it when the client is gone. Returns whether the client can take more at once."""
+        if self._closed or self._muted or not data:
+            return not self._lost
+        if self._chunked:
+            data = b"%x\r\n%b\r\n" % (len(data), data)
+        channel = self._channel
+        if channel is None:
+            self._held.append(data)
+            return False
+        channel.write(data)
+        return not channel.write_paused
+
+    def close(self) -> None:
+        """Ends the answer. Everything written before is still sent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._chunked and not self._muted:
+            self._held.append(b"0\r\n\r\n")
+        if self._channel is not None:
+            self._end(self._channel)
+
+    def on_drain(self, callback: Callable[[], None]) -> None:
+        """`callback` is called whenever a full stream can take more."""
+        self._drained = callback
+
+    def on_gone(self, callback: Callable[[], None]) -> None:
+        """`callback` is called once, if the client goes away before `close`."""
+        if self._lost:
+            callback()
+        else:
+            self._gone = callback
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write would go straight to a client that keeps up."""
+        channel = self._channel
+        return channel is not None and not self._closed and not channel.write_paused
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is written and not yet taken by the client's side of the connection."""
+        held = sum(map(len, self._held))
+        return held if self._channel is None else held + self._channel.buffered_bytes
+
+    # What the connection calls.
+
+    def begin(self, channel: StreamChannel) -> None:
+        """The turn of this answer has come and its head is sent."""
+        self._channel = channel
+        if self._closed:
+            self._end(channel)
+            return
+        held, self._held = b"".join(self._held), []
+        if held:
+            channel.write(held)
+        if not channel.write_paused:
+            self.drained()
+
+    def drained(self) -> None:
+        if self._drained is not None and not self._closed:
+            _call(self._drained)
+
+    def lose(self) -> None:
+        """The client is gone. May be called more than once."""
+        self._channel = None
+        self._held = []
+        self._drained = None
+        callback, self._gone = self._gone, None
+        self._lost = True
+        if callback is not None and not self._closed:
+            self._closed = True
+            _call(callback)
+        self._closed = True
+
+    def _end(self, channel: StreamChannel) -> None:
+        held, self._held = b"".join(self._held), []
+        if held:
+            channel.write(held)
+        self._channel = self._drained = self._gone = None
+        channel.end_stream()
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        _logger.exception("the handler of a stream failed")
