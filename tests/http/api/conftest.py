@@ -1,0 +1,78 @@
+"""One server for all tests that only need an empty name of their own."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.live import LiveServer
+
+Append = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with LiveServer(tmp_path_factory.mktemp("server")) as live:
+        wait_until_ready(live.url)
+        yield live
+
+
+def wait_until_ready(url: str) -> None:
+    """The port opens before the log is replayed; tests of the API want the latter."""
+    with httpx.Client(base_url=url) as client:
+        for _ in range(10_000):
+            if client.get("/v0/ready").status_code == 200:
+                return
+    raise AssertionError("the server never became ready")
+
+
+@pytest.fixture
+def api(server: LiveServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.url, timeout=30.0) as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A topic name nobody else uses."""
+    safe = "".join(c if c.isalnum() else "-" for c in request.node.name)
+    return f"t-{safe}"[:250]
+
+
+@pytest.fixture
+def append(api: httpx.Client, name: str) -> Append:
+    """Appends values to the test's topic and gives the answer."""
+
+    def appending(*values: object, **fields: object) -> dict[str, Any]:
+        body = {"records": [{"data": value} for value in values], **fields}
+        answer = api.post(f"/v0/topics/{name}", json=body)
+        assert answer.is_success, answer.text
+        decoded: dict[str, Any] = answer.json()
+        return decoded
+
+    return appending
+
+
+@pytest.fixture
+def diff(api: httpx.Client, name: str) -> Append:
+    """Reads the test's topic."""
+
+    def reading(**fields: object) -> dict[str, Any]:
+        answer = api.post(f"/v0/topics/{name}/diff", json=fields)
+        assert answer.status_code == 200, answer.text
+        decoded: dict[str, Any] = answer.json()
+        return decoded
+
+    return reading
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Checks the one shape every refusal has, and gives its detail."""
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json"), answer.text
+    error = answer.json()["error"]
+    assert set(error) <= {"code", "message", "detail"}
+    assert error["code"] == code, error
+    assert error["message"]
+    detail: dict[str, Any] = error.get("detail", {})
+    return detail

@@ -1,0 +1,110 @@
+"""Health, readiness, metrics, the description of the API, and routes that do not exist."""
+
+import gzip
+import json
+
+import httpx
+import pytest
+
+from tests.http.api.conftest import Append, refused
+from topics import __version__
+
+# Every name the specification lists, as Prometheus exposes it.
+SPECIFIED = (
+    "topics_topics", "topics_topics_by_class", "topics_routers", "topics_records_live", "topics_bytes_live",
+    "topics_queue_topics", "topics_queue_leases_in_flight", "topics_sse_connections", "topics_watch_sessions",
+    "topics_ready", "topics_recovery_progress", "topics_uptime_ms", "topics_topic_head_seq",
+    "topics_topic_earliest_seq", "topics_topic_records_live", "topics_topic_bytes_live",
+    "topics_topic_metrics_truncated", "topics_wal_frames_total", "topics_wal_batches_total",
+    "topics_wal_fsyncs_total", "topics_wal_bytes_written_total", "topics_wal_rotations_total",
+    "topics_wal_queue_depth", "topics_wal_queue_depth_peak", "topics_wal_submit_full_total", "topics_wal_read_only",
+    "topics_wal_fsync_latency_us_bucket", "topics_wal_fsync_latency_us_sum", "topics_wal_fsync_latency_us_count",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v0/health", "/healthz"])
+def test_health(api: httpx.Client, path: str) -> None:
+    body = api.get(path).json()
+    assert (body["status"], body["version"]) == ("ok", __version__)
+    assert body["uptime_ms"] >= 0
+
+
+@pytest.mark.parametrize("path", ["/v0/ready", "/readyz"])
+def test_ready(api: httpx.Client, path: str) -> None:
+    body = api.get(path).json()
+    assert (body["status"], body["wal_replay_complete"]) == ("ready", True)
+    assert body["topics"] >= 0
+
+
+def test_metrics_as_text(api: httpx.Client, name: str, append: Append) -> None:
+    append(1, 2)
+    answer = api.get("/v0/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    exposed = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if not line.startswith("#")}
+    assert set(SPECIFIED) - exposed == set()
+    assert f'topics_topic_head_seq{{topic="{name}"}} 2.0' in answer.text
+
+
+def test_metrics_as_json(api: httpx.Client) -> None:
+    answer = api.get("/v0/metrics", headers={"accept": "application/json"})
+    body = answer.json()
+    assert answer.headers["content-type"] == "application/json"
+    assert body["topics_ready"] == 1.0
+    assert body["topics_wal_frames_total"] > 0
+    assert {sample["labels"]["class"] for sample in body["topics_topics_by_class"]} == {
+        "ephemeral", "memory", "disk", "fsync",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v0", "/v1/x", "/v0/topics/", "/v0/topics/a/b", "/v0/topics/a/diff/c", "/V0/health"]
+)
+def test_there_is_nothing_elsewhere(api: httpx.Client, path: str) -> None:
+    refused(api.get(path), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/v0/topics/a", "DELETE, GET, HEAD, POST, PUT"),
+        ("POST", "/v0/topics", "GET, HEAD"),
+        ("GET", "/v0/topics/a/diff", "POST"),
+        ("PUT", "/v0/topics/a/delete", "POST"),
+        ("DELETE", "/v0/health", "GET, HEAD"),
+        ("OPTIONS", "/v0/ready", "GET, HEAD"),
+    ],
+)
+def test_another_method_is_refused(api: httpx.Client, method: str, path: str, allowed: str) -> None:
+    answer = api.request(method, path)
+    refused(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == allowed
+
+
+def test_head_is_get_without_a_body(api: httpx.Client) -> None:
+    answer = api.head("/v0/health")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer.headers["content-length"]) > 0
+
+
+def test_large_answers_are_compressed_when_asked(api: httpx.Client, name: str, append: Append) -> None:
+    append(*["x" * 100] * 50)
+    plain = api.post(f"/v0/topics/{name}/diff", json={}, headers={"accept-encoding": "identity"})
+    packed = api.post(f"/v0/topics/{name}/diff", json={}, headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.json()["records"] == plain.json()["records"]
+
+
+def test_compressed_requests_are_understood(api: httpx.Client, name: str) -> None:
+    body = gzip.compress(json.dumps({"records": [{"data": "x" * 5000}]}).encode())
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert api.post(f"/v0/topics/{name}", content=body, headers=headers).status_code == 201
+
+
+def test_the_page_of_the_api_needs_nothing_from_elsewhere(api: httpx.Client) -> None:
+    answer = api.get("/docs")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert "/v0/topics/{topic}/diff" in answer.text
+    assert "<script" not in answer.text
+    assert "http://" not in answer.text
+    assert "https://" not in answer.text

@@ -1,0 +1,53 @@
+"""What was acknowledged is answered again, whatever ended the server in between."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.api.conftest import wait_until_ready
+from tests.http.live import LiveServer
+
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
+
+
+def records(client: httpx.Client, name: str) -> list[Any]:
+    found, cursor = [], 0
+    while True:
+        page = client.post(f"/v0/topics/{name}/diff", json={"from_seq": cursor}).json()
+        found += [record["data"] for record in page["records"]]
+        cursor = page["next_from_seq"]
+        if page["caught_up"]:
+            return found
+
+
+@pytest.mark.parametrize("ending", ["kill", "stop"])
+def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, ending: str) -> None:
+    live = LiveServer(tmp_path, wal_shards="2", segment_max_events="50")
+    with live:
+        wait_until_ready(live.url)
+        with httpx.Client(base_url=live.url, timeout=30.0) as client:
+            for durability in CLASSES:
+                client.put(f"/v0/topics/{durability}", json={"durability": durability})
+                for batch in range(20):
+                    body = {"records": [{"data": [batch, n], "tag": f"n{n}"} for n in range(10)]}
+                    body |= {"idempotency_key": f"{batch}"}
+                    assert client.post(f"/v0/topics/{durability}", json=body).is_success
+                client.post(f"/v0/topics/{durability}/delete", json={"match": "n3"})
+        getattr(live, ending)()
+        live.start()
+        wait_until_ready(live.url)
+        expected = [[batch, n] for batch in range(20) for n in range(10) if n != 3]
+        with httpx.Client(base_url=live.url, timeout=30.0) as client:
+            # A killed process leaves the page cache to the kernel, so what was written is there as well.
+            for durability in ("memory", "disk", "fsync"):
+                assert records(client, durability) == expected
+                again = client.post(f"/v0/topics/{durability}", json={"records": [{"data": 0}], "idempotency_key": "7"})
+                assert (again.json()["deduped"], again.json()["first_seq"]) == (True, 71)
+                fresh = client.post(f"/v0/topics/{durability}", json={"records": [{"data": 0}]}).json()
+                assert fresh["first_seq"] > 200
+            gone = client.post("/v0/topics/ephemeral/diff", json={}).json()
+            assert (gone["records"], gone["tombstone"]["reason"]) == ([], "crash")
+            assert gone["tombstone"]["gap_from"] == 1
+            assert gone["tombstone"]["gap_to"] >= 200 or ending == "kill"
