@@ -15,10 +15,10 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench format clean
+.PHONY: help setup serve test check slow bench bench-http format clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Makes .venv with everything the other targets need; does nothing when it is up to date.
 
@@ -49,10 +49,13 @@ slow: setup ## Runs the slow tests only.
 bench: setup ## Measures the engine.
 	@$(BIN)/python -m bench.engine
 
+bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.http --write
+
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
 clean: ## Removes everything that was made, except data.
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

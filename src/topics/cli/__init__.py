@@ -32,6 +32,8 @@ app.command(
     help="Run the server.\n\nEvery setting is also an environment variable; a flag beats the variable.",
 )
 app.command("topics.cli.version:version", help="Print the version.")
+app.command("topics.cli.verify:verify", help="Look for damage in a data folder, changing nothing.")
+app.command("topics.cli.repair:repair", help="Mend a damaged data folder.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -32,6 +32,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    disable_backpressure: bool = False
+    """Rather wait for a full log than be refused."""
 
 
 class Appender:
@@ -53,7 +55,7 @@ class Appender:
         self._check_room(topic, records)
         shard = core.shards[topic.shard]
         if topic.staged_config.durability.logged or not topic.created:
-            shard.check_open()
+            shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done)
 
     def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
@@ -76,6 +78,8 @@ class Appender:
             encoded_key = key.encode() if key is not None else b""
             head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
             pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
+        else:
+            topic.unlogged = True
         ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
         needs_sync = (
             durability.acks_after_sync
@@ -123,7 +127,7 @@ class Appender:
         return True
 
     def _check_room(self, topic: Topic, records: Sequence[Record]) -> None:
-        config, quota = topic.config, self._core.limits.max_total_bytes
+        config, quota = topic.staged_config, self._core.limits.max_total_bytes
         rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
         if not rejects and not quota:
             return

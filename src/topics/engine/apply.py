@@ -48,8 +48,9 @@ class Applier:
         if config.durability.logged != topic.config.durability.logged:
             # A tail is logged or it is not, never half: what was written under the old class becomes segments.
             self.cut(topic)
-        if not config.durability.reserves_seqs:
-            # The change itself was synced, and with it everything before it: nothing is left to guard.
+        if config.durability.logged and not config.durability.reserves_seqs:
+            # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
+            # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
             topic.ceiling = topic.ceiling_staged = 0
         topic.config = topic.staged_config = config
         self._retention.enforce_caps(topic)

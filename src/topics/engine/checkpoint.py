@@ -6,8 +6,10 @@ just before they do, the others a slice at a time, so no tick of the loop is lon
 that a crash may cut anywhere:
 
 1. the segments the snapshot will name are written, and synced with their names;
-2. deletes that only memory and the log know are flipped into the segments' flags, and synced;
-3. the snapshot is written, synced and renamed into place;
+2. the snapshot is written, synced and renamed into place;
+3. deletes that the segments' files do not know yet are flipped into their flags, and synced. Until here the snapshot
+   has them, and not before: a start from the snapshot before it goes through the log again, and must find the flags as
+   they were then, or a cap that the log enforces would count other records than it did;
 4. only now log files, older snapshots, dead segments and the folders of deleted topics are removed: until then a
    start would go through the log with the segments that the snapshot before it names.
 """
@@ -31,7 +33,7 @@ from topics.storage.commit import Rotation, Shard
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
 from topics.storage.segments import SegmentKey
-from topics.storage.snapshots import SnapshotWriter, remove_snapshots
+from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
 
 _SLICE = 200
 """How many topics are captured in one tick of the loop."""
@@ -62,6 +64,8 @@ class Checkpointer:
         self.added_bytes = 0
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
+        self.before_clean_up: Callable[[], None] = lambda: None
+        """Called once the snapshot counts and before anything it replaces is removed (`engine.repair`)."""
         self.running = False
         self.failures = 0
         self.completed = 0
@@ -69,6 +73,7 @@ class Checkpointer:
         self._captures: list[Capture] = []
         self._dropped: list[int] = []
         self._positions: list[WalPosition] = []
+        self._absorbed: list[tuple[Shard, int]] = []
         core.capture = self._capture
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
@@ -77,7 +82,7 @@ class Checkpointer:
         # One that rewrites everything is due when what was added since outweighs it.
         full = full or not self.chain or self.added_bytes > self.full_bytes
         trash, self._core.trash = self._core.trash, []
-        self._due, self._captures, self._dropped, self._positions = [], [], [], []
+        self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         succeeded = False
         try:
             for shard in self._core.shards:
@@ -91,6 +96,8 @@ class Checkpointer:
             assert isinstance(size, int)
             self._finish(head, size)
             succeeded = True
+            yield OffLoop(self._flip)
+            self._flipped()
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
             self.completed += 1
@@ -116,6 +123,7 @@ class Checkpointer:
             self._dropped += core.dropped[shard.number]
             core.dropped[shard.number] = []
             self._positions.append(WalPosition(shard.number, number, lsn))
+            self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
             resume(None)
 
@@ -155,7 +163,7 @@ class Checkpointer:
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:
-        """Steps 1 to 3; off the loop."""
+        """Steps 1 and 2; off the loop."""
         store, topics = self._core.store, self._core.topics
         for capture in self._captures:
             if topics.get(capture.topic.id) is not capture.topic:
@@ -165,8 +173,6 @@ class Checkpointer:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:
                 store.sync_folder(capture.topic.id)
-            for _, key, flags, _ in capture.flips:
-                store.flip(key, flags)
         writer = SnapshotWriter(self._fs, self._core.layout, head)
         try:
             for capture in self._captures:
@@ -187,6 +193,20 @@ class Checkpointer:
         for capture in self._captures:
             for segment in capture.unsynced:
                 segment.synced = True
+            topic = capture.topic
+            if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
+                topic.unlogged = False
+
+    def _flip(self) -> None:
+        """Step 3; off the loop."""
+        store, topics = self._core.store, self._core.topics
+        for capture in self._captures:
+            if topics.get(capture.topic.id) is capture.topic:
+                for _, key, flags, _ in capture.flips:
+                    store.flip(key, flags)
+
+    def _flipped(self) -> None:
+        for capture in self._captures:
             for segment, _, _, changes in capture.flips:
                 segment.flag_changes -= changes
                 if not segment.flag_changes and segment.blocks is None:
@@ -195,6 +215,8 @@ class Checkpointer:
     def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
         """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
         core = self._core
+        self.before_clean_up()
+        note_newest(self._fs, core.layout, head)
         for position in head.positions:
             remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
         remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
@@ -216,6 +238,9 @@ class Checkpointer:
                 core.dirty[topic.shard].add(topic)
         for topic_id in self._dropped:
             core.dropped[0].append(topic_id)
+        for shard, size in self._absorbed:
+            # Still not in any snapshot, so it still counts towards the next one.
+            shard.logged_bytes += size
 
 
 def topic_state(topic: Topic, tail: list[Block]) -> TopicState:

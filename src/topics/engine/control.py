@@ -130,7 +130,8 @@ class Controller:
         if durability.logged or topic.config.durability.logged or topic.segments:
             shard.check_open()
             pieces = shard.frame(FrameKind.DELETE, topic.id, encode_delete(before_seq, ranges))
-        needs_sync = durability.acks_after_sync or topic.sync_inflight > 0
+        # Later operations of an ephemeral topic have nothing to write: only behind a sync do they wait their turn.
+        needs_sync = durability.acks_after_sync or topic.sync_inflight > 0 or (bool(pieces) and not durability.logged)
         operation = DeleteOperation(core, topic, pieces, needs_sync, before_seq, ranges, done)
         if pieces or needs_sync:
             shard.submit(operation)

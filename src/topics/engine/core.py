@@ -168,17 +168,23 @@ class EngineCore:
         if not topic.config.ttl_ms or not topic.live_count:
             return
         before, floor = topic.live_bytes, topic.evict_floor
+        # An ephemeral topic may hold records of a time when it was none, and those would come back.
+        logged = topic.config.durability.logged or bool(topic.segments)
         if topic.capture_due:
             self.capture(topic)
         if not self.retention.expire(topic, self.now()):
             return
         self.before_change(topic)
         self.total_bytes += topic.live_bytes - before
+        if logged and topic.evict_floor > floor:
+            self.log_eviction(topic, expired=True)
+
+    def log_eviction(self, topic: Topic, expired: bool) -> None:
+        """Sends a topic's floor on its way to the log, where replay would not find it by itself."""
         shard = self.shards[topic.shard]
         # A topic on its way out logs nothing more: its last frame is the one that drops it.
-        logged = topic.config.durability.logged and not topic.closing
-        if logged and topic.evict_floor > floor and shard.writer.poison is None:
-            body = encode_evict(topic.evict_floor, expired=True)
+        if not topic.closing and shard.writer.poison is None:
+            body = encode_evict(topic.evict_floor, expired)
             shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
 
     def wake(self, topic: Topic) -> None:

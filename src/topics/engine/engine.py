@@ -113,6 +113,9 @@ class Engine:
         core, fs, layout = self.core, self._fs, self.core.layout
         for folder in (layout.meta, layout.topics(), layout.wal):
             fs.make_dirs(folder)
+        # A snapshot whose writer was killed between its rename and the folder's sync is there, and a power cut could
+        # still take its name away: before anything is built on it, or removed because of it, it has to be durable.
+        fs.sync_dir(layout.meta)
         machine = _read_text(fs, layout.machine)
         shard_count = core.options.wal_shards
         core.dirty = [set() for _ in range(shard_count)]
@@ -286,7 +289,7 @@ class Engine:
             self._consumed(topic)
         return self._info(topic)
 
-    def list_topics(self, prefix: str = "", after: str = "", limit: int = 100) -> list[TopicInfo]:
+    def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
         """Topics in the order of their names, those behind `after`."""
         infos: list[TopicInfo] = []
         for name in self.core.names_from(prefix, after):
@@ -294,6 +297,8 @@ class Engine:
                 break
             topic = self.core.by_name[name]
             self.core.expire(topic)
+            if touch:
+                self._consumed(topic)
             infos.append(self._info(topic))
         return infos
 

@@ -73,9 +73,11 @@ class TopicOperation(Submission):
         topic, core = self.topic, self._core
         topic.sync_inflight -= self.needs_sync
         core.before_change(topic)
-        before = topic.live_bytes
+        before, floor, unlogged = topic.live_bytes, topic.evict_floor, topic.unlogged and bool(topic.segments)
         self.apply(timing)
         core.total_bytes += topic.live_bytes - before
+        if unlogged and topic.evict_floor > floor:
+            core.log_eviction(topic, expired=False)
         core.wake(topic)
 
     def failed(self, error: TopicsError) -> None:

@@ -92,6 +92,8 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
     for lost in topic.lost or ():
         if lost.from_seq > cursor:
             end = min(end, lost.from_seq - 1)
+            # Where nothing is live before it, the first live record lies behind it: that must not carry a reader over.
+            start = min(start, end + 1)
             break
     wanted, runs = request.limit, []
     for run in topic.runs_from(start):
@@ -145,7 +147,8 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
     request = plan.request
     pieces: list[bytes | memoryview] = []
     count, scanned, room, wanted = 0, 0, request.max_bytes, request.limit
-    cursor = plan.start - 1
+    # A lost range may stand between the cursor and the first live record: the reader stops before it, to be told.
+    cursor = min(plan.start - 1, plan.end)
     for run in plan.runs:
         lo = max(plan.start - run.first_seq, 0)
         hi = min(plan.end + 1 - run.first_seq, run.count)

@@ -22,7 +22,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
 from topics.storage.segments import SegmentDamaged, SegmentKey
-from topics.storage.snapshots import read_snapshot, snapshot_numbers
+from topics.storage.snapshots import noted_newest, read_snapshot, snapshot_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -37,21 +37,19 @@ class Recovery:
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
-        self._untrusted: set[Segment] = set()
         self.chain: list[int] = []
         self.ends: dict[int, ShardEnd] = {}
         self.changed = False
         """Whether there is anything that the snapshots do not have yet."""
-        core.reader.before_flags = self._trust
 
     def run(self) -> None:
+        self._check_nothing_vanished()
         head = self._load_snapshots()
         positions = {position.shard: position for position in head.positions} if head is not None else {}
         for shard in self._shard_folders():
             self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         for position in positions.values():
             self.ends.setdefault(position.shard, ShardEnd(position.lsn, position.file, None, 0))
-        self._core.reader.before_flags = None
         if head is not None and head.shard_count != len(self._core.shards):
             self.changed = True
         for topic in self._core.topics.values():
@@ -60,6 +58,19 @@ class Recovery:
         self._check_segments()
 
     # Snapshots
+
+    def _check_nothing_vanished(self) -> None:
+        """Without the newest snapshot an older state would look whole, and everything newer like garbage."""
+        layout = self._core.layout
+        if self._fs.exists(layout.repair_plan):
+            raise DamageError([Finding(layout.repair_plan, "a repair was begun and not finished; run it again")])
+        try:
+            noted = noted_newest(self._fs, layout)
+        except ValueError:
+            return  # It only repeats what a snapshot says; `verify` tells that it cannot be read.
+        newest = max(snapshot_numbers(self._fs, layout), default=0)
+        if noted is not None and newest < noted.number:
+            raise DamageError([Finding(layout.snapshot(noted.number), "the newest snapshot is missing")])
 
     def _load_snapshots(self) -> SnapshotHead | None:
         numbers = snapshot_numbers(self._fs, self._core.layout)
@@ -89,12 +100,14 @@ class Recovery:
         topic.segments = [Segment(segment) for segment in state.segments]
         topic.live_count = sum([segment.live for segment in topic.segments])
         topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
-        self._untrusted.update(topic.segments)
         topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
         topic.inflight_keys = {"": state.tail_flags} if any(state.tail_flags) else None
         self._core.topics[topic.id] = topic
         topic.created = True
+        if topic.config.durability is Durability.EPHEMERAL:
+            # Now, and not when the log is through: it may hold a change to a class that loses nothing.
+            self._lose_unlogged(topic, topic.head)
         return topic
 
     def _load_block(self, topic: Topic, block: Block) -> None:
@@ -198,27 +211,6 @@ class Recovery:
     def _ceiling(self, topic: Topic, frame: Frame) -> None:
         topic.ceiling = max(topic.ceiling, control.decode_ceiling(frame.body))
 
-    def _trust(self, topic_id: int, segment: Segment) -> None:
-        """Before a sealed segment's flags are used: take the file's word where it knows more than the snapshot.
-
-        A checkpoint that never finished may have flipped flags already. The deletes behind them are in the log that
-        is being replayed, so the file is only ahead; counted from the file, they change nothing a second time.
-        """
-        if segment not in self._untrusted:
-            return
-        self._untrusted.discard(segment)
-        core, topic = self._core, self._core.topics[topic_id]
-        flags = core.store.open(SegmentKey(topic_id, segment.first_seq, segment.cold)).flags()
-        marked = flags.count(0xD5)
-        if marked == segment.marked:
-            return
-        ranges = live_ranges(flags, max(topic.earliest - segment.first_seq, 0), segment.count)
-        live = sum([end - begin for begin, end in ranges])
-        live_bytes = core.reader.payload_bytes(topic_id, segment, ranges)
-        topic.live_count += live - segment.live
-        topic.live_bytes += live_bytes - segment.live_bytes
-        segment.live, segment.live_bytes, segment.marked = live, live_bytes, marked
-
     # What a crash means
 
     def _settle(self, topic: Topic) -> None:
@@ -228,15 +220,7 @@ class Recovery:
         topic.inflight_keys = None
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            first = max(
-                topic.earliest,
-                topic.segments[-1].last_seq + 1 if topic.segments else 0,
-                topic.lost[-1].to_seq + 1 if topic.lost else 0,
-            )
-            last = max(head, topic.ceiling)
-            if first <= last:
-                core.applier.gap(topic, first, last, LossReason.CRASH)
-                self.changed = True
+            self._lose_unlogged(topic, max(head, topic.ceiling))
         elif durability.reserves_seqs and topic.ceiling > head:
             # Seqs up to the ceiling may have been given out. They are never given out again, and unless the machine
             # kept running, which means that the page cache kept every write, readers are told that they may be lost.
@@ -248,6 +232,17 @@ class Recovery:
         topic.shard = core.shard_number(topic.id)
         core.total_bytes += topic.live_bytes
         core.set_floor_of_time(topic.last_ts)
+
+    def _lose_unlogged(self, topic: Topic, last: int) -> None:
+        """Class ephemeral: what stood behind the last segment, up to `last`, was in memory only."""
+        first = max(
+            topic.earliest,
+            topic.segments[-1].last_seq + 1 if topic.segments else 0,
+            topic.lost[-1].to_seq + 1 if topic.lost else 0,
+        )
+        if first <= last:
+            self._core.applier.gap(topic, first, last, LossReason.CRASH)
+            self.changed = True
 
     def _name_topics(self) -> None:
         core = self._core
@@ -276,8 +271,24 @@ class Recovery:
                     continue
                 seqs = (segment.first_seq, segment.last_seq)
                 missing.append(Finding(path, what, seq_range=seqs, topic=topic.name))
+        missing += self._unknown_topics()
         if missing:
             raise DamageError(missing)
+
+    def _unknown_topics(self) -> list[Finding]:
+        """Topics with files that nobody ever created: it is the snapshots and the log that are gone, not they.
+
+        A topic's creation is on disk before its first segment is written. Without this check a data folder that lost
+        its `meta` would start empty and remove every segment as an orphan.
+        """
+        core, found = self._core, []
+        for cold in (False, True) if core.layout.cold_root is not None else (False,):
+            folder = core.layout.topics(cold)
+            for name in self._fs.list_dir(folder) if self._fs.exists(folder) else ():
+                if int(name, 16) >= core.next_topic_id:
+                    what = "a topic's segments, of which neither the snapshots nor the log know"
+                    found.append(Finding(f"{folder}/{name}", what))
+        return found
 
 
 _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {

@@ -7,6 +7,7 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 
 from collections.abc import Callable, Iterator
 
+from topics.core.config import Discard
 from topics.engine.runs import Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
@@ -31,8 +32,11 @@ class Retention:
         return upto > topic.earliest and self.evict(topic, upto, expired=True)
 
     def enforce_caps(self, topic: Topic) -> None:
-        """Evicts from the front until the topic is within its caps; called after each append."""
+        """Evicts from the front until the topic is within its caps; called after each append and each new config."""
         config = topic.config
+        if config.discard is Discard.REJECT:
+            # Such a topic never drops: one that holds more than a new cap allows takes nothing until it is drained.
+            return
         if config.cap_records and topic.live_count > config.cap_records:
             self.evict(topic, self._upto_for_count(topic, topic.live_count - config.cap_records), expired=False)
         if config.cap_bytes and topic.live_bytes > config.cap_bytes:

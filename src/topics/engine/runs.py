@@ -4,7 +4,7 @@ A run covers consecutive seqs without holes. `live` and `live_bytes` count what 
 topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, words
 from topics.formats.segment import DELETED
@@ -92,9 +92,9 @@ class Segment:
         """How many records the flags mark as deleted."""
         self.cold = state.cold
         self.blocks: list[Block] | None = None
-        self.flags: bytearray | None = None
+        self.flags: bytearray | None = bytearray(state.flags) if state.flags else None
         """Kept in memory only while it says more than the file does."""
-        self.flag_changes = 0
+        self.flag_changes = 1 if state.flags else 0
         """Counts changes of the flags that the file has not seen."""
         self.synced = True
         """Whether both files are known to survive a crash."""
@@ -132,6 +132,7 @@ class Segment:
         return SegmentState(
             self.first_seq, self.count, self.payload_bytes, self.text_bytes, self.traits, self.first_ts, self.last_ts,
             self.live, self.live_bytes, self.marked, self.cold,
+            bytes(self.flags) if self.flags is not None and self.flag_changes else b"",
         )  # fmt: skip
 
 
@@ -143,16 +144,12 @@ class RunReader:
 
     def __init__(self, store: SegmentStore) -> None:
         self.store = store
-        self.before_flags: Callable[[int, Segment], None] | None = None
-        """During recovery: called before a sealed segment's flags are looked at (`engine.recovery`)."""
 
     def flags(self, topic_id: int, run: Run) -> bytearray | bytes | None:
         """A run's delete flags; None when nothing in it is deleted."""
         flags = run.flags
         if flags is not None or isinstance(run, Block):
             return flags
-        if self.before_flags is not None and run.blocks is None:
-            self.before_flags(topic_id, run)
         if not run.marked:
             return None
         return self.store.open(SegmentKey(topic_id, run.first_seq, run.cold)).flags()

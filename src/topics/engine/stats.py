@@ -2,6 +2,7 @@
 
 import msgspec
 
+from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
@@ -32,6 +33,7 @@ class ShardStats(msgspec.Struct, frozen=True):
 class EngineStats(msgspec.Struct, frozen=True):
     topics: int
     topics_by_class: dict[str, int]
+    queue_topics: int
     records_live: int
     bytes_live: int
     tail_bytes: int
@@ -47,14 +49,15 @@ class EngineStats(msgspec.Struct, frozen=True):
 
 def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) -> EngineStats:
     by_class = {durability.value: 0 for durability in Durability}
-    records = tail = 0
+    queues = records = tail = 0
     for topic in core.topics.values():
         by_class[topic.config.durability.value] += 1
+        queues += topic.config.type is TopicType.QUEUE
         records += topic.live_count
         tail += topic.tail_bytes
     return EngineStats(
-        len(core.topics), by_class, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
-        checkpointer.completed, checkpointer.failures, [_shard_stats(core, number) for number in range(len(core.shards))],
+        len(core.topics), by_class, queues, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
+        checkpointer.completed, checkpointer.failures, [_shard_stats(core, n) for n in range(len(core.shards))],
     )  # fmt: skip
 
 

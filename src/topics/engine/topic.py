@@ -19,7 +19,7 @@ class Topic:
         "earliest", "epoch", "evict_floor", "head", "id", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts",
         "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "reserve", "reserved_at",
         "segments", "shard", "staged_bytes", "staged_config", "staged_count", "staged_head", "staged_ts",
-        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "waiters", "when_gone",
+        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line a field
@@ -71,6 +71,8 @@ class Topic:
         self.tail_count = 0
         self.tail_bytes = 0
         """Memory held by the tail's blocks."""
+        self.unlogged = False
+        """Holds records a replay would not have, so it would evict less: what a cap takes is logged meanwhile."""
         self.lost: list[LostRange] | None = None
         self.keys: dict[str, tuple[int, int, int]] | None = None
         """Idempotency key -> (first seq, count, ts), oldest first."""

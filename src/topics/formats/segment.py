@@ -138,6 +138,19 @@ def decode_head(data: memoryview) -> SegmentHead:
     return SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
 
 
+def guess_head(data: memoryview) -> SegmentHead | None:
+    """What a damaged header seems to say: None unless its lengths add up to those of the file. Nothing proves it."""
+    if len(data) < _DATA_HEAD.size:
+        return None
+    _, topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, name_length, _, traits = (
+        _DATA_HEAD.unpack_from(data, 0)
+    )
+    name_end = _DATA_HEAD.size + name_length
+    name = str(data[_DATA_HEAD.size : name_end], "utf-8", "replace")
+    head = SegmentHead(topic_id, epoch, first_seq, payload, first_ts, last_ts, count, bias, length, traits, name)
+    return head if head.text_at == name_end and head.file_bytes == len(data) and count else None
+
+
 def chunk_is_good(data: memoryview, head: SegmentHead, chunk: int) -> bool:
     begin = head.text_at + chunk * CHUNK_BYTES
     end = min(begin + CHUNK_BYTES, head.checksums_at)

@@ -51,6 +51,8 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     live_bytes: int
     marked: int
     cold: bool
+    flags: bytes = b""
+    """The delete flags, where they say more than the file does; empty when the file has them all."""
 
 
 class LostState(msgspec.Struct, array_like=True, frozen=True):

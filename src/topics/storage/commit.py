@@ -157,6 +157,8 @@ class Writer:
         if back_to is not None:
             self._log.take_back(back_to)
         self.poison = ReadOnlyError(self._shard, str(error))
+        # A failed background sync has no caller to tell: without this line nobody would know before the next write.
+        _log.error("a log shard takes no more writes", extra={"shard": self._shard, "error": str(error)})
         return self.poison
 
 
@@ -197,11 +199,11 @@ class Shard:
         self.next_lsn = lsn + 1
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
 
-    def check_open(self, size: int = 0) -> None:
-        """Refuses work before a frame number is spent on it."""
+    def check_open(self, size: int = 0, patient: bool = False) -> None:
+        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused."""
         if self.writer.poison is not None:
             raise self.writer.poison
-        if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max:
+        if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
             self.refused += 1
             raise ThrottledError.under_pressure(retry_after_ms=100)
 

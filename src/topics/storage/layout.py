@@ -1,10 +1,13 @@
 """Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
 
-.topics.lock                     held while a server runs; tells its process id
+.topics.lock                     held while a server runs; says who holds it
 machine                          the boot of the machine that last wrote here
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
+meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
+repair/                          what a repair has prepared; with a plan in it, the repair must be finished first
+damaged-<number>/                what repairs have taken out of use, each file in its place below; never read again
 """
 
 from typing import NamedTuple
@@ -35,6 +38,18 @@ class Layout(NamedTuple):
 
     def snapshot(self, number: int) -> str:
         return f"{self.root}/meta/snapshot-{number:016d}.bin"
+
+    @property
+    def newest(self) -> str:
+        return f"{self.root}/meta/newest"
+
+    @property
+    def repair(self) -> str:
+        return f"{self.root}/repair"
+
+    @property
+    def repair_plan(self) -> str:
+        return f"{self.root}/repair/plan"
 
     def topics(self, cold: bool = False) -> str:
         return f"{self.cold_root if cold else self.root}/topics"

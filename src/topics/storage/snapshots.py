@@ -2,6 +2,9 @@
 
 At any moment the folder holds one valid chain: a full snapshot and those that add to it. A new file is complete and on
 disk before its name appears, and what it replaces is removed only after that name is durable.
+
+Nothing points at the newest snapshot, so one that vanished would leave an older state that looks whole. `newest` is
+the guard against that: a copy of its head, written before anything the snapshot replaces is removed.
 """
 
 from collections.abc import Iterator
@@ -66,6 +69,33 @@ def snapshot_numbers(fs: FileSystem, layout: Layout) -> list[int]:
     except FileNotFoundError:
         return []
     return sorted(n for name in names if (n := number_in(name, "snapshot-", ".bin")) is not None)
+
+
+def note_newest(fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
+    """Leaves a copy of the newest snapshot's head beside it. One that is behind after a crash is no harm."""
+    file = fs.open(layout.newest + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, b"".join(seal_frame(FrameKind.SNAPSHOT_HEAD, 0, 1, 0, encode_head(head))))
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(layout.newest + ".tmp", layout.newest)
+
+
+def noted_newest(fs: FileSystem, layout: Layout) -> SnapshotHead | None:
+    """The head that `note_newest` left; None when there is none. Raises ValueError when it cannot be read."""
+    try:
+        file = fs.open(layout.newest)
+    except FileNotFoundError:
+        return None
+    try:
+        found = read_frame(file.map(), 0)
+    finally:
+        file.close()
+    if not isinstance(found, Frame):
+        raise ValueError(found.reason if found is not None else "it is empty")
+    return decode_head(found.body)
 
 
 def read_snapshot(fs: FileSystem, layout: Layout, number: int) -> tuple[SnapshotHead, Iterator[Frame]]:

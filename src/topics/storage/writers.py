@@ -117,6 +117,11 @@ class ThreadCommitter:
                 self._roused = False
                 self._writer.sync()
                 continue
+            if waited is None and self._roused:
+                # About to wait for good: from now on a write must rouse the thread, and one that came just before is
+                # seen by looking again.
+                self._roused = False
+                continue
             try:
                 work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
             except Empty:

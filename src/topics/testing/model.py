@@ -147,8 +147,9 @@ class ModelTopic:
 
     def known(self, key: str | None, now: int) -> ModelKey | None:
         """The earlier write a repeated key stands for, as long as it may be remembered."""
-        found = self.keys.get(key) if key is not None else None
-        return found if found is not None and now - found.ts <= self.config.idempotency_window_ms else None
+        window = self.config.idempotency_window_ms
+        found = self.keys.get(key) if key is not None and window else None
+        return found if found is not None and now - found.ts <= window else None
 
     def append(self, batch: Sequence[Record], node: str | None, key: str | None, now: int) -> Gap:
         """Takes a batch that is neither refused nor known; the seqs it got."""
@@ -226,9 +227,9 @@ class ModelTopic:
         self.head = head
         return gone
 
-    def adopt(self, lost: list[Gap], cap_floor: int, ttl_floor: int) -> None:
-        """Takes over how a loss is told, once it was found to be told at all."""
-        self.lost, self.cap_floor, self.ttl_floor = lost, cap_floor, ttl_floor
+    def adopt(self, lost: list[Gap], cap_floor: int, ttl_floor: int, last_ts: int) -> None:
+        """Takes over how a loss is told, once it was found to be told at all, and the time of the last write known."""
+        self.lost, self.cap_floor, self.ttl_floor, self.last_ts = lost, cap_floor, ttl_floor, last_ts
 
     def _enforce_caps(self) -> None:
         """The oldest go until the rest is within the caps. A topic that rejects never drops anything."""

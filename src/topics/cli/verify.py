@@ -1,0 +1,43 @@
+"""`topics verify`: looks for damage, changes nothing."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from topics.cli.report import as_json, console, findings_table, progress, summary
+from topics.engine.folder import hold_folder
+from topics.engine.repair import verify as look
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.system.machine import boot_id
+
+ColdDir = Annotated[str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder that old segments were moved to.")]
+Json = Annotated[bool, Parameter(negative="", help="Print the report as JSON.")]
+
+
+def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> int:
+    """Look for damage in a data folder, changing nothing.
+
+    Exits with 0 when the folder is sound, with 1 when it is damaged, with 2 when it is no data folder and with 3 when
+    a server is using it.
+
+    Parameters
+    ----------
+    folder
+        The data folder.
+    """
+    fs, layout = PosixFileSystem(), Layout(folder.rstrip("/") or "/", cold_dir)
+    with hold_folder(fs, layout, "topics verify", read_only=True), progress("verifying") as (on_total, on_bytes):
+        report = look(fs, layout, boot_id(), on_total, on_bytes)
+    if json:
+        print(as_json(report))
+        return 0 if report.sound else 1
+    screen = console()
+    if report.notes:
+        screen.print(findings_table("no damage, but worth knowing", report.notes))
+    if report.findings:
+        screen.print(findings_table("damage", report.findings))
+    screen.print(summary(report))
+    if not report.sound:
+        screen.print("`topics repair` mends what can be mended and says what is lost; --dry-run only says it.")
+    return 0 if report.sound else 1

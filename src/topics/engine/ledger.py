@@ -1,0 +1,144 @@
+"""The log checked without its payload: every frame decodes, is about a topic that exists, and continues it.
+
+A ledger follows heads and names only, so a look at a folder needs no memory for records, however long the log is.
+"""
+
+from collections.abc import Callable
+from struct import error as StructError
+
+from topics.core.config import decode_config
+from topics.core.durability import Durability
+from topics.core.errors import Finding
+from topics.engine.casualties import casualties
+from topics.formats import control
+from topics.formats.block import decode_block
+from topics.formats.frame import Frame, FrameKind
+from topics.formats.snapshot import TopicState
+from topics.storage.log_walk import Hole
+
+SeqRange = tuple[int, int]
+
+
+class Account:
+    """One topic as the ledger knows it."""
+
+    __slots__ = ("durability", "head", "name", "next_base")
+
+    def __init__(self, name: str, durability: Durability, head: int = 0, next_base: int = 0) -> None:
+        self.name = name
+        self.durability = durability
+        self.head = head
+        self.next_base = next_base
+
+    @classmethod
+    def of(cls, state: TopicState) -> "Account":
+        try:
+            durability = decode_config(state.config).durability
+        except ValueError:
+            durability = Durability.DISK  # That it cannot be read is told elsewhere.
+        return cls(state.name, durability, state.head, state.next_base)
+
+
+class Ledger:
+    def __init__(self, accounts: dict[int, Account], found: Callable[[Finding], None]) -> None:
+        self.accounts = accounts
+        self._found = found
+        self.topic_ids = set(accounts)
+        self.first_logged: dict[int, int] = {}
+        """For each topic, existing or not, the first seq that the log holds."""
+        self.damaged_shards: set[int] = set()
+        self.records = 0
+        self.strangers: set[int] = set()
+        """Topics that frames are about and that nobody created."""
+
+    def frame(self, frame: Frame, path: str) -> None:
+        """Takes the next frame of a shard."""
+        try:
+            self._take(frame, path)
+        except (ValueError, KeyError, StructError) as error:
+            self._tell(frame, path, f"frame {frame.lsn} makes no sense: {error}")
+
+    def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> Finding:
+        """Takes a damaged place; says what is known of what was in it."""
+        self.damaged_shards.add(hole.shard)
+        lost = casualties(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
+        finding = hole.finding
+        for casualty in lost or ():
+            account = self.accounts[casualty.topic_id]
+            account.head, account.next_base = casualty.to_seq, casualty.next_base
+            finding = Finding(
+                finding.where, finding.what, finding.byte_range, (casualty.from_seq, casualty.to_seq), account.name
+            )
+        return finding
+
+    def _take(self, frame: Frame, path: str) -> None:
+        topic_id = frame.topic_id
+        if frame.kind is FrameKind.CREATE:
+            created = control.decode_create(frame.body)
+            if topic_id in self.accounts:
+                self._tell(frame, path, f"topic {topic_id} is created a second time")
+            self.accounts[topic_id] = Account(created.name, decode_config(created.config).durability)
+            self.topic_ids.add(topic_id)
+            return
+        account = self.accounts.get(topic_id)
+        if account is None:
+            if topic_id not in self.strangers:
+                self.strangers.add(topic_id)
+                self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
+            if frame.kind is FrameKind.APPEND:
+                self.first_logged.setdefault(topic_id, decode_block(frame.body).first_seq)
+            return
+        _TAKE[frame.kind](self, account, frame, path)
+
+    def _append(self, account: Account, frame: Frame, path: str) -> None:
+        block = decode_block(frame.body)
+        self._continue(account, block.first_seq - 1, frame, path)
+        self.records += block.count
+        self.first_logged.setdefault(frame.topic_id, block.first_seq)
+        account.head = block.first_seq + block.count - 1
+        account.next_base = block.base + len(block.text) + 1
+
+    def _configure(self, account: Account, frame: Frame, path: str) -> None:
+        head, config = control.decode_config_change(frame.body)
+        if account.durability.logged:
+            self._continue(account, head, frame, path)
+        account.head = max(account.head, head)
+        account.durability = decode_config(config).durability
+
+    def _continue(self, account: Account, head: int, frame: Frame, path: str) -> None:
+        """The topic should stand at `head` before this frame."""
+        if head > account.head:
+            missing = (account.head + 1, head)
+            what = f"records {missing[0]} to {missing[1]} are missing before frame {frame.lsn}"
+            self._tell(frame, path, what, account, missing)
+        elif head < account.head:
+            self._tell(
+                frame, path, f"frame {frame.lsn} gives out seqs a second time", account, (head + 1, account.head)
+            )
+
+    def _drop(self, account: Account, frame: Frame, path: str) -> None:
+        del self.accounts[frame.topic_id]
+
+    def _delete(self, account: Account, frame: Frame, path: str) -> None:
+        control.decode_delete(frame.body)
+
+    def _evict(self, account: Account, frame: Frame, path: str) -> None:
+        control.decode_evict(frame.body)
+
+    def _ceiling(self, account: Account, frame: Frame, path: str) -> None:
+        control.decode_ceiling(frame.body)
+
+    def _tell(
+        self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
+    ) -> None:
+        self._found(Finding(path, what, (frame.start, frame.end), seqs, account.name if account else None))
+
+
+_TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
+    FrameKind.APPEND: Ledger._append,
+    FrameKind.CONFIG: Ledger._configure,
+    FrameKind.DROP: Ledger._drop,
+    FrameKind.DELETE: Ledger._delete,
+    FrameKind.EVICT: Ledger._evict,
+    FrameKind.CEILING: Ledger._ceiling,
+}

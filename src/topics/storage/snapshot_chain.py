@@ -1,0 +1,162 @@
+"""Reading snapshots that may be damaged: every frame that is still valid, and what is missing between them.
+
+`storage.snapshots` reads a chain that must be whole, for starting. Here nothing is refused: each topic's state is a
+frame of its own, so damage costs the topics whose frames it hit and no others.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from topics.core.errors import Finding
+from topics.formats.block import BlockParts, decode_block
+from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame
+from topics.formats.snapshot import SnapshotHead, TopicState, decode_end, decode_head, decode_topic
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.snapshots import noted_newest, snapshot_numbers
+
+
+class TopicRemains(msgspec.Struct):
+    """A topic in one snapshot: its state, unless that is lost, and those blocks of its tail that are left."""
+
+    topic_id: int
+    state: TopicState | None
+    blocks: list[tuple[int, BlockParts]]
+    """Each with its place in the tail; counted from the first that is left where the state is lost."""
+
+
+class Member:
+    """One snapshot of the chain."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, number: int) -> None:
+        self.number = number
+        self.path = layout.snapshot(number)
+        self.head: SnapshotHead | None = None
+        self.findings: list[Finding] = []
+        self.complete = False
+        """Whether every topic that was in it is known to be still there."""
+        self.lost_bytes: int | None = 0
+        """How many bytes of it are damaged; None when all of it is missing."""
+        self.frames = 0
+        self._frames: list[tuple[int, FrameKind]] = []
+        self._buffer = memoryview(b"")
+        try:
+            file = fs.open(self.path)
+        except FileNotFoundError:
+            self.findings.append(Finding(self.path, "a snapshot that is part of the state is missing"))
+            self.lost_bytes = None
+            return
+        try:
+            self._buffer = file.map()
+        finally:
+            file.close()
+        self._read()
+
+    @property
+    def size(self) -> int:
+        return len(self._buffer)
+
+    def _read(self) -> None:
+        offset, previous, topics, ended = 0, 0, 0, False
+        while not ended:
+            found = read_frame(self._buffer, offset)
+            if not isinstance(found, Frame) or found.lsn <= previous:
+                behind = next((f for f in find_frames(self._buffer, offset + 1) if f.lsn > previous), None)
+                end = behind.start if behind is not None else len(self._buffer)
+                reason = found.reason if isinstance(found, BadFrame) else "it ends before its end"
+                self._damaged(f"the snapshot is damaged: {reason}", offset, end)
+                if behind is None:
+                    return
+                found = behind
+            elif found.lsn != previous + 1:
+                self._damaged("frames of the snapshot are missing", found.start, found.start)
+            self._frames.append((found.start, found.kind))
+            previous, offset = found.lsn, found.end
+            topics += found.kind is FrameKind.TOPIC
+            if found.kind is FrameKind.SNAPSHOT_HEAD:
+                self._take_head(found)
+            elif found.kind is FrameKind.SNAPSHOT_END:
+                ended, self.complete = True, decode_end(found.body) == topics
+        self.frames = len(self._frames)
+        if not self.complete and not self.findings:
+            self._damaged("the snapshot does not hold what its end says", 0, len(self._buffer))
+
+    def _take_head(self, frame: Frame) -> None:
+        try:
+            head = decode_head(frame.body)
+        except ValueError as error:
+            self._damaged(f"its head makes no sense: {error}", frame.start, frame.end)
+            return
+        if head.number == self.number:
+            self.head = head
+        else:
+            self._damaged("it is another snapshot than its name says", frame.start, frame.end)
+
+    def _damaged(self, what: str, begin: int, end: int) -> None:
+        self.findings.append(Finding(self.path, what, byte_range=(begin, end)))
+        self.lost_bytes = (self.lost_bytes or 0) + end - begin
+
+    def topics(self) -> Iterator[TopicRemains]:
+        """Everything that is left, topic by topic in the order of the file."""
+        current: TopicRemains | None = None
+        state_lsn = 0
+        for start, kind in self._frames:
+            if kind not in (FrameKind.TOPIC, FrameKind.APPEND):
+                continue
+            frame = read_frame(self._buffer, start)
+            assert isinstance(frame, Frame)
+            if kind is FrameKind.TOPIC or current is None or current.topic_id != frame.topic_id:
+                if current is not None:
+                    yield current
+                current, state_lsn = TopicRemains(frame.topic_id, None, []), frame.lsn
+            try:
+                if kind is FrameKind.TOPIC:
+                    current.state = decode_topic(frame.body)
+                else:
+                    place = frame.lsn - state_lsn - (current.state is not None)
+                    current.blocks.append((place, decode_block(frame.body)))
+            except ValueError as error:
+                self._damaged(f"a frame that makes no sense: {error}", frame.start, frame.end)
+                self.complete = self.complete and kind is not FrameKind.TOPIC
+        if current is not None:
+            yield current
+
+
+class Chain:
+    """The snapshots that make up the state, the full one first, as far as they can be found."""
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self.findings: list[Finding] = []
+        numbers = snapshot_numbers(fs, layout)
+        noted = self._note(fs, layout)
+        found = {number: Member(fs, layout, number) for number in numbers}
+        heads = [member.head for member in found.values() if member.head is not None]
+        heads += [noted] if noted is not None else []
+        self.newest = max(heads, key=lambda head: head.number, default=None)
+        """What the newest snapshot says of the whole; None when nobody can tell."""
+        named = [*self.newest.chain, self.newest.number] if self.newest is not None else []
+        last = named[-1] if named else 0
+        named += [number for number in numbers if number > last]
+        self.members = [found.get(number) or Member(fs, layout, number) for number in named]
+        self.replaced = [number for number in numbers if number not in named]
+        """Snapshots that a newer one has replaced; a crash left them."""
+        self.highest = max([*numbers, last])
+        self.located = self.newest is not None and self.highest == self.newest.number
+        """Whether it is known where in the log the newest snapshot stands."""
+
+    def _note(self, fs: FileSystem, layout: Layout) -> SnapshotHead | None:
+        try:
+            return noted_newest(fs, layout)
+        except ValueError as error:
+            self.findings.append(Finding(layout.newest, f"the note about the newest snapshot is damaged: {error}"))
+            return None
+
+    @property
+    def empty(self) -> bool:
+        return not self.members
+
+    @property
+    def complete(self) -> bool:
+        """Whether no topic's state can be missing."""
+        return all(member.complete for member in self.members)

@@ -1,0 +1,64 @@
+"""The engine's own books: what it keeps count of must be what it would find by counting again."""
+
+from topics.engine import Engine
+from topics.engine.runs import Run, Segment, live_ranges
+from topics.engine.topic import Topic
+from topics.storage.fs import FileSystem
+from topics.storage.segments import SegmentKey
+
+
+def check_books(engine: Engine) -> None:
+    core = engine.core
+    for topic in core.topics.values():
+        _check_topic(engine, topic)
+    assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
+    assert core.names == sorted(topic.name for topic in core.topics.values())
+
+
+def _check_topic(engine: Engine, topic: Topic) -> None:
+    runs: list[Run] = [*topic.segments, *topic.tail]
+    previous = 0
+    for run in runs:
+        assert run.first_seq > previous, "runs overlap"
+        previous = run.last_seq
+        _check_run(engine, topic, run)
+    assert previous <= topic.head
+    assert topic.live_count == sum(run.live for run in runs)
+    assert topic.live_bytes == sum(run.live_bytes for run in runs)
+    assert topic.tail_count == sum(block.count for block in topic.tail)
+    assert topic.tail_bytes == sum(block.memory_bytes for block in topic.tail)
+    assert topic.evict_floor == max(topic.cap_floor, topic.ttl_floor)
+    assert topic.evict_floor <= topic.earliest <= topic.head + 1
+    ends = [0, *(bound for lost in topic.lost or () for bound in (lost.from_seq, lost.to_seq)), topic.head + 1]
+    assert ends == sorted(ends), f"lost ranges overlap or leave the topic: {topic.lost}"
+    assert len(set(ends[1:-1:2])) == len(ends[1:-1:2]), f"a lost range is remembered twice: {topic.lost}"
+    assert topic.staged_count == topic.staged_bytes == topic.sync_inflight == 0
+    assert topic.staged_head == topic.head
+
+
+def _check_run(engine: Engine, topic: Topic, run: Run) -> None:
+    reader = engine.core.reader
+    flags = reader.flags(topic.id, run)
+    ranges = live_ranges(flags, max(topic.earliest - run.first_seq, 0), run.count)
+    assert run.live == sum(end - begin for begin, end in ranges)
+    assert run.live_bytes == reader.payload_bytes(topic.id, run, ranges)
+    if isinstance(run, Segment):
+        assert run.live, "a dead segment is kept"
+        assert run.marked == (0 if flags is None else flags.count(0xD5))
+
+
+def check_no_litter(engine: Engine, fs: FileSystem) -> None:
+    """Right after a checkpoint there is no segment file that nobody names."""
+    core = engine.core
+    named = {
+        core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+        for topic in core.topics.values()
+        for segment in topic.segments
+    }
+    named |= {core.store.path(key) for key in core.trash}
+    found = set()
+    for cold in (False, True):
+        root = core.layout.topics(cold)
+        for folder in fs.list_dir(root) if fs.exists(root) else ():
+            found |= {f"{root}/{folder}/{name.rsplit('.', 1)[0]}" for name in fs.list_dir(f"{root}/{folder}")}
+    assert found <= named

@@ -1,0 +1,204 @@
+"""The two clients around their calls: the same calls, the headers, the pages, opening and closing."""
+
+import asyncio
+import inspect
+import ssl
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.unit.client.fakes import APPENDED, Driver, Script, answered
+from topics import __version__, client
+from topics.client import AsyncClient, Client, ClientOptions, RetryPolicy
+from topics.client.options import DEFAULT_URL
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
+    assert public(Client) - {"close"} == public(AsyncClient) - {"aclose"}
+    for name in sorted(public(Client) - {"close", "closed", "from_env"}):
+        ours, theirs = getattr(Client, name), getattr(AsyncClient, name)
+        assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters, name
+        assert ours.__doc__ == theirs.__doc__, name
+        assert inspect.iscoroutinefunction(theirs) or name in ("follow", "topic_pages", "all_topics"), name
+
+
+def test_a_call_tells_its_own_signature() -> None:
+    described = inspect.signature(Client.append)
+    assert list(described.parameters)[:3] == ["self", "topic", "value"]
+    assert described.return_annotation is client.Appended
+    assert next(iter(inspect.signature(Client().append).parameters)) == "topic"
+    assert Client.append.__name__ == "append"
+    assert inspect.signature(Client.follow).return_annotation is client.Follower
+    assert inspect.signature(AsyncClient.follow).return_annotation is client.AsyncFollower
+
+
+def test_every_exported_name_exists_and_says_what_it_is() -> None:
+    assert len(client.__all__) == len(set(client.__all__))
+    for name in client.__all__:
+        member = getattr(client, name)
+        assert inspect.isclass(member), name
+        words = (member.__doc__ or "").strip()
+        assert words, name
+        # A struct without words of its own would show a generated signature, which says nothing.
+        assert not words.startswith(f"{name}("), name
+
+
+@pytest.mark.parametrize("cls", [Client, AsyncClient, client.Follower, client.AsyncFollower, client.Record])
+def test_every_public_member_says_what_it_does(cls: type) -> None:
+    for name in public(cls) & set(vars(cls)):
+        member = inspect.getattr_static(cls, name)
+        if callable(member) or isinstance(member, property | classmethod):
+            assert inspect.getdoc(getattr(cls, name)), f"{cls.__name__}.{name}"
+
+
+@both
+def test_every_request_carries_the_standing_headers(kind: str) -> None:
+    script = Script([answered(APPENDED)])
+    Driver(kind, script, ClientOptions(headers={"X-Tenant": "a"})).call("append", "jobs", 1)
+    headers = script.requests[0].headers
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["content-type"] == "application/json"
+    assert headers["accept"] == "application/json"
+    assert headers["user-agent"] == f"topics-client/{__version__}"
+    assert headers["x-tenant"] == "a"
+
+
+def test_a_header_of_the_caller_replaces_ours_and_never_the_key() -> None:
+    script = Script([answered({"topics": []})])
+    headers = {"User-Agent": "mine/1", "Authorization": "Basic x"}
+    Driver("sync", script, ClientOptions(headers=headers)).call("list_topics")
+    assert script.requests[0].headers["user-agent"] == "mine/1"
+    assert script.requests[0].headers.get_list("authorization") == ["Bearer secret"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://h:1", "http://h:1/v0/topics/a%3Ab?touch=false"),
+        ("http://h:1/", "http://h:1/v0/topics/a%3Ab?touch=false"),
+        ("https://h/behind/a/proxy", "https://h/behind/a/proxy/v0/topics/a%3Ab?touch=false"),
+        ("http://[::1]:4000", "http://[::1]:4000/v0/topics/a%3Ab?touch=false"),
+    ],
+)
+def test_paths_go_behind_the_url(url: str, expected: str) -> None:
+    seen: list[str] = []
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        seen.append(str(request.url))
+        return httpx.Response(404)
+
+    with Client(url, transport=httpx.MockTransport(handle)) as probing, pytest.raises(client.ApiError):
+        probing.get_topic("a:b", touch=False)
+    assert seen == [expected]
+
+
+@both
+def test_pages_follow_each_other_until_the_last(kind: str) -> None:
+    def summary(name: str) -> dict[str, Any]:
+        return {
+            "topic": name, "head_seq": 1, "earliest_seq": 1, "count": 1, "bytes": 1, "durable": False,
+            "effective_priority": 0,
+        }  # fmt: skip
+
+    pages = [
+        answered({"topics": [summary("a"), summary("b")], "next_cursor": "x+/="}),
+        answered({"topics": [], "next_cursor": "y"}),
+        answered({"topics": [summary("c")]}),
+    ]
+    script = Script(pages)
+    found = Driver(kind, script).collect("topic_pages", "p", page_size=2)
+    assert [len(page.topics) for page in found] == [2, 0, 1]
+    queries = [dict(request.url.params) for request in script.requests]
+    asked = {"prefix": "p", "page_size": "2"}
+    assert queries == [asked, {**asked, "cursor": "x+/="}, {**asked, "cursor": "y"}]
+    names = [topic.topic for topic in Driver(kind, Script(pages)).collect("all_topics")]
+    assert names == ["a", "b", "c"]
+
+
+@both
+def test_metrics_are_asked_for_as_json(kind: str) -> None:
+    script = Script([answered({"topics_topics": 3.0})])
+    assert Driver(kind, script).call("metrics") == {"topics_topics": 3.0}
+    assert script.requests[0].headers["accept"] == "application/json"
+
+
+def test_a_request_can_be_sent_as_a_value() -> None:
+    with Driver("sync", Script([answered(APPENDED)])).client() as sender:
+        assert sender.send(client.requests.append("jobs", 1)).first_seq == 1
+
+
+def test_timeouts_reach_the_http_library() -> None:
+    script = Script([answered(APPENDED)])
+    Driver("sync", script, ClientOptions(timeout_s=3, connect_timeout_s=2)).call("append", "jobs", 1)
+    assert script.requests[0].extensions["timeout"] == {"connect": 2, "read": 3.0, "write": 3, "pool": 3}
+
+
+def test_a_with_block_closes() -> None:
+    with Client() as inside:
+        assert not inside.closed
+    assert inside.closed
+
+    async def scene() -> None:
+        async with AsyncClient() as inside:
+            assert not inside.closed
+        assert inside.closed
+
+    asyncio.run(scene())
+
+
+def test_the_environment_is_read_only_where_it_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOPICS_URL", "http://elsewhere:1")
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:1")
+    monkeypatch.setenv("ALL_PROXY", "http://proxy:1")
+    with Client.from_env({}) as plain, Client.from_env({"TOPICS_URL": " http://h:2 ", "TOPICS_API_KEY": "k"}) as given:
+        assert repr(plain) == f"Client('{DEFAULT_URL}')"
+        assert repr(given) == "Client('http://h:2')"
+        assert "authorization" not in plain._http.headers
+        assert given._http.headers["authorization"] == "Bearer k"
+        assert plain._http._mounts == {}
+
+
+def test_blank_variables_count_as_not_set() -> None:
+    options = ClientOptions(retry=RetryPolicy(deadline_s=1))
+    blank = AsyncClient.from_env({"TOPICS_URL": " ", "TOPICS_API_KEY": ""}, options=options)
+    assert repr(blank) == f"AsyncClient('{DEFAULT_URL}')"
+    assert blank.options is options
+
+
+@pytest.mark.parametrize("url", ["", "localhost:4000", "ftp://h", "http://", "http:///x", "//h", "http://h?a=1"])
+def test_an_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="not the URL of a server"):
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["", "line\nbreak", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(ValueError, match="API key") as caught:
+        Client(api_key=key)
+    assert not key or key not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "trusts"), [("http://h", False), ("https://h", True), ("HTTPS://h", True)])
+def test_certificates_are_loaded_for_tls_and_always_checked(url: str, trusts: bool) -> None:
+    with Client(url) as opened:
+        transport = opened._http._transport
+        assert isinstance(transport, httpx.HTTPTransport)
+        context = transport._pool._ssl_context
+        assert context is not None
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+        assert bool(context.get_ca_certs()) is trusts
+
+
+def test_the_key_is_in_no_repr() -> None:
+    with Client(api_key="secret") as keyed:
+        assert "secret" not in repr(keyed)
+        assert "secret" not in repr(keyed._address)
+        assert "secret" not in repr(keyed._http.headers)

@@ -1,0 +1,114 @@
+"""From an answered error to an exception, for every code there is."""
+
+import re
+
+import httpx
+import pytest
+
+from tests.unit.client.fakes import Driver, Script, refused
+from topics.api.errors import STATUS_BY_CODE
+from topics.client import (
+    ApiError,
+    ClientError,
+    ClientOptions,
+    ConnectionFailed,
+    Gap,
+    GapError,
+    RetryPolicy,
+    TopicNotFound,
+    UnexpectedAnswer,
+    errors,
+)
+
+IMPATIENT = ClientOptions(retry=RetryPolicy(deadline_s=0))
+# Codes of endpoints that the protocol has and the server learns later.
+PLANNED = {"not_a_queue": 409, "router_not_found": 404, "router_cycle": 409, "not_acceptable": 406}
+
+
+def raised(outcome: httpx.Response | Exception, kind: str = "sync") -> ClientError:
+    with pytest.raises(ClientError) as caught:
+        Driver(kind, Script([outcome]), IMPATIENT).call("get_topic", "jobs")
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("code", "status"), sorted({**PLANNED, **STATUS_BY_CODE}.items()))
+def test_every_code_has_a_class_of_its_own(code: str, status: int, kind: str) -> None:
+    error = raised(refused(status, code, {"a": 1}), kind)
+    assert type(error) is ApiError.by_code[code]
+    assert isinstance(error, ApiError)
+    assert (error.status, error.code, error.message, error.detail) == (status, code, "no", {"a": 1})
+    assert str(error) == f"{code}: no (HTTP status {status})"
+
+
+def test_the_drawn_tree_is_the_tree() -> None:
+    drawn = dict(re.findall(r"[├└]── (\w+) +([a-z_]+)\n", str(errors.__doc__)))
+    assert drawn == {cls.__name__: code for code, cls in ApiError.by_code.items()}
+
+
+def test_a_code_of_a_newer_server_keeps_its_words() -> None:
+    error = raised(refused(418, "teapot"))
+    assert type(error) is ApiError
+    assert (error.status, error.code, error.detail) == (418, "teapot", {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"<html>Bad gateway</html>", b'{"error":"x"}', b'{"error":{"code":1,"message":"x"}}', b"\xff", b"[" * 5000,
+        b'{"detail":"x"}',
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("status", [302, 400, 502])
+def test_what_does_not_speak_the_api_is_told_apart(content: bytes, status: int) -> None:
+    error = raised(httpx.Response(status, content=content))
+    assert isinstance(error, UnexpectedAnswer)
+    assert (error.status, error.code) == (status, "unexpected_answer")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"{}", b'{"topic":1}'])
+def test_a_success_that_cannot_be_understood_is_an_error(content: bytes) -> None:
+    error = raised(httpx.Response(200, content=content))
+    assert isinstance(error, UnexpectedAnswer)
+    assert error.status == 200
+
+
+@pytest.mark.parametrize(
+    ("failure", "maybe_done"),
+    [
+        (httpx.ConnectError("refused"), False),
+        (httpx.ConnectTimeout(""), False),
+        (httpx.PoolTimeout(""), False),
+        (httpx.ReadError("reset"), True),
+        (httpx.ReadTimeout(""), True),
+        (httpx.WriteError(""), True),
+        (httpx.RemoteProtocolError("left"), True),
+        (httpx.DecodingError("bad gzip"), True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_broken_line_says_whether_the_request_may_be_done(failure: Exception, maybe_done: bool, kind: str) -> None:
+    error = raised(failure, kind)
+    assert isinstance(error, ConnectionFailed)
+    assert error.maybe_done is maybe_done
+    assert str(error)
+    assert error.__cause__ is failure
+
+
+def test_a_mistake_of_the_caller_is_not_blamed_on_the_line() -> None:
+    script = Script([httpx.LocalProtocolError("bad header")])
+    with pytest.raises(httpx.LocalProtocolError):
+        Driver("sync", script).call("get_topic", "jobs")
+
+
+def test_a_gap_error_has_the_gap() -> None:
+    gap = Gap(gap_from=1, gap_to=2, reason="cap", missed_estimate=2, earliest_seq=3, head_seq=3)
+    assert str(GapError("jobs", gap)) == "topic jobs: the records 1 to 2 are lost (cap)"
+    assert GapError("jobs", gap).gap is gap
+
+
+def test_the_detail_of_an_error_is_its_own() -> None:
+    detail: dict[str, object] = {"topic": "a"}
+    error = TopicNotFound(404, "topic_not_found", "no", detail)
+    detail["topic"] = "b"
+    assert error.detail == {"topic": "a"}

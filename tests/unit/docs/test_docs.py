@@ -1,0 +1,165 @@
+"""The pages hold together: links lead somewhere, examples run, and every promise is proved by tests that exist."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, rows, section, without_blocks
+
+_LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
+_PROMISE = re.compile(r"^\*\*G(?P<number>\d+)\. (?P<text>.*?)(?=^\*\*G\d+\. |^## |\Z)", re.DOTALL | re.MULTILINE)
+_CITATION = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<test>\w+))?`")
+
+# Folders that only one machine has. A page that names one was written by looking at that machine.
+_MACHINE_PATH = re.compile(r"(?<![\w.<])/(?:home|root|work|tmp|Users|mnt|private)\b")
+
+
+def promises() -> dict[int, str]:
+    return {int(match["number"]): match["text"] for match in _PROMISE.finditer(read("docs/guarantees.md"))}
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as the common renderers make them."""
+    titles = [match["title"] for match in _HEADING.finditer(without_blocks(page.read_text(encoding="utf-8")))]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for match in _LINK.finditer(without_blocks(page.read_text(encoding="utf-8"))):
+        if "://" in match["target"]:
+            continue
+        path, _, anchor = match["target"].partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(match["target"])
+    assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_no_page_names_a_path_of_one_machine(page: Path) -> None:
+    assert not _MACHINE_PATH.findall(page.read_text(encoding="utf-8"))
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        for match in _LINK.finditer(page.read_text(encoding="utf-8")):
+            target = (page.parent / match["target"].partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.exists():
+                waiting.append(target)
+    assert {name_of(page) for page in PAGES} == {name_of(page) for page in seen}
+
+
+def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
+    [code] = blocks(read("README.md"), "python")
+    script = tmp_path / "first.py"
+    script.write_text(code, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["appended 1", "read 1 {'order': 1, 'total': 9.5}", "continue from 1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["first.py"]
+
+
+def test_the_readme_names_targets_that_exist() -> None:
+    targets = re.findall(r"^(\w+):", read("Makefile"), re.MULTILINE)
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert set(re.findall(r"\bmake (\w+)", read(page))) <= set(targets), page
+
+
+# Promises
+
+
+def test_the_promises_are_numbered_without_holes() -> None:
+    assert list(promises()) == list(range(1, len(promises()) + 1))
+
+
+@pytest.mark.parametrize("number", list(promises()))
+def test_a_promise_cites_tests_that_exist(number: int) -> None:
+    cited = list(_CITATION.finditer(promises()[number]))
+    assert cited, f"G{number} names no test that proves it"
+    for match in cited:
+        path = ROOT / match["file"]
+        assert path.is_file(), f"G{number} cites {match['file']}, which does not exist"
+        assert match["test"] is None or match["test"] in functions(path), f"G{number} cites {match[0]}"
+
+
+def functions(path: Path) -> set[str]:
+    """The functions of a file, those of its classes included."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_tests_cite_promises_that_exist() -> None:
+    known = {f"G{number}" for number in promises()}
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if path.parent != Path(__file__).parent:
+            cited = set(re.findall(r"\bG\d+\b", path.read_text(encoding="utf-8")))
+            assert cited <= known, path.relative_to(ROOT)
+
+
+# Architecture and decisions
+
+
+def modules() -> set[str]:
+    """Every module but the packages that only gather others."""
+    found = set()
+    for path in (ROOT / "src" / "topics").rglob("*.py"):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
+        if parts[-1] != "__init__":
+            found.add(".".join(parts))
+    return found
+
+
+def test_the_architecture_names_every_module_and_no_other() -> None:
+    """A package may stand for its modules where it is a whole that the page describes in one line."""
+    listed = {cells[0].strip("`") for cells in rows(section(read("docs/architecture.md"), "## Modules"))}
+    packages = {name.rpartition(".")[0] for name in modules()}
+    assert listed <= modules() | packages
+    assert {name for name in modules() - listed if not any(name.startswith(f"{other}.") for other in listed)} == set()
+
+
+def test_the_decisions_are_listed_and_shaped_alike() -> None:
+    index = read("docs/decisions/README.md")
+    records = sorted(page for page in (DOCS / "decisions").glob("*.md") if page.name != "README.md")
+    assert re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", index) == [page.name for page in records]
+    for place, page in enumerate(records, 1):
+        text = page.read_text(encoding="utf-8")
+        assert page.name.startswith(f"{place:04d}-")
+        assert text.startswith(f"# {place:04d}: ")
+        headings = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
+        assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
+
+
+def test_the_benchmark_page_has_the_place_for_its_tables() -> None:
+    page = read("docs/benchmarks.md")
+    assert page.count("<!-- bench:engine -->") == page.count("<!-- /bench:engine -->") == 1
+    assert page.index("<!-- bench:engine -->") < page.index("<!-- /bench:engine -->")
+
+
+def test_the_changelog_has_the_version() -> None:
+    from topics import __version__
+
+    headings = re.findall(r"^## (.+)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert __version__ in headings

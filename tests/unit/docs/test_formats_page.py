@@ -1,0 +1,112 @@
+"""The page of formats says what the modules say, and the modules say what the code does."""
+
+import re
+from struct import Struct
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from tests.unit.docs.pages import read, rows, section, squeezed
+from topics.formats import block, control, frame, segment, snapshot
+from topics.storage import layout
+
+PAGE = read("docs/formats.md")
+LINES = {squeezed(line) for line in PAGE.splitlines()}
+
+# A fixed field of a byte table: where it is, how long it is, what it is.
+_FIELD = re.compile(r"^ +(?P<offset>\d+) +(?P<size>\d+) +(?P<field>\S.*)$", re.MULTILINE)
+_TABLE = re.compile(r"^ *offset +size +field$", re.MULTILINE)
+
+
+def tables(module: ModuleType) -> list[str]:
+    """The byte tables of a module's docstring, in order."""
+    doc = module.__doc__ or ""
+    starts = [match.end() for match in _TABLE.finditer(doc)]
+    return [doc[start:].strip("\n").split("\n\n")[0] for start in starts]
+
+
+def picture(module: ModuleType) -> list[str]:
+    """Every line of a docstring that is set apart by its indentation: tables, drawings, bodies."""
+    return [squeezed(line) for line in (module.__doc__ or "").splitlines() if line.startswith("    ")]
+
+
+@pytest.mark.parametrize("module", [frame, block, control, segment, snapshot], ids=lambda module: module.__name__)
+def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
+    lines = picture(module)
+    assert lines
+    assert [line for line in lines if line not in LINES] == []
+
+
+def test_the_page_has_the_layout_of_the_data_folder() -> None:
+    lines = [squeezed(line) for line in (layout.__doc__ or "").split("\n\n", 1)[1].splitlines()]
+    assert lines
+    assert [line for line in lines if line not in LINES] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "place", "size"),
+    [
+        (frame, 0, frame.HEADER_BYTES),
+        (block, 0, block.BLOCK_HEAD.size),
+        (block, 1, block.ROW_BYTES),
+        (segment, 0, segment._DATA_HEAD.size),
+        (segment, 1, segment._INDEX_HEAD.size),
+    ],
+)
+def test_the_fixed_fields_add_up_to_the_structure(module: ModuleType, place: int, size: int) -> None:
+    end = 0
+    for match in _FIELD.finditer(tables(module)[place]):
+        assert int(match["offset"]) == end, match["field"]
+        end += int(match["size"])
+    assert end == size
+
+
+def test_the_rows_of_a_segment_index_are_those_of_a_block() -> None:
+    assert f"{block.ROW_BYTES}n" in tables(segment)[1]
+    assert f"{segment._BLOCK.size}b" in tables(segment)[1]
+
+
+@pytest.mark.parametrize("magic", [frame.MAGIC, segment._DATA_MAGIC, segment._INDEX_MAGIC])
+def test_the_page_has_the_magics(magic: bytes) -> None:
+    assert f'magic "{magic.decode()}"' in PAGE
+
+
+def test_the_page_has_every_kind_of_frame() -> None:
+    listed = {(cells[0], cells[1]) for cells in rows(section(PAGE, "### Kinds"))}
+    assert listed == {(str(kind.value), kind.name) for kind in frame.FrameKind}
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [
+        snapshot.SnapshotHead,
+        snapshot.WalPosition,
+        snapshot.TopicState,
+        snapshot.SegmentState,
+        snapshot.LostState,
+        snapshot.KeyState,
+    ],
+    ids=lambda structure: structure.__name__,
+)
+def test_the_page_has_the_fields_of_a_snapshots_structures_in_order(structure: type[msgspec.Struct]) -> None:
+    [cells] = [cells for cells in rows(section(PAGE, "## The snapshot")) if cells[0] == f"`{structure.__name__}`"]
+    assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
+
+
+def test_the_bodies_of_small_frames_have_the_sizes_they_are_told() -> None:
+    """The widths named in the table, such as u64 and u16, are those that the encoders write."""
+    widths = {"u8": 1, "u16": 2, "u32": 4, "u64": 8}
+    told = {}
+    for line in picture(control):
+        kind, _, body = line.partition(" ")
+        told[kind] = sum(widths[word] for word in re.findall(r"\bu\d+\b", body.split("ranges:")[0]))
+    assert told == {
+        "CREATE": len(control.encode_create(1, 2, "", b"")),
+        "CONFIG": len(control.encode_config_change(1, b"")),
+        "DROP": 0,
+        "DELETE": len(control.encode_delete(1, [])),
+        "EVICT": len(control.encode_evict(1, expired=True)),
+        "CEILING": len(control.encode_ceiling(1)),
+    }
+    assert len(control.encode_delete(1, [(2, 3)])) - told["DELETE"] == Struct("<QQ").size

@@ -1,0 +1,136 @@
+"""The pages that list things list all of them: settings, errors, exit codes, log lines, statistics, commands."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, section, squeezed
+from topics import cli
+from topics.config.settings import SETTINGS, Setting
+from topics.core import errors
+from topics.core.loss import LossReason
+from topics.engine.stats import EngineStats, ShardStats
+
+# Settings
+
+
+def settings_row(setting: Setting) -> str:
+    """The row that the table of settings must have."""
+    default = "not set" if setting.default is None else f"`{setting.default}`"
+    return f"| `{setting.name}` | `{setting.env}` | {default} | {setting.accepted} | {setting.help} |"
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_is_described_as_it_is(setting: Setting) -> None:
+    assert settings_row(setting) in read("docs/operations.md").splitlines()
+
+
+def test_no_setting_is_described_that_does_not_exist() -> None:
+    table = read("docs/operations.md").split("<!-- settings -->")[1].split("<!-- /settings -->")[0]
+    assert [cells[0] for cells in rows(table)] == [f"`{setting.name}`" for setting in SETTINGS]
+
+
+# Errors
+
+
+def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterator[type[errors.TopicsError]]:
+    """The classes of the tree that have a code of their own."""
+    if "code" in vars(root):
+        yield root
+    for child in root.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from error_classes(child)
+
+
+def error_rows() -> dict[str, list[str]]:
+    page = read("docs/errors.md").split("## What the probe port says besides")[0]
+    return {cells[0].strip("`"): cells for cells in rows(page)}
+
+
+@pytest.mark.parametrize("error", list(error_classes()), ids=lambda error: error.code)
+def test_every_error_is_described(error: type[errors.TopicsError]) -> None:
+    cells = error_rows()[error.code]
+    assert cells[1] == f"`{error.__name__}`"
+    assert all(cells[2:])
+
+
+def test_no_error_is_described_that_does_not_exist() -> None:
+    assert error_rows().keys() == {error.code for error in error_classes()}
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        errors.TopicNotFoundError("t"),
+        errors.TopicNotEmptyError("t", 1),
+        errors.TopicFullError("t", cap_records=1, cap_bytes=1, head_seq=1, earliest_seq=1),
+        errors.ThrottledError.over_cap("max_topics", 1),
+        errors.ThrottledError.under_pressure(1),
+        errors.NotReadyError(0.5),
+        errors.ReadOnlyError(0, "no room"),
+        errors.CorruptSegmentError("t", 1, 2),
+        errors.DamageError([errors.Finding("a file", "a problem")]),
+        errors.FolderBusyError("a folder", "somebody"),
+    ],
+    ids=lambda example: type(example).__name__,
+)
+def test_the_detail_of_an_error_is_described(example: errors.TopicsError) -> None:
+    described = error_rows()[example.code][2]
+    for key in example.detail:
+        assert f"`{key}`" in described
+
+
+def test_every_reason_of_a_loss_is_described() -> None:
+    table = rows(section(read("docs/guarantees.md"), "## Loss and removal"))
+    assert {cells[0] for cells in table} == {f"`{reason.value}`" for reason in LossReason}
+
+
+# The command line and what it prints
+
+
+def test_the_exit_codes_are_those_of_the_command_line() -> None:
+    promised = [squeezed(line) for line in (cli.__doc__ or "").splitlines() if re.match(r"\| \d", line)]
+    assert promised
+    page = [squeezed(line) for line in section(read("docs/operations.md"), "### Exit codes").splitlines()]
+    assert [line for line in page if re.match(r"\| \d", line)] == promised
+
+
+def test_every_command_is_described() -> None:
+    commands = {name for name in cli.app if not name.startswith("-")}
+    page = read("docs/operations.md") + read("README.md") + read("CHANGELOG.md")
+    assert {name for name in commands if f"topics {name}" not in page} == set()
+
+
+def test_no_command_is_described_that_does_not_exist() -> None:
+    commands = set(cli.app)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        named = set(re.findall(r"`topics ([a-z]\w*)", text))
+        for block in blocks(text):
+            named.update(re.findall(r"^topics ([a-z]\w*)", block, re.MULTILINE))
+        assert named <= commands, name_of(page)
+
+
+def log_events() -> set[str]:
+    """Every event that the source logs as a warning or worse."""
+    found: set[str] = set()
+    for path in (ROOT / "src" / "topics").rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        found.update(re.findall(r'\b_log(?:ger)?\.(?:warning|error|exception)\(\s*"([^"]+)"', source))
+    return found
+
+
+def test_every_warning_and_error_of_the_log_is_described() -> None:
+    described = set(re.findall(r"`([^`]+)`", section(read("docs/operations.md"), "## Logs")))
+    assert log_events() - described == set()
+
+
+def test_the_statistics_to_watch_exist() -> None:
+    table = rows(section(read("docs/operations.md"), "## What to watch"))
+    named = {name for cells in table for name in re.findall(r"`([\w\[\].]+)`", cells[0])}
+    fields = {field.name for field in msgspec.structs.fields(EngineStats)}
+    fields |= {field.name for field in msgspec.structs.fields(ShardStats)}
+    assert named
+    assert {name.removeprefix("shards[].") for name in named} <= fields

@@ -1,0 +1,356 @@
+"""The writer's thread with a real event loop. Waiting is bounded by a timeout that only a hang can reach."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from topics.core.errors import ReadOnlyError, TopicsError
+from topics.formats.frame import FrameKind, find_frames
+from topics.storage.commit import CommitTiming, Rotation, Shard, Submission, Writer
+from topics.storage.layout import wal_file
+from topics.storage.wal import ShardLog
+from topics.storage.writers import ThreadCommitter
+from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, Survival
+
+FOLDER = "wal"
+NEVER_S = 3600.0
+AT_ONCE_BYTES = 32 * 1024
+
+
+class Bench:
+    """A shard whose writer runs on a thread, on a fake disk."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sync_s: float = NEVER_S, window_s: float = 0.0) -> None:
+        self.disk = FakeDisk()
+        self.disk.make_dirs(FOLDER)
+        self.faulty = FaultyFileSystem(self.disk)
+        self.log = ShardLog(self.faulty, FOLDER, 1, 1_000_000)
+        self.writer = Writer(0, self.log, 0, time.monotonic)
+        self.shard = Shard(0, self.writer, 1, 1_000_000)
+        self.loop = loop
+        self.deferred: list[Callable[[], None]] = []
+        self.wake_ups = 0
+        self.told: list[tuple[str, object]] = []
+        self.told_on: set[int] = set()
+        self.changed = asyncio.Event()
+        self.committer = ThreadCommitter(self.shard, self.defer, self.wake, window_s, sync_s)
+        self.shard.committer = self.committer
+
+    def defer(self, function: Callable[[], None]) -> None:
+        self.deferred.append(function)
+        self.loop.call_soon(function)
+
+    def wake(self, function: Callable[[], None]) -> None:
+        self.wake_ups += 1
+        self.loop.call_soon_threadsafe(function)
+
+    def submit(self, name: str, needs_sync: bool = False, size: int = 10) -> None:
+        pieces = self.shard.frame(FrameKind.APPEND, 1, bytes(size))
+        self.shard.submit(Probe(self, name, pieces, needs_sync))
+
+    async def until(self, count: int) -> list[str]:
+        """Waits for that many answers; the names in the order they were told."""
+        while len(self.told) < count:
+            self.changed.clear()
+            await self.changed.wait()
+        return [name for name, _ in self.told]
+
+    async def synced(self) -> None:
+        """Waits until the background sync has caught up."""
+        while self.log.unsynced:
+            await asyncio.sleep(0.001)
+
+    def lsns(self, disk: FakeDisk | None = None, number: int = 1) -> list[int]:
+        file = (disk or self.disk).open(wal_file(FOLDER, number))
+        return [frame.lsn for frame in find_frames(memoryview(file.read_at(0, file.size())), 0)]
+
+
+class Probe(Submission):
+    __slots__ = ("_bench", "_name")
+
+    def __init__(self, bench: Bench, name: str, pieces: list[bytes], needs_sync: bool) -> None:
+        super().__init__(pieces, needs_sync)
+        self._bench = bench
+        self._name = name
+
+    def committed(self, timing: CommitTiming) -> None:
+        self._tell(timing)
+
+    def failed(self, error: TopicsError) -> None:
+        self._tell(error)
+
+    def _tell(self, outcome: object) -> None:
+        self._bench.told.append((self._name, outcome))
+        self._bench.told_on.add(threading.get_ident())
+        self._bench.changed.set()
+
+
+def run(test: Callable[[Bench], Coroutine[Any, Any, None]], sync_s: float = NEVER_S, window_s: float = 0.0) -> None:
+    async def bounded() -> None:
+        bench = Bench(asyncio.get_running_loop(), sync_s, window_s)
+        try:
+            async with asyncio.timeout(5):
+                await test(bench)
+        finally:
+            bench.committer.close()
+
+    asyncio.run(bounded())
+
+
+def test_a_submission_is_answered_on_the_loop() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("a", needs_sync=True)
+        assert bench.told == []
+        assert await bench.until(1) == ["a"]
+        assert bench.told_on == {threading.get_ident()}
+        assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == [1]
+
+    run(test)
+
+
+def test_submissions_of_one_tick_are_handed_over_together() -> None:
+    async def test(bench: Bench) -> None:
+        for name in "abc":
+            bench.submit(name, needs_sync=True)
+        assert len(bench.deferred) == 1
+        assert await bench.until(3) == ["a", "b", "c"]
+        assert (bench.writer.commits, bench.writer.syncs) == (1, 1)
+
+    run(test)
+
+
+def test_a_commit_wakes_the_loop_once() -> None:
+    async def test(bench: Bench) -> None:
+        for name in "abc":
+            bench.submit(name, needs_sync=True)
+        await bench.until(3)
+        assert bench.wake_ups == 1
+
+    run(test)
+
+
+def test_a_small_group_that_needs_no_sync_is_written_by_the_loop_itself() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)  # Makes the file, which is the thread's work.
+        await bench.until(1)
+        wake_ups = bench.wake_ups
+        bench.submit("a")
+        bench.submit("b")
+        await asyncio.sleep(0)
+        assert await bench.until(3) == ["first", "a", "b"]
+        assert bench.wake_ups == wake_ups
+        assert bench.lsns() == [1, 2, 3]
+
+    run(test)
+
+
+def test_a_large_group_goes_to_the_thread() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        wake_ups = bench.wake_ups
+        bench.submit("large", size=AT_ONCE_BYTES)
+        await bench.until(2)
+        assert bench.wake_ups == wake_ups + 1
+
+    run(test)
+
+
+def test_a_write_that_needs_a_new_file_goes_to_the_thread() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first")
+        await bench.until(1)
+        assert bench.wake_ups == 1
+
+    run(test)
+
+
+def test_no_answer_overtakes_another_of_the_thread() -> None:
+    async def test(bench: Bench) -> None:
+        expected = []
+        for number in range(200):
+            # Every third one needs a sync; the others would be written at once if nothing were on its way.
+            bench.submit(f"{number}", needs_sync=number % 3 == 0)
+            expected.append(f"{number}")
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        told = await bench.until(200)
+        assert sorted(told, key=int) == expected
+        synced = [name for name in told if int(name) % 3 == 0]
+        plain = [name for name in told if int(name) % 3]
+        assert synced == sorted(synced, key=int)
+        assert plain == sorted(plain, key=int)
+        assert bench.lsns() == list(range(1, 201))
+
+    run(test, window_s=0.0005)
+
+
+def test_class_disk_is_synced_in_the_background() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("a")
+        await bench.until(1)
+        await bench.synced()
+        assert bench.writer.synced_lsn == 1
+        assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == [1]
+
+    run(test, sync_s=0.001)
+
+
+def test_what_the_loop_wrote_itself_is_synced_in_the_background_each_time() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        for number in range(2, 20):
+            bench.submit("plain")
+            await bench.until(number)
+            await bench.synced()
+            assert bench.writer.synced_lsn == number
+
+    run(test, sync_s=0.001)
+
+
+def test_a_write_is_synced_also_after_a_commit_has_synced_the_one_before_it() -> None:
+    # The thread was roused for a background sync which a commit then made unnecessary; the next write by the loop must
+    # rouse it again, or its records would wait for a sync for ever.
+    async def test(bench: Bench) -> None:
+        count = 0
+        for _ in range(20):
+            for needs_sync in (True, False, True, False):
+                bench.submit("x", needs_sync)
+                count += 1
+                await bench.until(count)
+            await bench.synced()
+            assert bench.writer.synced_lsn == count
+
+    run(test, sync_s=0.01)
+
+
+def test_a_rotation_comes_behind_everything_submitted_before_it() -> None:
+    async def test(bench: Bench) -> None:
+        turned = asyncio.get_running_loop().create_future()
+
+        def done(number: int) -> None:
+            turned.set_result((number, [name for name, _ in bench.told]))
+
+        bench.submit("before")
+        bench.submit("before too", needs_sync=True)
+        bench.committer.rotate(Rotation(done, turned.set_exception))
+        bench.submit("behind")
+        assert await turned == (2, ["before", "before too"])
+        await bench.until(3)
+        assert bench.lsns(number=1) == [1, 2]
+        assert bench.lsns(number=2) == [3]
+
+    run(test)
+
+
+def test_a_failed_rotation_is_told() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("a")
+        await bench.until(1)
+        bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 1)
+        failed = asyncio.get_running_loop().create_future()
+        bench.committer.rotate(Rotation(lambda number: failed.set_result(None), failed.set_result))
+        assert isinstance(await failed, ReadOnlyError)
+
+    run(test)
+
+
+@pytest.mark.parametrize("needs_sync", [True, False])
+def test_a_poisoned_shard_answers_everyone_with_the_error(needs_sync: bool) -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 1)
+        bench.submit("a", needs_sync)
+        bench.submit("b", needs_sync)
+        await bench.until(3)
+        bench.submit("c", needs_sync)
+        await bench.until(4)
+        assert [isinstance(outcome, ReadOnlyError) for _, outcome in bench.told] == [False, True, True, True]
+
+    run(test)
+
+
+def test_holding_back_keeps_commits_waiting_until_it_is_over() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        bench.committer.resume.clear()
+        commits = bench.writer.commits
+        bench.submit("plain")
+        await asyncio.sleep(0)
+        bench.submit("sync", needs_sync=True)
+        await asyncio.sleep(0.01)
+        assert bench.writer.commits == commits
+        bench.committer.resume.set()
+        assert await bench.until(3) == ["first", "plain", "sync"]
+
+    run(test)
+
+
+def test_closing_commits_syncs_and_answers_everything() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("a")
+        bench.submit("b", needs_sync=True)
+        bench.submit("c")
+        bench.committer.resume.clear()
+        bench.committer.close()
+        assert sorted(name for name, _ in bench.told) == ["a", "b", "c"]
+        assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == [1, 2, 3]
+
+    async def bounded() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        await test(bench)
+
+    asyncio.run(bounded())
+
+
+def test_closing_syncs_what_only_the_loop_wrote() -> None:
+    async def bounded() -> None:
+        bench = Bench(asyncio.get_running_loop())
+        bench.submit("a")
+        await bench.until(1)
+        bench.submit("b")
+        await bench.until(2)
+        bench.committer.close()
+        assert bench.lsns(bench.disk.crash(Survival.NOTHING)) == [1, 2]
+
+    asyncio.run(bounded())
+
+
+def test_a_broken_answer_does_not_end_the_answers(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(bench: Bench) -> None:
+        def broken() -> None:
+            bench.shard.on_settled = lambda: None
+            raise RuntimeError("broken")
+
+        bench.shard.on_settled = broken
+        bench.submit("a", needs_sync=True)
+        await bench.until(1)
+        bench.submit("b", needs_sync=True)
+        assert await bench.until(2) == ["a", "b"]
+
+    run(test)
+    assert "a commit's answers could not be given" in caplog.text
+
+
+def test_a_cohort_of_waiting_writers_shares_syncs() -> None:
+    async def test(bench: Bench) -> None:
+        async def writer(name: str) -> None:
+            for _ in range(20):
+                mine = len([told for told, _ in bench.told if told == name])
+                bench.submit(name, needs_sync=True)
+                while len([told for told, _ in bench.told if told == name]) == mine:
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(writer(f"w{number}") for number in range(8)))
+        assert len(bench.told) == 160
+        # How many share one sync is the scheduler's business; that some do is the point of group commit.
+        assert bench.writer.syncs < 160
+
+    run(test, window_s=0.0005)
