@@ -7,6 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from topics.core.config import TopicType
 from topics.engine import Engine, EngineStats
 from topics.engine.topic import Topic
 from topics.http.server import HttpServer
@@ -143,6 +144,9 @@ def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     yield _per_topic("topics_topic_earliest_seq", "First live seq.", topics, [t.earliest for t in topics])
     yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
     yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
+    queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
+    yield _per_topic("topics_topic_queue_ready", "Jobs nobody works on.", queues, [t.live_count for t in queues])
+    yield _per_topic("topics_topic_queue_in_flight", "Jobs leased to workers.", queues, [0 for _ in queues])
 
 
 def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:

@@ -15,7 +15,7 @@ SPECIFIED = (
     "topics_queue_topics", "topics_queue_leases_in_flight", "topics_sse_connections", "topics_watch_sessions",
     "topics_ready", "topics_recovery_progress", "topics_uptime_ms", "topics_topic_head_seq",
     "topics_topic_earliest_seq", "topics_topic_records_live", "topics_topic_bytes_live",
-    "topics_topic_metrics_truncated", "topics_wal_frames_total", "topics_wal_batches_total",
+    "topics_topic_queue_ready", "topics_topic_queue_in_flight", "topics_topic_metrics_truncated", "topics_wal_frames_total", "topics_wal_batches_total",
     "topics_wal_fsyncs_total", "topics_wal_bytes_written_total", "topics_wal_rotations_total",
     "topics_wal_queue_depth", "topics_wal_queue_depth_peak", "topics_wal_submit_full_total", "topics_wal_read_only",
     "topics_wal_fsync_latency_us_bucket", "topics_wal_fsync_latency_us_sum", "topics_wal_fsync_latency_us_count",
@@ -38,6 +38,7 @@ def test_ready(api: httpx.Client, path: str) -> None:
 
 def test_metrics_as_text(api: httpx.Client, name: str, append: Append) -> None:
     append(1, 2)
+    api.put(f"/v0/topics/{name}-queue", json={"type": "queue"})
     answer = api.get("/v0/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     exposed = {line.split("{")[0].split(" ")[0] for line in answer.text.splitlines() if not line.startswith("#")}

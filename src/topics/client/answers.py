@@ -1,0 +1,112 @@
+"""What calls return. They are the messages of the protocol, made comfortable: a field that may be missing is None.
+
+An answer may carry `performance`, in which any of `server_total_ms`, `wal_append_ms`, `fsync_ms`, `records_scanned` and
+`throttle_wait_ms` can be missing. Fields that a newer server adds are ignored.
+"""
+
+from typing import Any
+
+import msgspec
+
+from topics.client.records import Gap, Record
+from topics.core.config import TopicConfig
+from topics.wire import v0
+
+Performance = dict[str, Any]
+
+
+class TopicPut(v0.PutAnswer, frozen=True, kw_only=True):
+    """A topic was created, or its config replaced; `config` is what it has now."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class QueueCounters(v0.QueueCounters, frozen=True, kw_only=True):
+    """Jobs of a queue: those to be had, those being worked on, and those given up."""
+
+
+class TopicState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a topic stands."""
+
+    topic: str
+    type: str = "log"
+    head_seq: int
+    """The highest seq so far; following from here yields only what is new."""
+    earliest_seq: int
+    """The first live record; one behind the head when there is none."""
+    next_seq: int
+    count: int
+    bytes: int
+    config: TopicConfig
+    queue: QueueCounters | None = None
+    effective_priority: int
+    last_write_ts: int | None = None
+    last_read_ts: int | None = None
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class TopicSummary(v0.TopicSummary, frozen=True, kw_only=True):
+    """A topic in a list."""
+
+
+class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some topics, in the order of their names."""
+
+    topics: list[TopicSummary]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class TopicDropped(v0.DropAnswer, frozen=True, kw_only=True):
+    """A topic is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Appended(msgspec.Struct, frozen=True, kw_only=True):
+    """Records were appended, with the seqs from `first_seq` to `last_seq` without a hole."""
+
+    topic: str
+    first_seq: int
+    last_seq: int
+    seqs: list[int] | None = None
+    """Every seq, where the call asked for them."""
+    head_seq: int
+    count: int
+    created: bool
+    """Whether this append made the topic."""
+    deduped: bool
+    """Whether an earlier append with the same idempotency key had done it already; the seqs are the ones of then."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Diff(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands behind a cursor."""
+
+    topic: str
+    records: list[Record]
+    next_from_seq: int
+    """The cursor of the next read. It moves past records that were deleted or left out."""
+    head_seq: int
+    earliest_seq: int
+    caught_up: bool
+    """Whether there was nothing more. No records alone does not mean that."""
+    tombstone: Gap | None = None
+    """What was lost in front of the records."""
+    lag: int
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Deleted(v0.DeleteAnswer, frozen=True, kw_only=True):
+    """How many records a deletion removed, and what is left."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Health(v0.HealthAnswer, frozen=True, kw_only=True):
+    """The process answers: since when, and which version it is."""
+
+
+class Ready(v0.ReadyAnswer, frozen=True, kw_only=True):
+    """The server serves, and how many topics it has."""

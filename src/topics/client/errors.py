@@ -1,0 +1,253 @@
+"""Every way a call can fail, as one tree. A branch is what the caller does next.
+
+    ClientError
+    ├── ConnectionFailed                the server was not reached, or left without an answer; look at `maybe_done`
+    ├── GapError                        a follower met lost records, and was told to raise
+    └── ApiError                        the server answered, and it was no; `code` says why
+        ├── RequestRefused              change the request; sending it again is in vain
+        │   ├── InvalidRequest          invalid_request
+        │   │   ├── BatchTooLarge       batch_too_large
+        │   │   └── RecordTooLarge      record_too_large
+        │   ├── PayloadTooLarge         payload_too_large
+        │   ├── HeadersTooLarge         headers_too_large
+        │   ├── UnsupportedMediaType    unsupported_media_type
+        │   ├── NotAcceptable           not_acceptable
+        │   ├── ExpectationFailed       expectation_failed
+        │   ├── NotFound                not_found
+        │   ├── MethodNotAllowed        method_not_allowed
+        │   ├── FeatureMissing          not_implemented
+        │   └── RequestTimeout          request_timeout
+        ├── AccessRefused               use another key
+        │   ├── Unauthorized            unauthorized
+        │   └── Forbidden               forbidden
+        ├── StateRefused                look at the topic, then decide
+        │   ├── TopicNotFound           topic_not_found
+        │   ├── TopicExistsIncompatible topic_exists_incompatible
+        │   ├── TopicNotEmpty           topic_not_empty
+        │   ├── TopicFull               topic_full
+        │   ├── NotAQueue               not_a_queue
+        │   ├── RouterNotFound          router_not_found
+        │   └── RouterCycle             router_cycle
+        ├── RetryLater                  the client already tried again until its deadline; try again later
+        │   ├── Throttled               throttled
+        │   ├── NotReady                not_ready
+        │   └── ShuttingDown            shutting_down
+        ├── ServerTrouble               a person looks at the server
+        │   ├── InternalError           internal
+        │   ├── ReadOnly                read_only
+        │   ├── CorruptSegment          corrupt_segment
+        │   ├── Damage                  damage
+        │   └── FolderBusy              folder_busy
+        └── UnexpectedAnswer            what answered does not speak this API: a proxy, or another server
+
+A code that a newer server invents is a plain `ApiError`: its `status` and `code` are all there is to know.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from topics.client.records import Gap
+
+
+class ClientError(Exception):
+    """The root of everything that this package raises about a call."""
+
+
+class ConnectionFailed(ClientError):
+    """No answer came. The cause is the exception of the HTTP library."""
+
+    def __init__(self, message: str, *, maybe_done: bool) -> None:
+        super().__init__(message)
+        self.maybe_done = maybe_done
+        """Whether the request may have been carried out: it was sent, and only its answer is missing."""
+
+
+class GapError(ClientError):
+    """Records were lost before they could be read. The follower goes on behind the gap when it is asked again."""
+
+    def __init__(self, topic: str, gap: "Gap") -> None:
+        super().__init__(f"topic {topic}: the records {gap.gap_from} to {gap.gap_to} are lost ({gap.reason})")
+        self.topic = topic
+        self.gap = gap
+
+
+class ApiError(ClientError):
+    """The server refused. Branch on the class or on `code`; `message` is for people and may change."""
+
+    by_code: ClassVar[dict[str, type["ApiError"]]] = {}
+    """Every class that stands for one code."""
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            ApiError.by_code[code] = cls
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        detail: Mapping[str, object] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message} (HTTP status {status})")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.detail: dict[str, object] = dict(detail or {})
+        """Structured context; which keys there are depends on the code."""
+        self.retry_after_s = retry_after_s
+        """How long the server asked to be left alone, if it did."""
+
+
+class RequestRefused(ApiError):
+    """The request itself is wrong, whatever state the server is in."""
+
+
+class InvalidRequest(RequestRefused, code="invalid_request"):
+    """A name, a field or a value is not acceptable; `detail["field"]` names it where that is known."""
+
+
+class BatchTooLarge(InvalidRequest, code="batch_too_large"):
+    """More records than one append may carry: split it."""
+
+
+class RecordTooLarge(InvalidRequest, code="record_too_large"):
+    """A record is over its byte limit, or a batch is larger than the topic could ever hold."""
+
+
+class PayloadTooLarge(RequestRefused, code="payload_too_large"):
+    """The body as a whole is over the server's limit: split it."""
+
+
+class HeadersTooLarge(RequestRefused, code="headers_too_large"):
+    """The headers are over the server's limit."""
+
+
+class UnsupportedMediaType(RequestRefused, code="unsupported_media_type"):
+    """The body was not sent as JSON."""
+
+
+class NotAcceptable(RequestRefused, code="not_acceptable"):
+    """The server cannot answer in the form that was asked for."""
+
+
+class ExpectationFailed(RequestRefused, code="expectation_failed"):
+    """The server does not do what an `Expect` header asked for."""
+
+
+class NotFound(RequestRefused, code="not_found"):
+    """There is nothing at this path; for a missing topic see `TopicNotFound`."""
+
+
+class MethodNotAllowed(RequestRefused, code="method_not_allowed"):
+    """The path exists, and this cannot be done with it."""
+
+
+class FeatureMissing(RequestRefused, code="not_implemented"):
+    """The server does not know how to do this."""
+
+
+class RequestTimeout(RequestRefused, code="request_timeout"):
+    """The request arrived too slowly."""
+
+
+class AccessRefused(ApiError):
+    """The key does not allow it."""
+
+
+class Unauthorized(AccessRefused, code="unauthorized"):
+    """There is no key, or the server does not know it."""
+
+
+class Forbidden(AccessRefused, code="forbidden"):
+    """The key lacks the scope, or may not touch this name."""
+
+
+class StateRefused(ApiError):
+    """The request is sound; what it is about is not in a state to take it."""
+
+
+class TopicNotFound(StateRefused, code="topic_not_found"):
+    """There is no such topic, and this request was not allowed to create it."""
+
+
+class TopicExistsIncompatible(StateRefused, code="topic_exists_incompatible"):
+    """The change cannot be made to what exists, such as turning a log into a queue."""
+
+
+class TopicNotEmpty(StateRefused, code="topic_not_empty"):
+    """A deletion on the condition that the topic is empty found records."""
+
+
+class TopicFull(StateRefused, code="topic_full"):
+    """A topic that rejects rather than drops is at its cap; nothing was appended."""
+
+
+class NotAQueue(StateRefused, code="not_a_queue"):
+    """A queue operation on a topic that is a log."""
+
+
+class RouterNotFound(StateRefused, code="router_not_found"):
+    """There is no such router."""
+
+
+class RouterCycle(StateRefused, code="router_cycle"):
+    """The router would send records round in a circle."""
+
+
+class RetryLater(ApiError):
+    """Nothing is wrong with the request; the server cannot take it now."""
+
+
+class Throttled(RetryLater, code="throttled"):
+    """The server is under pressure, or at the cap that `detail["limit"]` names."""
+
+
+class NotReady(RetryLater, code="not_ready"):
+    """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class ShuttingDown(RetryLater, code="shutting_down"):
+    """The server finishes what it has and takes nothing new."""
+
+
+class ServerTrouble(ApiError):
+    """No request can help; the server or its machine needs a person."""
+
+
+class InternalError(ServerTrouble, code="internal"):
+    """The server made a mistake; its log has more."""
+
+
+class ReadOnly(ServerTrouble, code="read_only"):
+    """A disk failed and the server takes no more writes until it is restarted; what was being written then may be
+    found afterwards or not.
+    """
+
+
+class CorruptSegment(ServerTrouble, code="corrupt_segment"):
+    """Stored records cannot be read back: `detail` has `from_seq` and `to_seq`; reading on from the latter works."""
+
+
+class Damage(ServerTrouble, code="damage"):
+    """The server's data folder is damaged."""
+
+
+class FolderBusy(ServerTrouble, code="folder_busy"):
+    """Another process owns the server's data folder."""
+
+
+class UnexpectedAnswer(ApiError):
+    """The answer is none that this API gives: it came from something in between, or from something else entirely."""
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(status, "unexpected_answer", message, None, retry_after_s)
+
+
+def refusal(
+    status: int, code: str, message: str, detail: Mapping[str, object] | None, retry_after_s: float | None
+) -> ApiError:
+    """The exception for an answered error, of the class that stands for its code."""
+    return ApiError.by_code.get(code, ApiError)(status, code, message, detail, retry_after_s)

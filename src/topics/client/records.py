@@ -1,0 +1,69 @@
+"""Records on their way in and out, and the gaps between them."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class NewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record to append that is more than its value. NaN and the infinities become null: JSON has no word for them.
+
+    `data` is anything that msgspec can encode as JSON; wrapped in `msgspec.Raw`, JSON text is sent as it stands.
+    """
+
+    data: Any
+    tag: str | None = None
+    """What a deletion can match."""
+    node: str | None = None
+    """Who wrote it: a reader that names the same node does not get it back."""
+    meta: Mapping[str, object] | None = None
+    """Small headers, given back as they are."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A record as it was read.
+
+    The payload is decoded when it is first asked for. Until the record is dropped it keeps the answer it came in alive,
+    of which it is a slice; whoever collects few records out of many should keep their `data` instead.
+    """
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    """When it was committed: milliseconds since 1970."""
+    node: str | None = msgspec.field(name="$node", default=None)
+    tag: str | None = msgspec.field(name="$tag", default=None)
+    """Only there when the read asked for tags."""
+    payload: msgspec.Raw = msgspec.field(name="data")
+    meta: dict[str, Any] | None = None
+
+    @cached_property
+    def data(self) -> Any:
+        """The payload as Python values."""
+        return msgspec.json.decode(self.payload)
+
+    @property
+    def raw(self) -> bytes:
+        """The payload as the JSON text that the writer sent, byte for byte."""
+        return bytes(self.payload)
+
+    def decode(self, type: type[T]) -> T:
+        """The payload as a value of this type; raises `msgspec.ValidationError` when it is none."""
+        return msgspec.json.decode(self.payload, type=type)
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
+    """Records that were lost before they were read, and that nobody asked to remove. Both ends are included."""
+
+    gap_from: int
+    gap_to: int
+    """Below `gap_from` where a topic was deleted and made again, and is still empty."""
+    reason: str
+    """`cap`, `ttl`, `mixed`, `recreated`, `source_trim`, `crash` or `corrupt`; a newer server may know more."""
+    missed_estimate: int
+    """How many of the seqs in the range were records, as far as the server knows."""
+    earliest_seq: int
+    head_seq: int

@@ -1,0 +1,215 @@
+"""Every call as a value: what to send, and how to read the answer. Nothing here touches the network.
+
+The functions are also the methods of both clients (see `methods`), so their signatures and first lines are written
+for whoever calls those.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from topics.client.answers import Appended, Deleted, Diff, Health, Ready, TopicDropped, TopicPage, TopicPut, TopicState
+from topics.client.records import NewRecord
+from topics.core.config import TopicConfigPatch
+from topics.core.selectors import TagMatch
+
+A = TypeVar("A")
+
+Config = TopicConfigPatch | Mapping[str, object]
+"""A config, typed or as plain JSON."""
+
+Match = str | TagMatch | Sequence[str]
+"""A condition on tags: a tag, a `TagMatch`, or the three words of the protocol such as `["tag", "Glob", "x*"]`."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """One call."""
+
+    method: str
+    target: str
+    """Path and query."""
+    answer: Any
+    """The type of the answer; `Any` there, because the type checker knows it as `A`."""
+    body: bytes | None = None
+    repeatable: bool = True
+    """Whether it may be sent again when nobody knows if it was carried out."""
+    wants_key: bool = False
+    """An append without an idempotency key. Once the client gives it one, it is repeatable, too."""
+    patient: bool = True
+    """Whether the client tries again when the server cannot take it now; a probe wants to know about now."""
+    wait_s: float = 0.0
+    """How long the server may hold the answer back."""
+
+
+def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
+    """Creates a topic, or replaces its config as a whole; only the type stays when it is left out."""
+    return Request(method="PUT", target=_topic(topic), body=_encode(config or {}), answer=TopicPut)
+
+
+def get_topic(topic: str, *, touch: bool = True) -> Request[TopicState]:
+    """A topic's state; `touch=False` keeps a monitor from making the topic look used."""
+    return Request(method="GET", target=_topic(topic, query={} if touch else {"touch": "false"}), answer=TopicState)
+
+
+def list_topics(
+    prefix: str = "", *, page_size: int | None = None, cursor: str | None = None, touch: bool = False
+) -> Request[TopicPage]:
+    """One page of topics, in the order of their names."""
+    query = {
+        "prefix": prefix or None,
+        "page_size": page_size,
+        "cursor": cursor or None,
+        "touch": "true" if touch else None,
+    }
+    return Request(method="GET", target="/v0/topics" + _query(query), answer=TopicPage)
+
+
+def delete_topic(topic: str, *, if_empty: bool = False) -> Request[TopicDropped]:
+    """Deletes a topic with everything in it; with `if_empty`, only one that holds no live record."""
+    query = {"if_empty": "true" if if_empty else None}
+    return Request(method="DELETE", target=_topic(topic, query=query), answer=TopicDropped)
+
+
+def append(
+    topic: str,
+    value: object,
+    *,
+    tag: str | None = None,
+    node: str | None = None,
+    meta: Mapping[str, object] | None = None,
+    idempotency_key: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+    disable_backpressure: bool = False,
+    return_seqs: bool = True,
+) -> Request[Appended]:
+    """Appends one record.
+
+    `value` is anything that can be JSON, a list too: that is one record whose payload is a list. It may also be a
+    `NewRecord`, of which `tag`, `node` and `meta` then replace what they name.
+    """
+    record = value if isinstance(value, NewRecord) else NewRecord(value)
+    parts = _given({"tag": tag, "node": node, "meta": meta})
+    return append_many(
+        topic,
+        [msgspec.structs.replace(record, **parts)],
+        idempotency_key=idempotency_key,
+        create=create,
+        config=config,
+        disable_backpressure=disable_backpressure,
+        return_seqs=return_seqs,
+    )
+
+
+def append_many(
+    topic: str,
+    records: Iterable[object],
+    *,
+    node: str | None = None,
+    idempotency_key: str | None = None,
+    create: bool | None = None,
+    config: Config | None = None,
+    disable_backpressure: bool = False,
+    return_seqs: bool = True,
+) -> Request[Appended]:
+    """Appends records in this order, all or none; each is a `NewRecord` or simply a value.
+
+    `node` stands for every record without one of its own, `create` and `config` say what to do when there is no such
+    topic, `disable_backpressure` rather waits in the server than be refused, and `return_seqs=False` spares a huge
+    batch the list of its seqs, which have no holes anyway.
+    """
+    given = {
+        "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
+        "node": node,
+        "idempotency_key": idempotency_key,
+        "create": create,
+        "config": config,
+        "disable_backpressure": disable_backpressure or None,
+    }
+    return Request(
+        method="POST",
+        target=_topic(topic, query={} if return_seqs else {"return_seqs": "false"}),
+        body=_encode(_given(given)),
+        answer=Appended,
+        repeatable=idempotency_key is not None,
+        wants_key=idempotency_key is None,
+    )
+
+
+def diff(
+    topic: str,
+    from_seq: int = 0,
+    *,
+    limit: int | None = None,
+    node: str | Sequence[str] | None = None,
+    include_tags: bool = False,
+    include_meta: bool = True,
+    wait_ms: int = 0,
+    max_batch_bytes: int | None = None,
+) -> Request[Diff]:
+    """The records behind the cursor `from_seq`, and any loss in front of them.
+
+    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long.
+    """
+    given = {
+        "from_seq": from_seq,
+        "limit": limit,
+        "node": node,
+        "include_tags": include_tags or None,
+        "include_meta": None if include_meta else False,
+        "wait_ms": wait_ms or None,
+        "max_batch_bytes": max_batch_bytes,
+    }
+    target = _topic(topic, "/diff")
+    return Request(method="POST", target=target, body=_encode(_given(given)), answer=Diff, wait_s=wait_ms / 1000)
+
+
+def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Request[Deleted]:
+    """Deletes records for good: those below a seq, those whose tag matches, or those that are both.
+
+    A deletion by tag alone means the records of this moment. Repeated after a lost answer it could hit later ones, so
+    it is not.
+    """
+    given = {"before_seq": before_seq, "match": match.to_wire() if isinstance(match, TagMatch) else match}
+    return Request(
+        method="POST",
+        target=_topic(topic, "/delete"),
+        body=_encode(_given(given)),
+        answer=Deleted,
+        repeatable=before_seq is not None,
+    )
+
+
+def health() -> Request[Health]:
+    """Whether the process answers at all."""
+    return Request(method="GET", target="/v0/health", answer=Health, patient=False)
+
+
+def ready() -> Request[Ready]:
+    """Whether the server serves; raises `NotReady` or `ShuttingDown` when it does not, without trying again."""
+    return Request(method="GET", target="/v0/ready", answer=Ready, patient=False)
+
+
+def metrics() -> Request[dict[str, Any]]:
+    """The server's counters and gauges by name: a number, or a list of samples where there are labels."""
+    return Request(method="GET", target="/v0/metrics", answer=dict[str, Any], patient=False)
+
+
+def _topic(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
+    if name in ("", ".", ".."):
+        # Everything else arrives as a name and is the server's to judge. These would make another path of it.
+        raise ValueError(f"{name!r} is not a topic name")
+    return f"/v0/topics/{quote(name, safe='')}{verb}{_query(query or {})}"
+
+
+def _query(fields: Mapping[str, object]) -> str:
+    given = _given(fields)
+    return "?" + urlencode(given) if given else ""
+
+
+def _given(fields: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,77 @@
+"""A real server in a process of its own, that tests start, stop, kill and start again on the same port."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+# Only to fail instead of hanging: no test looks at how long anything took.
+_PATIENCE_S = 60.0
+
+
+class LiveServer:
+    """`topics serve` on a folder. Leaving the `with` block ends whatever still runs."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self._folder = folder
+        self._settings = {f"TOPICS_{name.upper()}": value for name, value in settings.items()}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+        self._port = "0"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> Self:
+        """Starts it; from the second time on at the port of the first."""
+        self._starts += 1
+        port_file = self._folder / f"port-{self._starts}"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TOPICS_")}
+        own = {
+            "TOPICS_PORT": self._port,
+            "TOPICS_PORT_FILE": str(port_file),
+            "TOPICS_DATA_DIR": str(self._folder / "data"),
+            "TOPICS_WAL_SHARDS": "1",
+        }
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", "import sys; from topics.cli import main; sys.exit(main(['serve']))"],
+                cwd=self._folder,
+                env={**inherited, **own, **self._settings},
+                stdout=log,
+                stderr=log,
+            )
+        give_up = time.monotonic() + _PATIENCE_S
+        while not port_file.exists():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise AssertionError(f"the server did not start:\n{self.log()}")
+            time.sleep(0.01)
+        self._port = port_file.read_text().rpartition(":")[2]
+        return self
+
+    def stop(self) -> None:
+        """Ends it as an operator would, and expects it to go well."""
+        assert self._process is not None
+        self._process.terminate()
+        assert self._process.wait(_PATIENCE_S) == 0, self.log()
+        self._process = None
+
+    def kill(self) -> None:
+        """Ends it as no operator would."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(_PATIENCE_S)
+        self._process = None
+
+    def log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.kill()

@@ -1,0 +1,60 @@
+"""The page of the client: its examples run against a real server, and it names everything there is."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.http.live import LiveServer
+from tests.unit.docs.pages import blocks, read, rows, section
+from topics import client
+from topics.client import Client, ClientOptions, RetryPolicy
+
+PAGE = read("docs/client.md")
+
+
+def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = blocks(PAGE, "python")
+    assert len(examples) > 10
+    with LiveServer(tmp_path) as server:
+        monkeypatch.setenv("TOPICS_URL", server.url)
+        names: dict[str, Any] = {}
+        try:
+            for number, example in enumerate(examples, 1):
+                exec(compile(example, f"example {number} of docs/client.md", "exec"), names)
+        finally:
+            # The last example closes it; one that fails before must not leave its connections behind.
+            names["client"].close()
+
+
+@pytest.mark.parametrize("name", client.__all__)
+def test_every_exported_name_is_on_the_page(name: str) -> None:
+    assert re.search(rf"`{name}\b|\b{name}\(", PAGE), name
+
+
+@pytest.mark.parametrize("name", [name for name in dir(Client) if not name.startswith("_")])
+def test_every_call_is_on_the_page(name: str) -> None:
+    assert re.search(rf"`{name}\b|\.{name}\(", PAGE), name
+
+
+def test_every_option_is_on_the_page_with_its_default() -> None:
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Trying again")) if len(cells) == 3}
+    assert set(listed) == set(ClientOptions.__struct_fields__)
+    defaults = msgspec.structs.asdict(ClientOptions())
+    for name, shown in listed.items():
+        if isinstance(defaults[name], int | float):
+            assert shown == str(defaults[name]).lower(), name
+    assert listed["retry"] == f"`{RetryPolicy()!r}`"
+
+
+def test_every_code_is_on_the_page() -> None:
+    table = {
+        name: cells[1]
+        for cells in rows(section(PAGE, "## When something fails"))
+        for name in re.findall(r"`([A-Z]\w+)`", cells[1])
+    }
+    for code, cls in client.ApiError.by_code.items():
+        spelled = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        assert spelled == code or f"`{cls.__name__}` (`{code}`)" in table[cls.__name__], code
