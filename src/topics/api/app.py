@@ -88,9 +88,11 @@ class Routes:
         if len(parts) < 4 or not parts[3]:
             return None, ""
         after = "/" + parts[4] if len(parts) > 4 else ""
-        table = self._named.get((f"/{parts[1]}/{parts[2]}/", after))
+        table, name = self._named.get((f"/{parts[1]}/{parts[2]}/", after)), parts[3]
+        if "%" not in name and name.isascii():
+            return table, name
         try:
-            return table, str(unquote_to_bytes(parts[3]), "utf-8")
+            return table, str(unquote_to_bytes(name), "utf-8")
         except UnicodeDecodeError:
             return None, ""
 
@@ -115,7 +117,8 @@ class Api:
             route, topic = self._routes.find(head.method, head.path)
             open_to_all = route.open and not self.probe_auth
             key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
-            key.check(route.scopes, topic or None)
+            if key is not ANYONE:
+                key.check(route.scopes, topic or None)
             if not route.ops:
                 self._check_serving()
             if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):

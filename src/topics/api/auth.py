@@ -38,12 +38,14 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights. Its place in the list is its only name."""
 
-    __slots__ = ("digest", "inflight", "number", "prefixes", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "scopes")
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
         self.number = number
         self.digest = digest
         self.scopes = scopes
+        # Arithmetic on enum members is slow, and every request asks.
+        self._bits = scopes.value
         self.prefixes = prefixes
         self.inflight = 0
         """Requests of this key being worked on."""
@@ -53,8 +55,8 @@ class Key:
 
     def check(self, scopes: Scope, name: str | None = None) -> None:
         """Raises ForbiddenError unless the key has all these scopes and the name is within its prefixes."""
-        missing = scopes & ~self.scopes
-        if missing:
+        if scopes.value & ~self._bits:
+            missing = scopes & ~self.scopes
             words = "+".join(str(scope.name).lower() for scope in Scope if scope in missing)
             raise ForbiddenError(f"the key lacks the scope {words}", scope=words)
         if name is not None and not self.may_touch(name):

@@ -39,7 +39,7 @@ def test_each_limit_is_a_setting(small: httpx.Client) -> None:
     refused(small.get("/v0/topics/t"), 404, "topic_not_found")
     assert send([{"data": 1, "tag": "x" * 5, "node": "x" * 6, "meta": {"k": "v"}}] * 4).status_code == 201
     assert len(small.post("/v0/topics/t/diff", json={"limit": 100}).json()["records"]) == 3
-    long = [{"data": "x" * 90}] * 3
+    long: list[dict[str, object]] = [{"data": "x" * 90}] * 3
     assert send(long).status_code == 200
     assert len(small.post("/v0/topics/t/diff", json={"from_seq": 4, "max_batch_bytes": 9999}).json()["records"]) == 2
 

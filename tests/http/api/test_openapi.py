@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -35,7 +36,7 @@ schema = schemathesis.openapi.from_dict(DOCUMENT)
     max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-def test_every_answer_is_as_described(case: schemathesis.Case, described: LiveServer) -> None:
+def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: LiveServer) -> None:
     checks = [not_a_server_error, response_schema_conformance, status_code_conformance]
     case.call_and_validate(base_url=described.url, checks=checks, timeout=20.0)
 

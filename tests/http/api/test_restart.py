@@ -31,7 +31,7 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
             for durability in CLASSES:
                 client.put(f"/v0/topics/{durability}", json={"durability": durability})
                 for batch in range(20):
-                    body = {"records": [{"data": [batch, n], "tag": f"n{n}"} for n in range(10)]}
+                    body: dict[str, Any] = {"records": [{"data": [batch, n], "tag": f"n{n}"} for n in range(10)]}
                     body |= {"idempotency_key": f"{batch}"}
                     assert client.post(f"/v0/topics/{durability}", json=body).is_success
                 client.post(f"/v0/topics/{durability}/delete", json={"match": "n3"})

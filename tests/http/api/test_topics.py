@@ -87,9 +87,11 @@ _NUMBERS = (
     "max_deliveries",
 )
 _SWITCHES = ("durable", "auto_priority", "auto_create", "dedupe_node", "leases_durable")
-_BAD_FIELDS = [
-    *((field, value) for field in _NUMBERS for value in (-1, 2**64, 1.5, "1", True, None, [])),
-    *((field, value) for field in _SWITCHES for value in (0, "true", None, {})),
+_NO_NUMBERS: tuple[Any, ...] = (-1, 2**64, 1.5, "1", True, None, [])
+_NO_SWITCHES: tuple[Any, ...] = (0, "true", None, {})
+_BAD_FIELDS: list[tuple[str, Any]] = [
+    *((field, value) for field in _NUMBERS for value in _NO_NUMBERS),
+    *((field, value) for field in _SWITCHES for value in _NO_SWITCHES),
     *((field, value) for field in ("type", "discard", "durability") for value in ("other", 1, None)),
     *(("priority", value) for value in (2**31, -(2**31) - 1, "high", 1.5)),
     *(("dead_letter", value) for value in (5, "", "no spaces", "-dash")),
@@ -168,7 +170,7 @@ def test_pages_of_topics_by_name(api: httpx.Client, name: str) -> None:
     }  # fmt: skip
     seen, cursor = [], ""
     while True:
-        params = {"prefix": f"{name}:", "page_size": 2, "cursor": cursor}
+        params: dict[str, str | int] = {"prefix": f"{name}:", "page_size": 2, "cursor": cursor}
         page = api.get("/v0/topics", params=params).json()
         seen += [topic["topic"] for topic in page["topics"]]
         if "next_cursor" not in page:

@@ -1,0 +1,74 @@
+"""Finding routes, and giving refusals their one shape."""
+
+import json
+
+import pytest
+
+from topics.api.app import Api, Route, Routes
+from topics.api.auth import KeyRing
+from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
+from topics.core.errors import NotReadyError, ThrottledError, TopicsError
+from topics.http.errors import Fault, HttpError
+from topics.testing import ManualClock
+
+ROUTES = Routes(
+    (
+        Route("GET", "/v0/topics", lambda call: None),
+        Route("GET", "/v0/topics/{topic}", lambda call: None),
+        Route("POST", "/v0/topics/{topic}", lambda call: None),
+        Route("POST", "/v0/topics/{topic}/diff", lambda call: None),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "route", "topic"),
+    [
+        ("GET", "/v0/topics", "/v0/topics", ""),
+        ("HEAD", "/v0/topics", "/v0/topics", ""),
+        ("GET", "/v0/topics/a", "/v0/topics/{topic}", "a"),
+        ("GET", "/v0/topics/a%3Ab", "/v0/topics/{topic}", "a:b"),
+        ("GET", "/v0/topics/a%2Fb", "/v0/topics/{topic}", "a/b"),
+        ("GET", "/v0/topics/%C3%A9", "/v0/topics/{topic}", "é"),
+        ("POST", "/v0/topics/a/diff", "/v0/topics/{topic}/diff", "a"),
+    ],
+)
+def test_a_route_is_found_by_its_shape(method: str, path: str, route: str, topic: str) -> None:
+    found, name = ROUTES.find(method, path)
+    assert (found.path, name) == (route, topic)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/v0", "/v0/topics/", "/v0/topics//diff", "/v0/topics/a/b", "/v0/topics/%ff", ""]
+)
+def test_elsewhere_there_is_nothing(path: str) -> None:
+    with pytest.raises(NotFoundError):
+        ROUTES.find("GET", path)
+
+
+def test_a_wrong_method_is_told_the_right_ones() -> None:
+    with pytest.raises(MethodNotAllowedError) as refusal:
+        ROUTES.find("DELETE", "/v0/topics/a")
+    assert error_headers(refusal.value) == (("Allow", "GET, HEAD, POST"),)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_every_fault_of_the_http_layer_has_the_products_shape(fault: Fault) -> None:
+    api = Api(ROUTES, KeyRing.parse(""), ManualClock(), 1000, 0)
+    refusal = api.refuse(HttpError(fault))
+    error = json.loads(refusal.body)["error"]
+    assert refusal.status == fault.value[0]
+    assert error["code"]
+    assert error["message"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "seconds"),
+    [
+        (ThrottledError.over_cap("max_topics", 3), 429, "1"),
+        (ThrottledError.under_pressure(retry_after_ms=1500), 429, "2"),
+        (NotReadyError(0.5), 503, "1"),
+    ],
+)
+def test_who_should_come_back_is_told_when(error: TopicsError, status: int, seconds: str) -> None:
+    assert (status_of(error), error_headers(error)) == (status, (("Retry-After", seconds),))
