@@ -6,9 +6,10 @@ what an engine must answer.
 
 from topics.testing.clock import ManualClock
 from topics.testing.dice import SeededDice
-from topics.testing.disk import SECTOR_BYTES, FakeDisk, PowerCut, Survival
+from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.faults import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
+from topics.testing.platter import SECTOR_BYTES, Survival
 
 __all__ = [
     "NO_FAULTS",

@@ -19,35 +19,25 @@ allocate, copy or make durable. A sweep makes thousands of disks, most of their 
 """
 
 import copy
-import enum
 import errno
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from operator import itemgetter
-from typing import Any, NamedTuple
 
 from topics.storage.fs import BytesLike
 from topics.testing.dice import SeededDice
-
-SECTOR_BYTES = 512
-
-
-class Survival(enum.Enum):
-    """What a crash does to operations that no sync has covered."""
-
-    NOTHING = "all of them are lost"
-
-    EVERYTHING = "the process was killed and the machine runs on: all are there, but wait for a sync as before"
-    """A new process sees every write, and a power loss later can still take them: it has to sync what it builds on."""
-
-    TORN = "the last waiting write of each file leaves a part of itself; all other file operations are lost"
-    """The part is a strict prefix, cut at any byte, and what follows it inside the write is one of: nothing, up to a
-    sector of zeros, up to a sector of garbage. Of the names, a prefix of each folder's operations survives."""
-
-    SCATTERED = "each file operation, and each sector of a write, survives or is lost by itself, as if reordered"
-    """A waiting write is kept, lost, or kept in some of its sectors; a truncate or allocate is kept or lost. Of the
-    names, a prefix of each folder's operations survives."""
+from topics.testing.platter import (
+    Folder,
+    Inode,
+    Resize,
+    Survival,
+    change_names,
+    check_rename,
+    lose_power,
+    os_error,
+    settle_names,
+    split_path,
+)
 
 
 class PowerCut(BaseException):
@@ -75,8 +65,8 @@ class FakeDisk:
         self.stopped = False
         self.call_count = 0
         self.trace: list[tuple[str, str]] = []
-        self._root = _Folder()
-        self._locked: set[_Inode] = set()
+        self._root = Folder()
+        self._locked: set[Inode] = set()
         self._crashed = False
         self._mutex = threading.RLock()
 
@@ -89,7 +79,7 @@ class FakeDisk:
             # The nodes move over without being copied: this disk, and every file opened on it, is dead.
             after._root = self._root
         if survive is not Survival.EVERYTHING:
-            _lose_power(after._root, survive, SeededDice(seed))
+            lose_power(after._root, survive, SeededDice(seed))
         return after
 
     def clone(self) -> "FakeDisk":
@@ -112,21 +102,21 @@ class FakeDisk:
             replaced = new_folder.live.get(new_name)
             if replaced is node:
                 return
-            _check_rename(node, replaced, new_folder, target)
-            _change_names((old_folder, old_name, None), (new_folder, new_name, node))
+            check_rename(node, replaced, new_folder, target)
+            change_names((old_folder, old_name, None), (new_folder, new_name, node))
 
     def remove(self, path: str) -> None:
         with self._change("remove", path):
             folder, name = self._place(path)
-            if isinstance(folder.child(name, path), _Folder):
-                raise _error(errno.EISDIR, path)
-            _change_names((folder, name, None))
+            if isinstance(folder.child(name, path), Folder):
+                raise os_error(errno.EISDIR, path)
+            change_names((folder, name, None))
 
     def remove_dir(self, path: str) -> None:
         with self._change("remove_dir", path):
             if self._folder(path).live:
-                raise _error(errno.ENOTEMPTY, path)
-            _change_names((*self._place(path), None))
+                raise os_error(errno.ENOTEMPTY, path)
+            change_names((*self._place(path), None))
 
     def list_dir(self, path: str) -> list[str]:
         with self._call("list_dir", path):
@@ -134,16 +124,16 @@ class FakeDisk:
 
     def make_dirs(self, path: str) -> None:
         with self._call("make_dirs", path):
-            parts = _parts(path)
+            parts = split_path(path)
             if not parts:
                 return
             parent = "/" + "/".join(parts[:-1])
             if not self.exists(path):
                 self.make_dirs(parent)
                 with self._change("mkdir", path):
-                    _change_names((self._folder(parent), parts[-1], _Folder()))
-            elif isinstance(self._node(path), _Inode):
-                raise _error(errno.EEXIST, path)
+                    change_names((self._folder(parent), parts[-1], Folder()))
+            elif isinstance(self._node(path), Inode):
+                raise os_error(errno.EEXIST, path)
             # A folder found there is synced too, as the real one does: whoever made it may not have come that far.
             self.sync_dir(parent)
 
@@ -151,7 +141,7 @@ class FakeDisk:
         with self._change("sync_dir", path):
             folder = self._folder(path)
             while folder.pending:
-                _settle(folder.pending[0])
+                settle_names(folder.pending[0])
 
     def exists(self, path: str) -> bool:
         with self._call("exists", path):
@@ -166,7 +156,7 @@ class FakeDisk:
             inode = self._inode(path, create=True)
             if inode in self._locked:
                 raise BlockingIOError(inode.live.read(0, inode.live.length).decode(errors="replace"))
-            inode.do(_Resize(0, may_shrink=True))
+            inode.do(Resize(0, may_shrink=True))
             inode.write(0, note.encode())
             self._locked.add(inode)
             return FakeLock(self, inode, path)
@@ -194,41 +184,41 @@ class FakeDisk:
         if self._crashed:
             raise PowerCut("this disk has crashed; to crash one disk in several ways, crash clones of it")
 
-    def _node(self, path: str) -> "_Inode | _Folder":
-        node: _Inode | _Folder = self._root
-        for part in _parts(path):
-            if not isinstance(node, _Folder):
-                raise _error(errno.ENOTDIR, path)
+    def _node(self, path: str) -> "Inode | Folder":
+        node: Inode | Folder = self._root
+        for part in split_path(path):
+            if not isinstance(node, Folder):
+                raise os_error(errno.ENOTDIR, path)
             node = node.child(part, path)
         return node
 
-    def _folder(self, path: str) -> "_Folder":
+    def _folder(self, path: str) -> "Folder":
         node = self._node(path)
-        if not isinstance(node, _Folder):
-            raise _error(errno.ENOTDIR, path)
+        if not isinstance(node, Folder):
+            raise os_error(errno.ENOTDIR, path)
         return node
 
-    def _place(self, path: str) -> tuple["_Folder", str]:
+    def _place(self, path: str) -> tuple["Folder", str]:
         """The folder that holds the last name of a path, and that name."""
-        parts = _parts(path)
+        parts = split_path(path)
         if not parts:
-            raise _error(errno.EBUSY, path)
+            raise os_error(errno.EBUSY, path)
         return self._folder("/".join(parts[:-1])), parts[-1]
 
-    def _inode(self, path: str, *, create: bool) -> "_Inode":
+    def _inode(self, path: str, *, create: bool) -> "Inode":
         folder, name = self._place(path)
         if create and name not in folder.live:
-            _change_names((folder, name, _Inode()))
+            change_names((folder, name, Inode()))
         node = folder.child(name, path)
-        if isinstance(node, _Folder):
-            raise _error(errno.EISDIR, path)
+        if isinstance(node, Folder):
+            raise os_error(errno.EISDIR, path)
         return node
 
 
 class FakeFile:
     """An open file of a `FakeDisk`. It stays with its bytes when the name is moved or removed."""
 
-    def __init__(self, disk: FakeDisk, inode: "_Inode", path: str, *, writable: bool) -> None:
+    def __init__(self, disk: FakeDisk, inode: "Inode", path: str, *, writable: bool) -> None:
         self._disk = disk
         self._inode = inode
         self._path = path
@@ -249,11 +239,11 @@ class FakeFile:
 
     def truncate(self, length: int) -> None:
         with self._disk._change("truncate", self._path):
-            self._usable(length, write=True).do(_Resize(length, may_shrink=True))
+            self._usable(length, write=True).do(Resize(length, may_shrink=True))
 
     def allocate(self, length: int) -> None:
         with self._disk._change("allocate", self._path):
-            self._usable(length, write=True).do(_Resize(length, may_shrink=False))
+            self._usable(length, write=True).do(Resize(length, may_shrink=False))
 
     def sync(self) -> None:
         with self._disk._change("sync", self._path):
@@ -268,20 +258,20 @@ class FakeFile:
         with self._disk._call("close", self._path):
             self._closed = True
 
-    def _usable(self, offset: int = 0, *, write: bool = False) -> "_Inode":
+    def _usable(self, offset: int = 0, *, write: bool = False) -> "Inode":
         if self._closed or (write and not self._writable):
-            raise _error(errno.EBADF, self._path)
+            raise os_error(errno.EBADF, self._path)
         if offset < 0:
-            raise _error(errno.EINVAL, self._path)
+            raise os_error(errno.EINVAL, self._path)
         return self._inode
 
 
 class FakeLock:
     """A held lock of a `FakeDisk`; it is held against everyone, since a fake machine runs in one process."""
 
-    def __init__(self, disk: FakeDisk, inode: "_Inode", path: str) -> None:
+    def __init__(self, disk: FakeDisk, inode: "Inode", path: str) -> None:
         self._disk = disk
-        self._inode: _Inode | None = inode
+        self._inode: Inode | None = inode
         self._path = path
 
     def release(self) -> None:
@@ -289,235 +279,3 @@ class FakeLock:
             if self._inode is not None:
                 self._disk._locked.discard(self._inode)
                 self._inode = None
-
-
-class _Write(NamedTuple):
-    offset: int
-    data: bytes
-
-    def apply(self, content: "_Content") -> None:
-        content.write(self.offset, self.data)
-
-
-class _Resize(NamedTuple):
-    length: int
-    may_shrink: bool
-
-    def apply(self, content: "_Content") -> None:
-        content.resize(self.length if self.may_shrink else max(content.length, self.length))
-
-
-_Operation = _Write | _Resize
-
-
-class _Content:
-    """The bytes of a file: `stored`, then zeros up to `length`."""
-
-    def __init__(self, stored: bytes | bytearray = b"", length: int = 0) -> None:
-        self.stored = bytearray(stored)
-        self.length = length
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Content":
-        return _Content(self.stored, self.length)
-
-    def read(self, offset: int, length: int) -> bytes:
-        end = min(offset + length, self.length)
-        data = bytes(memoryview(self.stored)[offset:end])
-        return data + bytes(max(0, end - offset - len(data)))
-
-    def write(self, offset: int, data: bytes) -> None:
-        end = offset + len(data)
-        self._store_up_to(end)
-        self.stored[offset:end] = data
-        self.length = max(self.length, end)
-
-    def resize(self, length: int) -> None:
-        if length < len(self.stored):
-            self.stored = self.stored[:length]  # Not cut in place, for the same reason as below.
-        self.length = length
-
-    def view(self) -> memoryview:
-        self._store_up_to(self.length)
-        return memoryview(self.stored).toreadonly()
-
-    def _store_up_to(self, end: int) -> None:
-        missing = end - len(self.stored)
-        if missing > 0:
-            try:
-                self.stored.extend(bytes(missing))
-            except BufferError:
-                # Python does not resize what a view looks at. The view keeps the old bytes, which is all it may count
-                # on: that a map of a real file shows later writes too is more than the interface says.
-                self.stored = self.stored + bytes(missing)
-
-
-class _Inode:
-    """A file without its name."""
-
-    def __init__(self) -> None:
-        self.live = _Content()
-        self.durable = _Content()
-        self.pending: list[_Operation] = []
-
-    def do(self, operation: _Operation) -> None:
-        operation.apply(self.live)
-        self.pending.append(operation)
-
-    def write(self, offset: int, data: bytes) -> None:
-        if data:  # An empty write does not grow a file, wherever it is put.
-            self.do(_Write(offset, data))
-
-    def settle(self, survivors: list[_Operation]) -> None:
-        """Makes these operations durable and forgets the others that wait."""
-        for operation in survivors:
-            operation.apply(self.durable)
-        self.pending = []
-
-
-class _Folder:
-    """Names and what they stand for."""
-
-    def __init__(self) -> None:
-        self.live: dict[str, _Inode | _Folder] = {}
-        self.durable: dict[str, _Inode | _Folder] = {}
-        self.pending: list[_NameChange] = []
-
-    def child(self, name: str, path: str) -> "_Inode | _Folder":
-        node = self.live.get(name)
-        if node is None:
-            raise _error(errno.ENOENT, path)
-        return node
-
-    def holds(self, other: "_Folder") -> bool:
-        """Whether `other` is this folder or lies somewhere inside it."""
-        return self is other or any(isinstance(node, _Folder) and node.holds(other) for node in self.live.values())
-
-
-_Node = _Inode | _Folder
-_Names = dict[str, _Node]
-_Step = tuple[_Folder, str, _Node | None]
-
-
-class _NameChange:
-    """One operation on names, in one step or, for a rename, in two; it waits in each folder it touches."""
-
-    def __init__(self, steps: tuple[_Step, ...]) -> None:
-        self.steps = steps
-        # Most often the two folders of a rename are the same one, where the operation waits once.
-        self.folders = list({id(folder): folder for folder, _, _ in steps}.values())
-
-
-def _change_names(*steps: _Step) -> None:
-    change = _NameChange(steps)
-    for folder, name, node in steps:
-        _set_name(folder.live, name, node)
-    for folder in change.folders:
-        folder.pending.append(change)
-
-
-def _set_name(names: _Names, name: str, node: _Node | None) -> None:
-    if node is None:
-        names.pop(name, None)
-    else:
-        names[name] = node
-
-
-def _check_rename(node: _Node, replaced: _Node | None, into: _Folder, target: str) -> None:
-    """A file replaces a file; a folder replaces an empty folder, and does not go into itself."""
-    if isinstance(node, _Folder):
-        if node.holds(into):
-            raise _error(errno.EINVAL, target)
-        if isinstance(replaced, _Inode):
-            raise _error(errno.ENOTDIR, target)
-        if replaced is not None and replaced.live:
-            raise _error(errno.ENOTEMPTY, target)
-    elif isinstance(replaced, _Folder):
-        raise _error(errno.EISDIR, target)
-
-
-def _settle(change: _NameChange) -> None:
-    """Makes a name operation durable, and before it whatever waits ahead of it in any of its folders."""
-    for folder in change.folders:
-        while folder.pending[0] is not change:
-            _settle(folder.pending[0])
-    for folder in change.folders:
-        del folder.pending[0]
-    for folder, name, node in change.steps:
-        _set_name(folder.durable, name, node)
-
-
-def _lose_power(root: _Folder, survive: Survival, dice: SeededDice) -> None:
-    """Turns the tree under `root` into what a machine finds when the power is back."""
-    if survive is not Survival.NOTHING:
-        # All folders first: one operation may wait in two of them. Those that exist only live have a say as well,
-        # since their names may be about to survive.
-        for folder in list(_folders(root, set())):
-            for _ in range(dice.below(len(folder.pending) + 1)):
-                _settle(folder.pending[0])
-    _forget(root, survive, dice)
-
-
-def _folders(folder: _Folder, seen: set[_Folder]) -> Iterator[_Folder]:
-    """Every folder once, live or durable, in an order that depends on names alone, so that a seed repeats."""
-    if folder not in seen:
-        seen.add(folder)
-        yield folder
-        for _, node in sorted([*folder.durable.items(), *folder.live.items()], key=itemgetter(0)):
-            if isinstance(node, _Folder):
-                yield from _folders(node, seen)
-
-
-def _forget(folder: _Folder, survive: Survival, dice: SeededDice) -> None:
-    """Leaves a folder with its durable names, and the files behind them with what survives in them."""
-    folder.live = dict(folder.durable)
-    folder.pending = []
-    for _, node in sorted(folder.durable.items(), key=itemgetter(0)):
-        if isinstance(node, _Folder):
-            _forget(node, survive, dice)
-        elif node.pending:
-            node.settle(_survivors(node.pending, survive, dice))
-            node.live = copy.deepcopy(node.durable)
-
-
-def _survivors(pending: list[_Operation], survive: Survival, dice: SeededDice) -> list[_Operation]:
-    """What a power loss leaves of the operations that wait on one file."""
-    if survive is Survival.SCATTERED:
-        return [kept for operation in pending for kept in _scattered(operation, dice)]
-    if survive is Survival.TORN:
-        writes = [operation for operation in pending if isinstance(operation, _Write)]
-        return [_torn(write, dice) for write in writes[-1:]]
-    return []
-
-
-def _torn(write: _Write, dice: SeededDice) -> _Write:
-    cut = dice.below(len(write.data))
-    damaged = min(SECTOR_BYTES, len(write.data) - cut)
-    tail = (b"", bytes(damaged), dice.token(damaged))[dice.below(3)]
-    return _Write(write.offset, write.data[:cut] + tail)
-
-
-def _scattered(operation: _Operation, dice: SeededDice) -> Iterator[_Operation]:
-    fate = dice.below(3)
-    if fate == 0:
-        return
-    if fate == 1 or isinstance(operation, _Resize):
-        yield operation
-        return
-    offset, data = operation
-    first = SECTOR_BYTES - offset % SECTOR_BYTES  # Sectors are counted from the start of the file, not of the write.
-    for start in (0, *range(first, len(data), SECTOR_BYTES)):
-        if dice.below(2):
-            stop = first if start == 0 else start + SECTOR_BYTES
-            yield _Write(offset + start, data[start:stop])
-
-
-def _parts(path: str) -> list[str]:
-    parts = [part for part in path.split("/") if part not in ("", ".")]
-    if ".." in parts:
-        raise ValueError(f"the fake disk does not resolve '..': {path}")
-    return parts
-
-
-def _error(code: int, path: str) -> OSError:
-    """Python turns the number into the subclass that the real call would raise."""
-    return OSError(code, errno.errorcode[code], path)
