@@ -1,5 +1,6 @@
 """What was acknowledged is answered again, whatever ended the server in between."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,24 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
             assert (gone["records"], gone["tombstone"]["reason"]) == ([], "crash")
             assert gone["tombstone"]["gap_from"] == 1
             assert gone["tombstone"]["gap_to"] >= 200 or ending == "kill"
+
+
+def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:
+    with LiveServer(tmp_path) as live:
+        wait_until_ready(live.url)
+        with httpx.Client(base_url=live.url, timeout=60.0) as client:
+            client.post("/v0/topics/t", json={"records": [{"data": 1}]})
+            answers: list[httpx.Response] = []
+
+            def wait() -> None:
+                answers.append(client.post("/v0/topics/t/diff", json={"from_seq": 1, "wait_ms": 30_000}))
+
+            waiting = threading.Thread(target=wait)
+            waiting.start()
+            with httpx.Client(base_url=live.url) as other:
+                # Reading is what leaves this mark, so the one that waits has arrived.
+                while other.get("/v0/topics/t?touch=false").json()["last_read_ts"] is None:
+                    pass
+            live.stop()
+            waiting.join(60.0)
+    assert (answers[0].status_code, answers[0].json()["records"], answers[0].json()["caught_up"]) == (200, [], True)

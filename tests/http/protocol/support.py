@@ -17,7 +17,7 @@ from topics.http import Exchange, HttpError, HttpLimits, HttpServer, Refusal, Re
 from topics.system.clock import Clock
 
 # Far beyond what any test takes; it only turns a hang into a failure.
-GUARD_S = 20.0
+GUARD_S = 10.0
 
 Handler = Callable[[Exchange], None]
 
@@ -68,7 +68,8 @@ def echo(exchange: Exchange) -> None:
 
 
 def keep(exchange: Exchange) -> None:
-    """Leaves the answer to the test."""
+    """Leaves the answer to the test, and the exchange when the client leaves."""
+    exchange.on_gone(lambda: None)
 
 
 class Client:
@@ -183,8 +184,10 @@ class Loops:
             [(_, port)] = await server.start("127.0.0.1", 0)
             site = Site(served, server, port)
             async with asyncio.timeout(GUARD_S):
-                await scene(site)
-                await site.leave()
+                try:
+                    await scene(site)
+                finally:
+                    await site.leave()
                 assert server.connections == frozenset()
                 assert server.held_body_bytes == 0
                 assert await server.drain(GUARD_S)
