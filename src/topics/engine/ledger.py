@@ -9,7 +9,7 @@ from struct import error as StructError
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import Finding
-from topics.engine.casualties import casualties
+from topics.engine.casualties import Casualty, casualties
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
@@ -47,6 +47,8 @@ class Ledger:
         self.first_logged: dict[int, int] = {}
         """For each topic, existing or not, the first seq that the log holds."""
         self.damaged_shards: set[int] = set()
+        self.casualties: dict[tuple[int, int], list[Casualty] | None] = {}
+        """For each damaged place, by its shard and first lsn, the records in it; None where nobody can tell."""
         self.records = 0
         self.strangers: set[int] = set()
         """Topics that frames are about and that nobody created."""
@@ -63,6 +65,7 @@ class Ledger:
         self.damaged_shards.add(hole.shard)
         lost = casualties(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
         finding = hole.finding
+        self.casualties[hole.shard, hole.first_lsn] = lost
         for casualty in lost or ():
             account = self.accounts[casualty.topic_id]
             account.head, account.next_base = casualty.to_seq, casualty.next_base

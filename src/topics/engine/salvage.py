@@ -19,7 +19,6 @@ from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.loss import LossReason
 from topics.engine.assembly import Assembler
-from topics.engine.casualties import casualties
 from topics.engine.core import EngineCore
 from topics.engine.recovery import Recovery
 from topics.engine.report import Loss, relative
@@ -155,14 +154,14 @@ class Salvage(Recovery):
 
     def _hole(self, hole: Hole) -> None:
         core, look = self._core, self._look
-        topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
-        lost = casualties(hole, topics)
         self._unseen_topics += hole.frames if hole.frames is not None else hole.records_max
+        lost = look.ledger.casualties.get((hole.shard, hole.first_lsn))
         for casualty in lost or ():
-            topic = core.topics[casualty.topic_id]
-            self._lose(topic, (casualty.from_seq, casualty.to_seq), True)
-            topic.next_base = casualty.next_base
+            topic = core.topics.get(casualty.topic_id)
+            if topic is not None:
+                self._go_on_at(topic, casualty.to_seq)
         if lost is None:
+            topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
             self._doubt(topics, hole.records_max)
         if lost is None or any(remains.kind is not FrameKind.APPEND for remains in hole.remains):
             self.actions.append(
@@ -228,7 +227,7 @@ class Salvage(Recovery):
         self._assembler.configless.discard(topic.id)
 
     def _go_on_at(self, topic: Topic, head: int) -> None:
-        """A valid frame says where the topic stood, so whatever is missing before it is known exactly."""
+        """A frame says where the topic stood, so whatever is missing before that is known exactly."""
         self._doubts.pop(topic.id, None)
         if head > topic.head:
             self._lose(topic, (topic.head + 1, head), True)

@@ -218,6 +218,11 @@ class Connection(asyncio.Protocol):
         """Whether a request waits for its answer."""
         return bool(self._pipeline.exchanges)
 
+    @property
+    def buffered_bytes(self) -> int:
+        """What the client has left unread."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def sweep(self, now: float) -> None:
         """Ends the connection if it has been in one place for too long."""
         transport = self._transport

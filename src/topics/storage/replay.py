@@ -12,7 +12,7 @@ is damage, and damage is never silent:
 | valid frames behind, and the machine did not restart since | damage: the page cache cannot lose a write |
 | valid frames behind, none says it was synced, the machine restarted | an unsynced tail torn by a power cut: not read |
 | anything but the next frame or the file's unused rest, while a later file is there | damage: a file is synced before |
-| a file missing from the row of numbers | damage |
+| a file missing from the row of numbers, or a valid frame with another lsn | damage |
 """
 
 from collections.abc import Callable

@@ -230,8 +230,9 @@ class SegmentImage:
 
     def _rows_problem(self, head: SegmentHead) -> str | None:
         """Whether the rows of the kept records say where the fragments truly are."""
-        view, text = self.view, self.text
-        starts = [view.start(i) for i in range(head.count + 1)]
+        text = self.text
+        starts = [start - head.bias for start in self.rows[0::3].tolist()]
+        starts.append(len(text) + 1)
         if starts[0] != 0 or any(before + 2 > after for before, after in pairwise(starts)) or starts[-2] >= len(text):
             return "its rows are out of order"
         metas, lasts = self.rows[1::3].tolist(), self.rows[2::3].tolist()

@@ -1,15 +1,21 @@
 """The pages hold together: links lead somewhere, examples run, and every promise is proved by tests that exist."""
 
 import ast
+import itertools
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from tests.http.live import LiveServer
 from tests.unit.docs.pages import DOCS, PAGES, ROOT, blocks, name_of, read, rows, section, without_blocks
+from topics.client import Client
 
 _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
@@ -81,10 +87,31 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["first.py"]
 
 
-def test_the_readme_names_targets_that_exist() -> None:
-    targets = re.findall(r"^(\w+):", read("Makefile"), re.MULTILINE)
-    for page in ("README.md", "CONTRIBUTING.md"):
-        assert set(re.findall(r"\bmake (\w+)", read(page))) <= set(targets), page
+def test_the_requests_of_the_readme_are_answered(tmp_path: Path) -> None:
+    """Each `curl` is sent as it stands, only to another port."""
+    [block] = blocks(read("README.md"), "sh")
+    commands = [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()]
+    assert [command[0] for command in commands] == ["curl", "curl"]
+    with LiveServer(tmp_path) as server:
+        with Client(server.url) as client:
+            client.list_topics()  # It waits, as a person does, until the log is replayed.
+        answers = []
+        for command in commands:
+            options = dict(itertools.pairwise(command))
+            name, _, value = options["-H"].partition(": ")
+            url = options["-s"].replace("http://127.0.0.1:4000", server.url)
+            request = urllib.request.Request(url, options["-d"].encode(), {name: value}, method="POST")
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                answers.append(json.load(answer))
+        server.stop()
+    assert answers[0]["seqs"] == [1]
+    assert [record["data"] for record in answers[1]["records"]] == [{"order": 1, "total": 9.5}]
+
+
+def test_every_target_that_is_named_exists() -> None:
+    targets = re.findall(r"^([\w-]+):", read("Makefile"), re.MULTILINE)
+    for page in PAGES:
+        assert set(re.findall(r"`make ([\w-]+)", page.read_text(encoding="utf-8"))) <= set(targets), name_of(page)
 
 
 # Promises
@@ -151,10 +178,12 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
         assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
 
 
-def test_the_benchmark_page_has_the_place_for_its_tables() -> None:
+@pytest.mark.parametrize("name", ["engine", "http"])
+def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
     page = read("docs/benchmarks.md")
-    assert page.count("<!-- bench:engine -->") == page.count("<!-- /bench:engine -->") == 1
-    assert page.index("<!-- bench:engine -->") < page.index("<!-- /bench:engine -->")
+    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
+    assert page.count(begin) == page.count(end) == 1
+    assert page.index(begin) < page.index(end)
 
 
 def test_the_changelog_has_the_version() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, section, squeezed
 from topics import cli
+from topics.api.errors import STATUS_BY_CODE
 from topics.config.settings import SETTINGS, Setting
 from topics.core import errors
 from topics.core.loss import LossReason
@@ -45,7 +46,7 @@ def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterat
 
 
 def error_rows() -> dict[str, list[str]]:
-    page = read("docs/errors.md").split("## What the probe port says besides")[0]
+    page = read("docs/errors.md").split("## What only HTTP says")[0]
     return {cells[0].strip("`"): cells for cells in rows(page)}
 
 
@@ -80,6 +81,18 @@ def test_the_detail_of_an_error_is_described(example: errors.TopicsError) -> Non
     described = error_rows()[example.code][2]
     for key in example.detail:
         assert f"`{key}`" in described
+
+
+def test_the_codes_that_only_http_knows_are_described_with_their_status() -> None:
+    table = rows(section(read("docs/errors.md"), "## What only HTTP says"))
+    own = {code: status for code, status in STATUS_BY_CODE.items() if code not in error_rows()}
+    assert {cells[0].strip("`"): int(cells[1]) for cells in table} == own
+
+
+def test_every_code_has_its_status() -> None:
+    table = rows(section(read("docs/errors.md"), "## Status codes"))
+    told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
+    assert told == STATUS_BY_CODE
 
 
 def test_every_reason_of_a_loss_is_described() -> None:

@@ -1,0 +1,326 @@
+"""The page of the HTTP API: it names everything there is, with the values in force, and its examples run."""
+
+import inspect
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import msgspec
+import pytest
+
+from tests.http.live import LiveServer
+from tests.unit.docs.pages import blocks, read, rows, section
+from topics.api.app import Api
+from topics.api.auth import KeyRing, Scope
+from topics.api.errors import STATUS_BY_CODE, NotFoundError
+from topics.api.metrics import ServerState, Snapshot
+from topics.api.ops import Operations
+from topics.config.settings import SETTINGS
+from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
+from topics.core.limits import Limits
+from topics.core.loss import LossReason, Tombstone
+from topics.core.records import Record
+from topics.engine import Batch, Engine, EngineOptions
+from topics.http.limits import HttpLimits
+from topics.http.server import HttpServer
+from topics.system.clock import SystemClock
+from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.wire import v0
+
+PAGE = read("docs/api.md")
+BASE = "http://127.0.0.1:4000"
+
+
+def first_cells(heading: str) -> list[str]:
+    """Every word in backticks of the first cells below a heading."""
+    return [word for cells in rows(section(PAGE, heading)) for word in re.findall(r"`([^`]+)`", cells[0])]
+
+
+# Everything is there
+
+
+def test_every_route_is_on_the_page_with_its_scopes() -> None:
+    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## Base and versions"))}
+    routes = Operations(SystemClock()).routes().all
+    assert listed == {f"{route.method} {route.path}": words(route.scopes) for route in routes}
+
+
+@pytest.mark.parametrize(
+    "path", ["/v0/routers", "/v0/routers/r", "/v0/watch", "/v0/ws"] + [
+        f"/v0/topics/q/{word}" for word in ("claim", "ack", "nack", "extend", "work")
+    ],
+)  # fmt: skip
+def test_what_the_page_says_is_not_there_yet_is_not(path: str) -> None:
+    """Fails when one of them comes, so that the page is told."""
+    with pytest.raises(NotFoundError):
+        Operations(SystemClock()).routes().find("GET", path)
+
+
+def words(scopes: Scope) -> str:
+    return " and ".join(str(scope.name).lower() for scope in Scope if scope in scopes) or "none"
+
+
+@pytest.mark.parametrize("route", [route for route in Operations(SystemClock()).routes().all if route.operation])
+def test_every_query_parameter_is_described(route: Any) -> None:
+    # The sections of the topics and records begin with their route; those of operators take no parameters.
+    for parameter in route.operation.query:
+        [text] = re.findall(rf"(?s)^`{route.method} {re.escape(route.path)}` .*?(?=^##)", PAGE, re.MULTILINE)
+        assert re.search(rf"`\??{parameter.name}(?:=\w+)?`", text), parameter.name
+
+
+def test_every_error_code_is_on_the_page_with_its_status() -> None:
+    table = [cells for cells in rows(section(PAGE, "### Errors")) if len(cells) == 4]
+    assert {cells[0].strip("`"): int(cells[1]) for cells in table} == STATUS_BY_CODE
+    assert all(cells[2] and cells[3] for cells in table)
+
+
+def test_every_config_field_is_on_the_page_with_its_default() -> None:
+    listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "### The config of a topic"))}
+    assert {name: json.loads(default) for name, default in listed.items()} == msgspec.to_builtins(DEFAULT_CONFIG)
+    assert set(listed) == set(TopicConfigPatch.__struct_fields__)
+
+
+def test_the_clamps_of_a_config_are_those_of_the_page() -> None:
+    table = section(PAGE, "### The config of a topic")
+    low, high = TopicConfig(lease_ms=0, claim_jitter_ms=0), TopicConfig(lease_ms=2**63, claim_jitter_ms=2**63)
+    assert f"| clamped to {low.lease_ms} to {high.lease_ms} |" in table
+    assert f"| clamped to {low.claim_jitter_ms} to {high.claim_jitter_ms} |" in table
+
+
+# Where the fields of each message are described. A message that is not here fails the test below.
+_SECTIONS: dict[type, str] = {
+    v0.AppendBody: "### Append records",
+    Record: "### Append records",
+    v0.AppendAnswer: "### Append records",
+    v0.DiffBody: "### Read records",
+    v0.DiffAnswer: "### Read records",
+    v0.RecordOut: "### Read records",
+    Tombstone: "#### Tombstones",
+    v0.DeleteBody: "### Delete records",
+    v0.DeleteAnswer: "### Delete records",
+    v0.PutAnswer: "### Create or configure a topic",
+    v0.TopicAnswer: "### Look at a topic",
+    v0.QueueCounters: "### Look at a topic",
+    v0.TopicSummary: "### List topics",
+    v0.ListAnswer: "### List topics",
+    v0.DropAnswer: "### Delete a topic",
+    v0.HealthAnswer: "### Health and readiness",
+    v0.ReadyAnswer: "### Health and readiness",
+    v0.ErrorAnswer: "### Errors",
+    v0.ErrorBody: "### Errors",
+    v0.Performance: "### Performance",
+}
+# What a list cursor holds is nobody's business: to clients it is an opaque text.
+_OPAQUE = {v0.PageCursor}
+
+
+def messages() -> Iterator[type]:
+    for _, found in inspect.getmembers(v0, inspect.isclass):
+        if issubclass(found, msgspec.Struct) and found.__module__ == v0.__name__ and found not in _OPAQUE:
+            yield found
+
+
+@pytest.mark.parametrize("message", [*messages(), Record, Tombstone], ids=lambda message: message.__name__)
+def test_every_field_of_a_message_is_described(message: type) -> None:
+    described = set(first_cells(_SECTIONS[message]))
+    assert {field.encode_name for field in msgspec.structs.fields(message)} - described == set()
+
+
+def test_every_reason_of_a_tombstone_is_on_the_page() -> None:
+    table = section(PAGE, "#### Tombstones").split("| reason |")[1]
+    assert {cells[0].strip("`") for cells in rows("| reason |" + table)} == {reason.value for reason in LossReason}
+
+
+def test_the_limits_are_those_in_force() -> None:
+    defaults = {setting.name: setting.default for setting in SETTINGS}
+    listed = {cells[0].strip("`"): int(cells[1]) for cells in rows(section(PAGE, "### Limits of a request"))}
+    assert listed == {name: defaults[name] for name in listed}
+    assert set(listed) == {name for name in defaults if name.startswith("max_")}
+
+
+def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
+    limits, reading = Limits(), section(PAGE, "### Read records")
+    assert f"0 is {limits.default_limit}," in reading
+    assert f"0 is {limits.default_batch_bytes // 2**20} MiB," in reading
+    assert f"more than {limits.max_wait_ms} is cut to it" in reading
+
+
+def test_every_metric_is_on_the_page_with_its_type() -> None:
+    exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", snapshot().text().decode(), re.MULTILINE))
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics"))}
+    assert listed == exposed
+    assert len(listed) > 30
+
+
+def snapshot() -> Snapshot:
+    """The metrics of a server that has a queue, a log and a connection counter: all that there can be."""
+    engine = Engine.recover(
+        FakeDisk(), EngineOptions(data_dir="data", wal_shards=1), ManualClock(), SeededDice(1), boot_id="a"
+    )
+    engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
+    engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
+    clock = SystemClock()
+    api = Api(Operations(clock).routes(), KeyRing([]), clock, 1, 0)
+    state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
+    return Snapshot(state, engine, HttpServer(api, HttpLimits(), clock))
+
+
+# The examples
+
+
+class Example(NamedTuple):
+    command: list[str]
+    """The words of a curl command."""
+    answer: str
+    """As the page shows it: a status line, headers, an empty line, a body."""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+def examples(text: str) -> list[Example]:
+    commands, answers = blocks(text, "sh"), blocks(text, "http")
+    assert len(commands) == len(answers)
+    return [Example(split(command), answer) for command, answer in zip(commands, answers, strict=True)]
+
+
+def split(command: str) -> list[str]:
+    # A shell joins lines that end in a backslash; shlex does not.
+    return shlex.split(command.replace("\\\n", " "))
+
+
+def parse_answer(text: str) -> Answer:
+    head, _, body = text.replace("\r\n", "\n").partition("\n\n")
+    status, *lines = head.strip().split("\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    return Answer(int(status.split(" ")[1]), {name.lower(): value for name, value in headers.items()}, body)
+
+
+Runner = Callable[[list[str], str], Answer]
+
+
+def by_httpx(command: list[str], url: str) -> Answer:
+    """What curl would do, for the few options the page uses; another one fails."""
+    program, *rest = command
+    assert program == "curl"
+    method, target, body, headers = "", "", None, {"accept-encoding": "identity"}
+    options = iter(rest)
+    for option in options:
+        if option == "-X":
+            method = next(options)
+        elif option == "-H":
+            name, _, value = next(options).partition(":")
+            headers[name.lower()] = value.strip()
+        elif option == "-d":
+            body = next(options)
+        elif option == "--compressed":
+            headers["accept-encoding"] = "gzip"
+        elif option != "-i":
+            assert option.startswith(BASE), option
+            target = url + option.removeprefix(BASE)
+    method = method or ("GET" if body is None else "POST")
+    answer = httpx.request(method, target, content=body, headers=headers, timeout=30.0, trust_env=False)
+    return Answer(answer.status_code, dict(answer.headers), answer.text)
+
+
+def by_curl(command: list[str], url: str) -> Answer:
+    words = [word.replace(BASE, url) for word in command]
+    # -q: what stands in somebody's .curlrc is not part of the example.
+    done = subprocess.run(
+        [words[0], "-q", "-sS", "--noproxy", "*", *words[1:]], capture_output=True, text=True, check=True, timeout=60
+    )
+    return parse_answer(done.stdout)
+
+
+RUNNERS = [
+    by_httpx,
+    pytest.param(by_curl, marks=pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")),
+]
+
+# Their values differ from run to run; that they are there, and of which type, does not.
+_VOLATILE = {
+    "$ts", "last_write_ts", "last_read_ts", "effective_priority", "uptime_ms", "version", "server_total_ms",
+    "wal_append_ms", "fsync_ms",
+}  # fmt: skip
+_LEFT_OUT = "…"
+
+
+def check_same(shown: Any, answered: Any, where: str = "") -> None:
+    if isinstance(shown, dict):
+        assert isinstance(answered, dict), where
+        named = shown.keys() - {_LEFT_OUT}
+        assert named <= answered.keys() if _LEFT_OUT in shown else named == answered.keys(), where
+        for name in named:
+            if name in _VOLATILE:
+                assert type(shown[name]) is type(answered[name]), f"{where}.{name}"
+            else:
+                check_same(shown[name], answered[name], f"{where}.{name}")
+    elif isinstance(shown, list):
+        assert isinstance(answered, list), where
+        assert len(shown) == len(answered), where
+        for place, (one, other) in enumerate(zip(shown, answered, strict=True)):
+            check_same(one, other, f"{where}[{place}]")
+    else:
+        assert shown == answered, where
+
+
+def check_example(example: Example, run: Runner, url: str) -> None:
+    shown, answered = parse_answer(example.answer), run(example.command, url)
+    assert shown.status == answered.status, answered.body
+    assert shown.headers.items() <= answered.headers.items()
+    if not shown.body:
+        return
+    if answered.headers["content-type"] == "application/json":
+        check_same(json.loads(shown.body), json.loads(answered.body))
+    else:
+        assert set(shown.body.splitlines()) - set(answered.body.splitlines()) == set()
+
+
+def run_all(text: str, run: Runner, server: LiveServer) -> None:
+    found = examples(text)
+    assert found
+    wait_until_ready(server.url)
+    for example in found:
+        check_example(example, run, server.url)
+
+
+def wait_until_ready(url: str) -> None:
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        for _ in range(10_000):
+            if client.get("/readyz").status_code == 200:
+                return
+    raise AssertionError("the server never became ready")
+
+
+@pytest.mark.parametrize("run", RUNNERS)
+def test_the_examples_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
+    with LiveServer(tmp_path) as server:
+        run_all(PAGE.replace(section(PAGE, "## Keys"), ""), run, server)
+
+
+@pytest.mark.parametrize("run", RUNNERS)
+def test_the_examples_with_keys_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
+    text = section(PAGE, "## Keys")
+    [keys] = re.findall(r"^TOPICS_API_KEYS='([^']+)' topics serve$", text, re.MULTILINE)
+    with LiveServer(tmp_path, api_keys=keys) as server:
+        run_all(text, run, server)
+
+
+def test_every_route_has_an_example() -> None:
+    """But the short names of the probes, which answer what the long ones do."""
+    routes = Operations(SystemClock()).routes()
+    shown = set()
+    for command, _ in examples(PAGE):
+        [path] = [word.removeprefix(BASE).partition("?")[0] for word in command if word.startswith(BASE)]
+        method = command[command.index("-X") + 1] if "-X" in command else "POST" if "-d" in command else "GET"
+        shown.add(routes.find(method, path)[0].path + " " + method)
+    assert {f"{route.path} {route.method}" for route in routes.all} - shown == {"/healthz GET", "/readyz GET"}
