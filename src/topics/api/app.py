@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _CODE_BY_STATUS = {
     400: "invalid_request", 408: "request_timeout", 413: "payload_too_large", 415: "unsupported_media_type",
-    417: "expectation_failed", 431: "headers_too_large", 500: "internal", 501: "not_implemented", 503: "throttled",
+    417: "expectation_failed", 431: "headers_too_large", 500: "internal", 501: "not_implemented",
     505: "not_implemented",
 }  # fmt: skip
 """What a refusal of the HTTP layer is called in the product's own words."""
@@ -155,6 +155,8 @@ class Api:
         """A refusal by the HTTP layer, in the shape of all others."""
         if error.fault is Fault.SHUTTING_DOWN:
             return self._refusal(ShuttingDownError())
+        if error.fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES):
+            return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000))
         return Refusal(error.status, render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message))
 
     def drain(self) -> None:

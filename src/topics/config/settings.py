@@ -45,7 +45,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cold_dir: Annotated[str | None, _text("Folder that old sealed segments move to; unset keeps them.")] = None
 
     # Who may come in.
-    api_keys: Annotated[str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")] = None
+    api_keys: Annotated[
+        str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
+    ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
@@ -66,7 +68,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hot_retain_segments: Annotated[int, _number("Newest sealed segments of a topic that stay hot.")] = 4
     hot_retain_bytes: Annotated[int, _number("Hot bytes of a topic; 0 goes by count alone.")] = 0
     tail_memory_bytes: Annotated[
-        int, _number("Unsealed payload all topics may hold in memory; beyond it the largest tails are sealed early.", 1)
+        int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 

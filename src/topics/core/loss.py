@@ -40,7 +40,8 @@ class Tombstone(msgspec.Struct, frozen=True, gc=False):
     gap_from: int
     """The seq the reader asked for next."""
     gap_to: int
-    """The last seq before the first live one. Below `gap_from` where a recreated topic is still empty."""
+    """The last seq before the first live one, or the end of a range lost inside the log. Below `gap_from` where a
+    recreated topic is still empty."""
     reason: LossReason
     missed_estimate: int
     """Records in the range that were lost; at most its length, since some may have been deleted on purpose."""

@@ -1,6 +1,7 @@
 """Topics themselves: creating, configuring and deleting them, and deleting records out of them.
 
-Control changes are always synced before they count, whatever the topic's class: an error means nothing was applied.
+Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
+Deletes of records wait for as much as appends to the same topic do.
 """
 
 from collections.abc import Callable

@@ -5,6 +5,7 @@ All methods are called on one thread, the event loop's once `start` was called. 
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -155,7 +156,18 @@ class Engine:
         options = self.core.options
         log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
+        writer.on_poison = self._distrust_the_page_cache
         return Shard(number, writer, next_lsn, options.commit_queue_bytes)
+
+    def _distrust_the_page_cache(self) -> None:
+        """After a failed write or sync the kernel may have dropped pages, as after a power cut.
+
+        The next start must not reason that the machine kept running and so nothing can be missing. On a disk this bad
+        the attempt may fail as well; then there is nothing more to be done from here.
+        """
+        with contextlib.suppress(OSError):
+            self._fs.remove(self.core.layout.machine)
+            self._fs.sync_dir(self.core.layout.root)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""

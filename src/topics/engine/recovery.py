@@ -1,7 +1,8 @@
 """Starting: the newest snapshots, then the log behind them, then what a crash means for each class.
 
-Recovery only reads until it knows everything; then one checkpoint makes the result durable and removes the old log.
-Cut short anywhere it can simply be run again, and run twice it changes nothing.
+Recovery only reads until it knows everything, but for segments it seals to keep memory small, which nothing names yet;
+then one checkpoint makes the result durable and removes the old log. Cut short anywhere it can simply be run again,
+and run twice it changes nothing.
 """
 
 import logging

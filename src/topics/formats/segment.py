@@ -195,6 +195,8 @@ class SegmentIndex:
         blocks_end = rows_end + _BLOCK.size * self.block_count
         tags_end = blocks_end + 8 * self.tag_count
         strings_end = tags_end + strings
+        if strings_end > len(data) - 8 or (len(data) - 8 - strings_end) % 4:
+            raise ValueError("its lengths disagree")
         self.rows = data[_INDEX_HEAD.size : rows_end].cast("I")
         self._block_starts = data[rows_end:blocks_end].cast("I")[0::4]
         self._block_times = data[rows_end:blocks_end].cast("Q")[1::2]

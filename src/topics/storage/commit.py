@@ -8,8 +8,9 @@ The window is adaptive. A lone writer never waits: its frame is written the mome
 served several waiting syncs, the writer lingers for a moment for the others of that cohort, because one sync for all
 of them is cheaper than one each (`storage.writers` has the thread and the window).
 
-A write or sync that fails poisons the shard: its whole batch and everything behind it fail, nothing of it is ever
-published, and the shard takes no more writes until a restart has looked at what the disk really holds.
+A write or sync that fails poisons the shard: everyone in its batch who was not answered yet and everything behind it
+fail, nothing of theirs is ever published, and the shard takes no more writes until a restart has looked at what the
+disk really holds.
 """
 
 import logging
@@ -70,12 +71,14 @@ class Writer:
     def __init__(self, shard: int, log: ShardLog, last_lsn: int, seconds: Callable[[], float]) -> None:
         self._shard = shard
         self._log = log
-        self._seconds = seconds
+        self.seconds = seconds
         self._written_lsn = last_lsn
         self._unsynced_since = 0.0
         self.synced_lsn = last_lsn
         """Every frame up to this one is on disk. Read by the loop thread, which may see it late but never early."""
         self.poison: ReadOnlyError | None = None
+        self.on_poison: Callable[[], None] = lambda: None
+        """Told when the shard stops taking writes, on whatever thread found out."""
         self.commits = 0
         self.syncs = 0
         self.written_bytes = 0
@@ -87,11 +90,11 @@ class Writer:
         if self.poison is not None:
             answer(batch, CommitTiming(), self.poison)
             return
-        begun, start = self._seconds(), self._log.mark()
+        begun, start = self.seconds(), self._log.mark()
         waiting = batch
         try:
             self._write(batch, begun)
-            written = self._seconds()
+            written = self.seconds()
             timing = CommitTiming((written - begun) * 1000.0)
             waiting = [submission for submission in batch if submission.needs_sync]
             if not waiting:
@@ -100,7 +103,7 @@ class Writer:
             if len(waiting) < len(batch):
                 answer([submission for submission in batch if not submission.needs_sync], timing, None)
             self._sync()
-            answer(waiting, CommitTiming(timing.write_ms, (self._seconds() - written) * 1000.0), None)
+            answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
         except OSError as error:
             # What was answered already stays; a batch that failed as a whole is taken back.
             answer(waiting, CommitTiming(), self._poison(error, start if len(waiting) == len(batch) else None))
@@ -111,7 +114,7 @@ class Writer:
 
     def unsynced_for(self) -> float | None:
         """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
-        return self._seconds() - self._unsynced_since if self._log.unsynced and self.poison is None else None
+        return self.seconds() - self._unsynced_since if self._log.unsynced and self.poison is None else None
 
     def rotate(self, rotation: Rotation) -> TopicsError | None:
         if self.poison is None:
@@ -147,9 +150,9 @@ class Writer:
         self.commits += 1
 
     def _sync(self) -> None:
-        written, begun = self._written_lsn, self._seconds()
+        written, begun = self._written_lsn, self.seconds()
         self._log.sync()
-        self.sync_latency.add(self._seconds() - begun)
+        self.sync_latency.add(self.seconds() - begun)
         self.synced_lsn = written
         self.syncs += 1
 
@@ -159,6 +162,7 @@ class Writer:
         self.poison = ReadOnlyError(self._shard, str(error))
         # A failed background sync has no caller to tell: without this line nobody would know before the next write.
         _log.error("a log shard takes no more writes", extra={"shard": self._shard, "error": str(error)})
+        self.on_poison()
         return self.poison
 
 

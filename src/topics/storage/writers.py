@@ -58,6 +58,7 @@ class ThreadCommitter:
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self._cohort = 0
+        self._linger_until = 0.0
         self._outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
         self._roused = False
@@ -127,6 +128,7 @@ class ThreadCommitter:
             except Empty:
                 continue
             self.resume.wait()
+            self._linger_until = self._writer.seconds() + self._window_s
             batch: list[Submission] = []
             while isinstance(work, list):
                 batch.extend(work)
@@ -147,11 +149,13 @@ class ThreadCommitter:
             pass
         waiting = sum([submission.needs_sync for submission in batch])
         # Half of the last cohort is enough: the others are being answered and will make the next commit.
-        if waiting and waiting * 2 < self._cohort and self._window_s > 0:
-            try:
-                return self._queue.get(timeout=min(_SLICE_S, self._window_s))
-            except Empty:
-                pass
+        if waiting and waiting * 2 < self._cohort:
+            left = self._linger_until - self._writer.seconds()
+            if left > 0:
+                try:
+                    return self._queue.get(timeout=min(_SLICE_S, left))
+                except Empty:
+                    pass
         self._cohort = waiting
         return None
 

@@ -269,6 +269,14 @@ def append_frame(lsn: int, topic_id: int, first_seq: int) -> list[bytes]:
     return seal_frame(FrameKind.APPEND, topic_id, lsn, 0, head, text)
 
 
+def test_of_two_topics_with_the_same_name_the_younger_counts(disk: FakeDisk) -> None:
+    # The first creation failed for its caller after its frame was in the log; then the name was asked for again.
+    write_log(disk, create_frame(1, 7, "t"), create_frame(2, 8, "t"), append_frame(3, 8, 1))
+    engine = open_engine(disk)
+    assert (engine.info("t").epoch, seqs(engine, "t")) == (8, [1])
+    assert list(engine.core.topics) == [8]
+
+
 def test_a_log_written_by_hand_is_read(disk: FakeDisk) -> None:
     write_log(disk, create_frame(1, 7, "t"), append_frame(2, 7, 1), append_frame(3, 7, 2))
     engine = open_engine(disk)
@@ -282,7 +290,6 @@ def test_a_log_written_by_hand_is_read(disk: FakeDisk) -> None:
     [
         ([append_frame(1, 7, 1)], "frame 1 is about topic 7, which nobody created"),
         ([create_frame(1, 7, "t"), append_frame(2, 7, 3)], "records 1 to 2 are missing"),
-        ([create_frame(1, 7, "t"), create_frame(2, 8, "t")], "topics 7 and 8 have the same name"),
         (
             [
                 create_frame(1, 7, "t"),

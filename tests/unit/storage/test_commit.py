@@ -172,7 +172,7 @@ def test_the_times_of_the_write_and_the_sync_are_told_apart() -> None:
     bench = Bench()
     ticks = iter(range(100))
     bench.seconds = lambda: next(ticks) / 1000  # type: ignore[method-assign]
-    bench.writer._seconds = bench.seconds
+    bench.writer.seconds = bench.seconds
     bench.submit("plain")
     bench.submit("sync", needs_sync=True)
     plain, synced = (timing for _, timing in bench.told)
