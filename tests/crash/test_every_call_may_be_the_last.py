@@ -1,0 +1,152 @@
+"""Whatever call the machine stops at, and whatever of it survives: what was promised is there.
+
+Each test stops one scenario after every one of its file-system calls. Every stop is followed by every ending, a killed
+process and power cuts that keep nothing, everything, a torn last write or a random part of what was not synced; and
+every ending by a start, after which all of `tests.crash.promises` is checked, started twice more, and built on.
+"""
+
+from itertools import islice
+
+import msgspec
+import pytest
+
+from tests.crash import scenarios
+from tests.crash.harness import SMALL, World
+from tests.crash.sweeps import (
+    KILL,
+    POWER_CUT,
+    Ending,
+    Scenario,
+    count_calls,
+    stop_at,
+    sweep_starts,
+    sweep_stops,
+)
+from topics.engine import EngineOptions
+from topics.testing import FakeDisk, Survival
+
+SHOWN = 12
+"""Broken promises come in crowds; the first ones tell what there is to tell."""
+
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 2])
+
+
+def options(shards: int, **changes: object) -> EngineOptions:
+    return msgspec.structs.replace(SMALL, wal_shards=shards, **changes)
+
+
+def assert_kept(scenario: Scenario, engine_options: EngineOptions) -> None:
+    broken = list(islice(sweep_stops(scenario, engine_options), SHOWN))
+    assert not broken, "\n".join(broken)
+
+
+@each_number_of_shards
+def test_an_acknowledged_append_is_there(shards: int) -> None:
+    assert_kept(scenarios.appending, options(shards))
+
+
+@each_number_of_shards
+def test_a_group_commit_acknowledges_nothing_that_can_be_lost(shards: int) -> None:
+    assert_kept(scenarios.appending_in_groups, options(shards))
+
+
+@each_number_of_shards
+def test_nothing_is_lost_between_two_log_files(shards: int) -> None:
+    assert_kept(scenarios.turning_log_files, options(shards))
+
+
+@each_number_of_shards
+def test_a_deleted_record_stays_deleted(shards: int) -> None:
+    assert_kept(scenarios.deleting, options(shards))
+
+
+@each_number_of_shards
+def test_sealing_loses_nothing(shards: int) -> None:
+    assert_kept(scenarios.sealing, options(shards))
+
+
+@each_number_of_shards
+def test_a_checkpoint_loses_nothing(shards: int) -> None:
+    assert_kept(scenarios.checkpointing, options(shards))
+
+
+def test_a_checkpoint_that_seals_every_tail_loses_nothing() -> None:
+    assert_kept(scenarios.checkpointing, options(1, snapshot_inline_bytes=0))
+
+
+@each_number_of_shards
+def test_relocation_loses_nothing(shards: int) -> None:
+    assert_kept(scenarios.relocating, options(shards))
+
+
+@each_number_of_shards
+def test_an_acknowledged_topic_is_there(shards: int) -> None:
+    assert_kept(scenarios.creating, options(shards))
+
+
+@each_number_of_shards
+def test_an_acknowledged_config_holds(shards: int) -> None:
+    assert_kept(scenarios.configuring, options(shards))
+
+
+@each_number_of_shards
+def test_the_loss_of_unlogged_records_is_told(shards: int) -> None:
+    assert_kept(scenarios.forgetting, options(shards))
+
+
+@each_number_of_shards
+def test_a_deleted_topic_stays_deleted(shards: int) -> None:
+    assert_kept(scenarios.dropping, options(shards))
+
+
+@each_number_of_shards
+def test_what_a_cap_evicted_does_not_come_back(shards: int) -> None:
+    assert_kept(scenarios.capping, options(shards))
+
+
+@each_number_of_shards
+def test_what_time_evicted_does_not_come_back(shards: int) -> None:
+    assert_kept(scenarios.expiring, options(shards))
+
+
+@each_number_of_shards
+def test_a_clean_stop_loses_nothing_and_a_start_after_it_neither(shards: int) -> None:
+    assert_kept(scenarios.stopping, options(shards))
+
+
+def test_changing_the_number_of_shards_loses_nothing() -> None:
+    assert_kept(scenarios.resharding, options(1))
+
+
+@each_number_of_shards
+@pytest.mark.parametrize("ending", [KILL, POWER_CUT, Ending(Survival.SCATTERED, 3)], ids=str)
+def test_recovery_may_be_cut_short_anywhere(shards: int, ending: Ending) -> None:
+    """Every call of the start is stopped at, with every way in which that start can end."""
+    world = World(disk := FakeDisk(), options(shards))
+    scenarios.living(world)
+    endings = (KILL, POWER_CUT, Ending(Survival.SCATTERED, 7))
+    broken = list(islice(sweep_starts(world, disk, ending, endings), SHOWN))
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.slow
+@each_number_of_shards
+@pytest.mark.parametrize("scenario", [scenarios.living, scenarios.deleting, scenarios.capping, scenarios.relocating])
+def test_recovery_from_any_stop_may_be_cut_short_anywhere(scenario: Scenario, shards: int) -> None:
+    """Two stops: one at every call of the scenario, and for each of them one at every call of the start after it."""
+    for call in range(1, count_calls(scenario, options(shards)) + 2):
+        world, disk = stop_at(scenario, options(shards), call)
+        for ending in (KILL, Ending(Survival.SCATTERED, call)):
+            endings = (KILL, POWER_CUT, Ending(Survival.SCATTERED, call))
+            broken = list(islice(sweep_starts(world, disk, ending, endings), SHOWN))
+            assert not broken, f"stopped after call {call - 1}: " + "\n".join(broken)
+
+
+@pytest.mark.slow
+@each_number_of_shards
+def test_no_way_of_scattering_writes_breaks_a_promise(shards: int) -> None:
+    """The same stops with many more ways to tear and scatter what was not synced."""
+    ways = (Survival.TORN, Survival.SCATTERED)
+    endings = tuple(Ending(survival, seed) for survival in ways for seed in range(2000, 2030))
+    broken = list(islice(sweep_stops(scenarios.living, options(shards), lambda call: endings), SHOWN))
+    assert not broken, "\n".join(broken)
