@@ -25,7 +25,7 @@ from topics.core.durability import Durability
 from topics.core.errors import TopicFullError, TopicNotEmptyError, TopicNotFoundError, TopicsError
 from topics.core.loss import LossReason
 from topics.core.records import Record
-from topics.core.selectors import DeleteSelector
+from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import (
     AppendResult,
     Batch,
@@ -58,7 +58,7 @@ def options(shards: int) -> EngineOptions:
         map_cache_bytes=600,
         snapshot_interval_ms=4000,
         snapshot_wal_bytes=3000,
-        snapshot_inline_bytes=200,
+        snapshot_inline_bytes=400,
         disk_reserve_seqs=4,
     )
 
@@ -93,7 +93,7 @@ appends = st.tuples(
     batches.names,
     st.builds(
         Batch,
-        records=batches.batches,
+        records=batches.handfuls,
         node=st.none() | batches.nodes,
         idempotency_key=st.none() | batches.keys,
         config=st.none() | batches.patches,
@@ -124,7 +124,7 @@ class EngineLaws(RuleBasedStateMachine):
     def append(self, operation: Operation) -> None:
         self.one(operation)
 
-    @rule(name=batches.names, several=st.lists(batches.batches, min_size=2, max_size=5))
+    @rule(name=batches.names, several=st.lists(batches.handfuls, min_size=2, max_size=5))
     def fill(self, name: str, several: list[list[Record]]) -> None:
         """Writes enough at once to get somewhere."""
         for records in several:
@@ -147,6 +147,10 @@ class EngineLaws(RuleBasedStateMachine):
     @rule(operation=deletes)
     def delete(self, operation: Operation) -> None:
         self.one(operation)
+
+    @rule(name=batches.names, tag=batches.common_tags, prefix=st.booleans())
+    def delete_by_tag(self, name: str, tag: str, prefix: bool) -> None:
+        self.one(("delete", name, DeleteSelector(None, TagMatch(tag, prefix))))
 
     @rule(operations=st.lists(appends | appends | puts | deletes, min_size=2, max_size=5))
     def group(self, operations: list[Operation]) -> None:
@@ -250,7 +254,7 @@ class EngineLaws(RuleBasedStateMachine):
         assert answer == DeleteResult(name, deleted, topic.earliest, topic.head, topic.count, topic.bytes)
         self.overtaken.add(name)
 
-    @rule(name=batches.names, if_empty=st.booleans())
+    @rule(name=batches.names, if_empty=st.sampled_from([True, True, True, False]))
     def drop(self, name: str, if_empty: bool) -> None:
         answers: Answers = []
         topic = self.model.get(name)

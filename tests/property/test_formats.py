@@ -7,6 +7,7 @@ file expects, and none may take for ever.
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -211,8 +212,8 @@ def test_a_body_that_makes_no_sense_is_refused(read: Callable[[memoryview], obje
 
 counts = st.integers(0, 2**63)
 segment_states = st.builds(
-    SegmentState, counts, counts, counts, counts, st.integers(0, 7), counts, counts, counts, counts, counts, st.booleans(),
-    st.binary(max_size=9),
+    SegmentState, counts, counts, counts, counts, st.integers(0, 7), counts, counts, counts, counts, counts,
+    st.booleans(), st.binary(max_size=9),
 )  # fmt: skip
 topic_states = st.builds(
     TopicState, counts, names, counts, garbage, counts, counts, counts, counts, counts, counts, counts, counts, counts,
@@ -313,9 +314,8 @@ def test_a_segment_is_read_back(draft: Draft) -> None:
     assert (index.topic_id, index.first_seq, index.count, index.blocks()) == (3, head.first_seq, head.count, blocks)
     view = View(memoryview(data)[head.text_at : head.checksums_at], index.rows, head.bias, head.count)
     assert [data_of(view, place) for place in range(head.count)] == [bytes(record.data) for record in records]
-    for place, record in enumerate(records):
-        ts = max(block_ts for first, block_ts in blocks if first <= place)
-        assert index.ts_at(place) == ts
+    for place in range(head.count):
+        assert index.ts_at(place) == max(ts for first, ts in blocks if first <= place)
     for deadline in {ts + step for _, ts in blocks for step in (-1, 0, 1)}:
         young = [first for first, ts in blocks if ts >= deadline]
         assert index.count_before(deadline) == (young[0] if young else head.count)
@@ -489,7 +489,7 @@ def test_seqs_become_ranges_and_nothing_else(seqs: list[int], below: int) -> Non
     assert [seq for first, last in ranges for seq in range(first, last + 1)] == sorted(
         {seq for seq in seqs if seq < below}
     )
-    assert all(after[0] > before[1] + 1 for before, after in zip(ranges, ranges[1:], strict=False))
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(ranges))
 
 
 @effort(150)

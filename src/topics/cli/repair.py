@@ -31,8 +31,11 @@ def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False,
         The data folder.
     """
     fs, layout = PosixFileSystem(), Layout(folder.rstrip("/") or "/", cold_dir)
-    with hold_folder(fs, layout, "topics repair", read_only=dry_run), progress("looking for damage") as (_, on_bytes):
-        report = Repair(fs, layout, SystemClock(), SystemDice(), boot_id()).run(dry_run, on_bytes)
+    with (
+        hold_folder(fs, layout, "topics repair", read_only=dry_run),
+        progress("looking for damage") as (on_total, on_bytes),
+    ):
+        report = Repair(fs, layout, SystemClock(), SystemDice(), boot_id()).run(dry_run, on_total, on_bytes)
     if json:
         print(as_json(report))
     else:

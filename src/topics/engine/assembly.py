@@ -180,12 +180,15 @@ class Assembler:
     def _adopted(
         self, key: SegmentKey, image: SegmentImage | None, state: TopicState | None, log_damaged: bool
     ) -> Rescued | None:
-        """A segment file as part of the topic, unless the log has its records anyway."""
+        """A segment file as part of the topic, unless the state or the log has its records anyway."""
         logged = self._look.ledger.first_logged.get(key.topic_id)
         if image is None or image.head is None:
             self.replaced.add(key)
             return None
-        if logged is not None and image.head.first_seq + image.head.count - 1 >= logged:
+        last_seq = image.head.first_seq + image.head.count - 1
+        if state is not None and last_seq <= state.head:
+            return None  # The state knew of these records and had no use for the file: they may all be deleted.
+        if logged is not None and last_seq >= logged:
             return adopt(image, key.cold, state.earliest if state else 1) if image.whole and log_damaged else None
         if not image.whole:
             self.replaced.add(key)

@@ -19,7 +19,7 @@ def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -
 
     Who only looks may do so on a medium that cannot be written to, where no server can run either.
     """
-    if not any(fs.exists(folder) for folder in (layout.meta, layout.wal)):
+    if not any(fs.exists(folder) for folder in (layout.meta, layout.wal, layout.topics())):
         raise SettingsError(f"{layout.root} is not a data folder of topics")
     lock = None
     try:

@@ -6,6 +6,8 @@ A ledger follows heads and names only, so a look at a folder needs no memory for
 from collections.abc import Callable
 from struct import error as StructError
 
+import msgspec
+
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import Finding
@@ -60,19 +62,18 @@ class Ledger:
         except (ValueError, KeyError, StructError) as error:
             self._tell(frame, path, f"frame {frame.lsn} makes no sense: {error}")
 
-    def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> Finding:
-        """Takes a damaged place; says what is known of what was in it."""
+    def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
+        """Takes a damaged place; tells what is known of what was in it."""
         self.damaged_shards.add(hole.shard)
         lost = casualties(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
-        finding = hole.finding
         self.casualties[hole.shard, hole.first_lsn] = lost
+        if not lost:
+            self._found(hole.finding)
         for casualty in lost or ():
             account = self.accounts[casualty.topic_id]
             account.head, account.next_base = casualty.to_seq, casualty.next_base
-            finding = Finding(
-                finding.where, finding.what, finding.byte_range, (casualty.from_seq, casualty.to_seq), account.name
-            )
-        return finding
+            seqs = (casualty.from_seq, casualty.to_seq)
+            self._found(msgspec.structs.replace(hole.finding, seq_range=seqs, topic=account.name))
 
     def _take(self, frame: Frame, path: str) -> None:
         topic_id = frame.topic_id

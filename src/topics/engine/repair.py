@@ -54,9 +54,12 @@ class Repair:
         self._dice = dice
         self._boot_id = boot_id
 
-    def run(self, dry_run: bool = False, on_bytes: OnBytes = lambda count: None) -> RepairReport:
+    def run(
+        self, dry_run: bool = False, on_total: OnBytes = lambda count: None, on_bytes: OnBytes = lambda count: None
+    ) -> RepairReport:
+        """Mends the folder, or in a dry run says how; the callbacks are told of the progress of the first look."""
         earlier = None if dry_run else self._finish_earlier()
-        look = self.look(on_bytes)
+        look = self._look(on_total, on_bytes)
         if earlier is not None and look.report.sound:
             earlier.actions.append("a repair that had been cut short was finished")
             earlier.after = look.report
@@ -70,7 +73,7 @@ class Repair:
         core = self._core(look, dry_run)
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)
-        salvage = Salvage(core, self._fs, self._same_boot(), sealer, look)
+        salvage = Salvage(core, self._fs, look.same_boot, sealer, look)
         salvage.run()
         folders = evidence_folders(self._fs, self._layout)
         moves = self._moves(look, salvage, folders)
@@ -80,18 +83,11 @@ class Repair:
         if not dry_run:
             moves.append((f"{self._layout.repair}/report.json", f"{folders[0]}/report.json"))
             self._commit(core, sealer, salvage, Plan(look.chain.highest + 1, moves), report)
-            report.after = self.look().report
+            report.after = self._look().report
         return report
 
-    def look(self, on_bytes: OnBytes = lambda count: None) -> Verification:
-        look = Verification(self._fs, self._layout, self._same_boot(), on_bytes)
-        look.load()
-        check_cold_folder(self._fs, self._layout, look)
-        look.run()
-        return look
-
-    def _same_boot(self) -> bool:
-        return bool(self._boot_id) and self._boot_id == read_machine(self._fs, self._layout)
+    def _look(self, on_total: OnBytes = lambda count: None, on_bytes: OnBytes = lambda count: None) -> Verification:
+        return _look(self._fs, self._layout, self._boot_id, on_total, on_bytes)
 
     def _finish_earlier(self) -> RepairReport | None:
         """Finishes a repair that was cut short after it counted, and gives its report; clears one up that did not."""
@@ -175,9 +171,13 @@ def verify(
     on_bytes: OnBytes = lambda count: None,
 ) -> Report:
     """Looks for damage in a folder whose lock is held, or that nobody can write to."""
-    same_boot = bool(boot_id) and boot_id == read_machine(fs, layout)
-    look = Verification(fs, layout, same_boot, on_bytes)
+    return _look(fs, layout, boot_id, on_total, on_bytes).report
+
+
+def _look(fs: FileSystem, layout: Layout, boot_id: str, on_total: OnBytes, on_bytes: OnBytes) -> Verification:
+    look = Verification(fs, layout, bool(boot_id) and boot_id == read_machine(fs, layout), on_bytes)
     look.load()
     check_cold_folder(fs, layout, look)
     on_total(look.total_bytes())
-    return look.run()
+    look.run()
+    return look

@@ -15,6 +15,8 @@ Where it is only possible that records are lost, their seqs are never given out 
 from collections.abc import Mapping
 from struct import error as StructError
 
+import msgspec
+
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.loss import LossReason
@@ -140,7 +142,7 @@ class Salvage(Recovery):
         core = self._core
         ledger = self._look.ledger
         known = [*core.topics, *self._gone, *ledger.topic_ids, *ledger.strangers, *self._look.unknown_topics]
-        core.next_topic_id = max(core.next_topic_id, *known, 0) + 1 + self._unseen_topics
+        core.next_topic_id = max(core.next_topic_id, max(known, default=0) + 1) + self._unseen_topics
 
     # The log
 
@@ -170,9 +172,9 @@ class Salvage(Recovery):
             )
 
     def _doubt(self, topics: Mapping[int, Topic], records_max: int) -> None:
-        for topic in topics.values():
-            if topic.config.durability.logged:
-                self._doubts[topic.id] = self._doubts.get(topic.id, 0) + records_max
+        for topic_id in topics:
+            # Ephemeral topics, too: a change to a class that logs may have been in the same place.
+            self._doubts[topic_id] = self._doubts.get(topic_id, 0) + records_max
 
     def _take(self, frame: Frame, number: int) -> None:
         try:
@@ -212,6 +214,8 @@ class Salvage(Recovery):
 
     def _append(self, topic: Topic, frame: Frame) -> None:
         block = Block.of(decode_block(frame.body))
+        if not topic.config.durability.logged:
+            self._begin_logging(topic, block.first_seq - 1)
         self._go_on_at(topic, block.first_seq - 1)
         if block.first_seq <= topic.head:
             return  # A segment file that was taken in again has these records.
@@ -225,6 +229,12 @@ class Salvage(Recovery):
             self._go_on_at(topic, head)
         self._core.applier.configure(topic, decode_config(config), head)
         self._assembler.configless.discard(topic.id)
+
+    def _begin_logging(self, topic: Topic, head: int) -> None:
+        """An ephemeral topic logs nothing: the change to another class is lost, and the strongest keeps any promise."""
+        config = msgspec.structs.replace(topic.config, durability=Durability.FSYNC)
+        self._core.applier.configure(topic, config, head)
+        self.actions.append(f"topic {topic.name}: its change from class ephemeral was lost; it is of class fsync now")
 
     def _go_on_at(self, topic: Topic, head: int) -> None:
         """A frame says where the topic stood, so whatever is missing before that is known exactly."""

@@ -38,7 +38,7 @@ class Verification:
     def __init__(self, fs: FileSystem, layout: Layout, same_boot: bool, on_bytes: OnBytes = lambda count: None) -> None:
         self._fs = fs
         self._layout = layout
-        self._same_boot = same_boot
+        self.same_boot = same_boot
         self._on_bytes = on_bytes
         self.chain = Chain(fs, layout)
         self.states: dict[int, TopicState] = {}
@@ -147,7 +147,7 @@ class Verification:
                 yield shard, positions.get(shard, WalPosition(shard, 1, 1))
 
     def _walker(self, shard: int) -> LogWalker:
-        walker = LogWalker(self._fs, self._layout.shard(shard), self._same_boot)
+        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot)
         walker.shard = shard
         return walker
 
@@ -170,7 +170,7 @@ class Verification:
             self._note(Finding(wal_file(folder, end.tear.number), what, (end.tear.offset, end.tear.offset)))
 
     def _hole(self, hole: Hole) -> None:
-        self._found(self.ledger.hole(hole, lambda topic_id: self.shard_of(topic_id) in (None, hole.shard)))
+        self.ledger.hole(hole, lambda topic_id: self.shard_of(topic_id) in (None, hole.shard))
 
     # Segments
 

@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
             self._forget()
-            self._pipeline.lose_from(0)
+            self._pipeline.release()
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)

@@ -220,6 +220,12 @@ class Pipeline:
         for exchange in lost:
             exchange.lose()
 
+    def release(self) -> None:
+        """The connection is lost: nothing will ever be sent again."""
+        self.lose_from(0)
+        # A lost connection should not wait for a collection of garbage.
+        del self._owner
+
     def _advance(self) -> None:
         """Collects the answers whose turn it is."""
         exchanges = self.exchanges

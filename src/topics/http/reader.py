@@ -127,8 +127,12 @@ class RequestReader:
                 raise self._head_too_large()
 
     def release(self) -> None:
-        """Lets go of everything, the parser included: it and this object hold each other."""
+        """Lets go of everything; nothing more is read. Not to be called from within `feed`."""
+        if self._parser is None:
+            return
+        # The parser holds this object and the sink does too: a lost connection should not wait for a collection.
         self._parser = None
+        del self._sink
         self._pairs = []
         self._small = b""
         if self._body is not None:

@@ -15,6 +15,7 @@ from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
 
 _BATCH_RECORDS_MAX = 10_000
 _FILE_BYTES = 64 * 1024 * 1024
+"""What a frame holds at most, and a log file, unless an operator has chosen otherwise."""
 
 
 class Hole(NamedTuple):
@@ -90,9 +91,8 @@ class LogWalker(ShardReader):
         which = f"log file {wanted} is" if number == wanted + 1 else f"log files {wanted} to {number - 1} are"
         behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
         next_lsn = behind.lsn if behind is not None else None
-        size = (number - wanted) * max(_FILE_BYTES, *(len(self._map(other)) for other in later))
         finding = Finding(wal_file(self._folder, wanted), f"{which} missing")
-        return Hole(finding, self.shard, expected, next_lsn, _most_records(size, expected, next_lsn), [])
+        return Hole(finding, self.shard, expected, next_lsn, _records_in_frames(expected, next_lsn), [])
 
     def _hole(
         self,
@@ -108,13 +108,14 @@ class LogWalker(ShardReader):
         if behind is None:
             behind = next((frame for frame in self._first_frames(later) if frame.lsn >= expected), None)
         next_lsn = behind.lsn if behind is not None else None
-        # Frames that are missing without a byte in their place were cut out; then only their number says anything.
-        size = end - offset or _FILE_BYTES
+        # Where the bytes end with the file, or frames are missing without a byte in their place, some were cut off: then
+        # only the number of the frames says how much.
+        cut = end == len(buffer) or end == offset
+        records_max = _records_in_frames(expected, next_lsn) if cut else records_at_most(end - offset)
         finding = Finding(wal_file(self._folder, number), finding.what, byte_range=(offset, end))
         remains = read_remains(buffer, offset, end, expected, next_lsn)
-        return Hole(finding, self.shard, expected, next_lsn, _most_records(size, expected, next_lsn), remains)
+        return Hole(finding, self.shard, expected, next_lsn, records_max, remains)
 
 
-def _most_records(size: int, first_lsn: int, next_lsn: int | None) -> int:
-    by_size = records_at_most(size)
-    return by_size if next_lsn is None else min(by_size, (next_lsn - first_lsn) * _BATCH_RECORDS_MAX)
+def _records_in_frames(first_lsn: int, next_lsn: int | None) -> int:
+    return (next_lsn - first_lsn) * _BATCH_RECORDS_MAX if next_lsn is not None else records_at_most(_FILE_BYTES)

@@ -16,6 +16,7 @@ from tests.unit.engine.conftest import (
     hold,
     killed,
     logged,
+    move,
     one,
     open_engine,
     put,
@@ -494,6 +495,17 @@ def test_times_never_go_back_across_a_restart(disk: FakeDisk, through_snapshot: 
     assert times(after, "new") == [2_000_000]
 
 
+def test_time_that_passed_without_a_write_is_remembered_by_a_snapshot(disk: FakeDisk) -> None:
+    clock = ManualClock(2_000_000)
+    engine = open_engine(disk, clock)
+    append(engine, "t", 1)
+    clock.advance(5_000)
+    checkpoint(engine)
+    after = open_engine(killed(disk), ManualClock(1_000_000))
+    append(after, "t", 2)
+    assert times(after, "t") == [2_000_000, 2_005_000]
+
+
 # The ceiling of class disk
 
 
@@ -625,7 +637,9 @@ def test_a_text_coordinate_that_would_not_fit_starts_again(
     monkeypatch.setattr("topics.engine.appending.BASE_MAX", 200)
     for number in range(20):
         append(engine, "t", f"value {number}")
-    checkpoint(engine)
     expected = [f"value {number}" for number in range(20)]
+    assert values(engine, "t") == expected
+    move(engine, "t", "sealed")
+    assert len(topic(engine, "t").segments) > 1
     assert values(engine, "t") == expected
     assert values(open_engine(killed(disk)), "t") == expected

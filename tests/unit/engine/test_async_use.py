@@ -16,7 +16,7 @@ import uvloop
 from tests.unit.engine.conftest import batch_of
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
-from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.core.errors import CorruptSegmentError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import (
@@ -417,6 +417,21 @@ def test_a_cold_read_that_a_drop_overtook_finds_no_topic(tmp_path: Path) -> None
         gate.lifted.set()
         with pytest.raises(TopicNotFoundError):
             await soon(answer)
+        await soon(engine.close())
+
+    run(test())
+
+
+def test_a_cold_read_that_meets_damage_is_told(tmp_path: Path) -> None:
+    async def test() -> None:
+        engine = await with_cold_segments(tmp_path)
+        engine.core.store._cache.clear()
+        damaged = tmp_path / "cold" / "topics" / f"{1:016x}" / f"seg-{1:020d}.idx"
+        damaged.write_bytes(b"x" + damaged.read_bytes()[1:])
+        with pytest.raises(CorruptSegmentError) as raised:
+            await soon(read(engine, "t"))
+        assert (raised.value.detail["from_seq"], raised.value.detail["to_seq"]) == (1, 1)
+        assert (await soon(read(engine, "t", 1))).count == 9
         await soon(engine.close())
 
     run(test())

@@ -32,7 +32,7 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.config import Discard, TopicType
+from topics.core.config import Discard, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import (
     CorruptSegmentError,
@@ -218,6 +218,40 @@ def test_the_class_changes_with_appends_in_flight(disk: FakeDisk, before: Durabi
     head = reopened.info("t").head_seq
     assert head >= (3 if after is not EPHEMERAL else 2)
     assert append(reopened, "t", "new").first_seq == head + 1
+
+
+def test_what_is_decided_between_two_changes_is_decided_by_the_later_one(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    put(engine, "t", durability=FSYNC)
+    hold(engine)
+    answers: list[object] = []
+
+    def first_is_done(outcome: object) -> None:
+        # The second change is in the log already, so this record comes behind it and must be logged.
+        answers.extend(ask_append(engine, "t", 1))
+
+    engine.put_topic("t", TopicConfigPatch(durability=EPHEMERAL), first_is_done)
+    ask_put(engine, "t", durability=FSYNC)
+    flush(engine)
+    assert seqs(engine, "t") == [1]
+    assert seqs(open_engine(killed(disk)), "t") == [1]
+
+
+def test_a_change_knows_of_the_unlogged_records_in_flight_before_it(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    put(engine, "t", durability=EPHEMERAL)
+    append(engine, "t", 1)
+    hold(engine)
+    ask_put(engine, "t", durability=EPHEMERAL, ttl_ms=100_000)
+    ask_append(engine, "t", 2)
+    ask_put(engine, "t", durability=FSYNC)
+    ask_append(engine, "t", 3)
+    flush(engine)
+    assert seqs(engine, "t") == [1, 2, 3]
+    # The log has neither 1 nor 2; the change tells that they were given out, or 3 would look like damage.
+    after = open_engine(killed(disk))
+    assert seqs(after, "t") == [3]
+    assert append(after, "t", 4).first_seq == 4
 
 
 def test_what_is_appended_behind_a_change_waits_for_it(engine: Engine) -> None:

@@ -333,6 +333,16 @@ def test_a_poisoned_shard_still_takes_ephemeral_records(faulty: FaultyFileSystem
     assert append(engine, "e", 2).last_seq == 2
 
 
+def test_a_poisoned_shard_creates_no_topic_whatever_its_class(faulty: FaultyFileSystem) -> None:
+    engine = open_engine(faulty)
+    append(engine, "t", 1)
+    poisoned(engine, faulty)
+    ask_append(engine, "t", 2)
+    with pytest.raises(ReadOnlyError):
+        ask_append(engine, "e", 1, config=TopicConfigPatch(durability=EPHEMERAL))
+    assert set(engine.core.by_name) == {"t"}
+
+
 def test_expiry_on_a_poisoned_shard_goes_on_in_memory(faulty: FaultyFileSystem) -> None:
     clock = ManualClock()
     engine = open_engine(faulty, clock)

@@ -33,7 +33,7 @@ from topics.formats.block import encode_block_head
 from topics.formats.control import encode_create, encode_evict
 from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.layout import wal_file
-from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
+from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
 from topics.wire.fragments import encode_fragments
 
 SHARD = "data/wal/shard-00"
@@ -397,6 +397,19 @@ def test_a_replay_keeps_no_more_in_memory_than_the_live_engine(disk: FakeDisk) -
     assert len(topic(after, "t").segments) == 4
     assert topic(after, "t").tail == []
     assert values(after, "t") == list(range(20))
+
+
+def test_a_state_that_cannot_be_made_durable_is_no_start_and_can_be_tried_again(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    append(engine, "t", 1, 2)
+    crashed = killed(disk)
+    probe = FaultyFileSystem(crashed.clone())
+    open_engine(probe)
+    renamed = 1 + next(n for n, (operation, path) in enumerate(probe.trace) if "snapshot-" in path)
+    faulty = FaultyFileSystem(crashed, FaultPlan(call=renamed))
+    with pytest.raises(OSError, match="could not be made durable"):
+        open_engine(faulty)
+    assert values(open_engine(crashed), "t") == [1, 2]
 
 
 # Shards

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.unit.engine.conftest import (
+    EPHEMERAL,
     FSYNC,
     HOMES,
     append,
@@ -19,11 +20,13 @@ from tests.unit.engine.conftest import (
     read,
     seqs,
     topic,
+    values,
 )
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.engine import Engine
 from topics.formats.frame import FrameKind
+from topics.storage.segments import SegmentKey
 from topics.testing import FakeDisk, ManualClock
 
 homes = pytest.mark.parametrize("home", HOMES)
@@ -290,6 +293,76 @@ def test_watermarks_are_the_same_after_a_restart(home: str) -> None:
         engine = open_with_cold(disk, clock)
         assert (marks(engine), seqs(engine, "t")) == before
         check_sums(engine)
+
+
+@homes
+def test_a_cap_counts_over_what_was_deleted_in_between(home: str) -> None:
+    engine = open_with_cold()
+    append(engine, "t", *[Record.of(number, tag="x" if number in (1, 3) else None) for number in range(7)])
+    move(engine, "t", home)
+    delete(engine, "t", match=eq("x"))
+    put(engine, "t", cap_records=2)
+    assert seqs(engine, "t") == [6, 7]
+    check_sums(engine)
+
+
+def test_what_a_cap_took_from_older_records_of_an_ephemeral_topic_stays_taken(disk: FakeDisk) -> None:
+    # The records that pushed them out are gone after a restart, so replay could not find out by itself.
+    engine = open_engine(disk)
+    put(engine, "t", cap_records=3, durability=FSYNC)
+    append(engine, "t", 1, 2, 3)
+    put(engine, "t", cap_records=3, durability=EPHEMERAL)
+    append(engine, "t", 4, 5)
+    assert seqs(engine, "t") == [3, 4, 5]
+    assert FrameKind.EVICT in logged(engine)
+    after = open_engine(killed(disk))
+    assert after.info("t").earliest_seq == 3
+    assert values(after, "t") == [3]
+
+
+def damaged(disk: FakeDisk, clock: ManualClock, ending: str = ".idx") -> Engine:
+    """Seqs 1 to 3 are in a segment that cannot be opened, and one of them is deleted; 4 to 6 are in the tail."""
+    engine = open_engine(disk, clock, segment_max_events=3)
+    append(engine, "t", Record.of(11, tag="x"), Record.of(22), Record.of(33))
+    delete(engine, "t", match=eq("x"))
+    assert checkpoint(engine)
+    engine.core.store.forget(SegmentKey(1, 1))
+    disk.open(f"data/topics/{1:016x}/seg-{1:020d}{ending}", write=True).write_at(0, b"x")
+    clock.advance(1000)
+    append(engine, "t", 44)
+    append(engine, "t", 55)
+    return engine
+
+
+@pytest.mark.parametrize("ending", [".idx", ".data"])
+@pytest.mark.parametrize(
+    ("config", "left"), [({"cap_records": 2}, [4, 5]), ({"cap_bytes": 5}, [4, 5]), ({"cap_records": 1}, [5])]
+)
+def test_a_damaged_segment_leaves_as_a_whole(
+    disk: FakeDisk, clock: ManualClock, ending: str, config: dict[str, object], left: list[int]
+) -> None:
+    engine = damaged(disk, clock, ending)
+    put(engine, "t", **config)
+    assert seqs(engine, "t") == left
+    assert topic(engine, "t").segments == []
+    assert engine.core.total_bytes == 2 * len(left)
+
+
+def test_a_damaged_segment_expires_with_its_newest_record(disk: FakeDisk, clock: ManualClock) -> None:
+    engine = damaged(disk, clock)
+    put(engine, "t", ttl_ms=1001)
+    assert engine.info("t").count == 4
+    clock.advance(2)
+    assert seqs(engine, "t") == [4, 5]
+
+
+@pytest.mark.parametrize("cap", [3, 4])
+def test_appends_go_on_while_the_front_is_damaged(disk: FakeDisk, clock: ManualClock, cap: int) -> None:
+    engine = damaged(disk, clock)
+    put(engine, "t", cap_records=cap)
+    for number in range(10):
+        append(engine, "t", number)
+    assert seqs(engine, "t") == list(range(16 - cap, 16))
 
 
 def test_damage_does_not_stop_retention(disk: FakeDisk) -> None:

@@ -159,6 +159,42 @@ def test_records_that_were_sealed_since_are_not_lost_with_their_frames() -> None
     assert shown["a"].records == {seq: text for seq, text in before.records.items() if seq < 7}
 
 
+def test_a_segment_file_that_is_damaged_itself_does_not_stand_in_for_the_log() -> None:
+    disk = FakeDisk()
+    builder = Builder(disk, LARGE)
+    builder.put("a")
+    for _ in range(8):
+        builder.write("a", 5, size=6000)
+    builder.put("end")
+    disk = stop(builder, disk)
+    damage_chunk(disk, 2)
+    hit(disk, FrameKind.APPEND, 1)
+    report, shown = repaired(disk, LARGE)
+    assert report.losses == [Loss("a", 6, 10, True)]
+    assert seqs(shown["a"]) == [*range(1, 6), *range(11, 41)]
+
+
+def test_a_tail_in_front_of_a_segment_file_is_sealed() -> None:
+    disk = FakeDisk()
+    builder = Builder(disk, ONE_SHARD)
+    builder.put("a", TopicConfigPatch())
+    builder.write("a", 2)
+    disk = disk.crash(Survival.EVERYTHING)
+    # The ceiling leaves a hole behind the two, so they and what follows are sealed as two segments.
+    builder = Builder(disk, ONE_SHARD)
+    first = builder.engine.info("a").next_seq
+    assert first > 3
+    builder.write("a", 6)
+    builder.put("end")
+    disk = stop(builder, disk)
+    for ending in (".data", ".idx"):
+        disk.remove(SEGMENT + ending)
+    hit(disk, FrameKind.APPEND)
+    report, shown = repaired(disk)
+    assert not report.losses
+    assert seqs(shown["a"]) == [1, 2, *range(first, first + 6)]
+
+
 def test_a_segment_file_still_knows_the_name() -> None:
     disk = FakeDisk()
     builder = Builder(disk, ONE_SHARD)
@@ -195,6 +231,28 @@ def test_a_lost_new_config_leaves_the_old_one(logged: FakeDisk) -> None:
     report, _ = repaired(disk)
     assert not report.losses
     assert any("new configs" in action for action in report.actions)
+
+
+def test_an_ephemeral_topic_whose_change_to_another_class_was_lost() -> None:
+    disk = FakeDisk()
+    builder = Builder(disk, LARGE)
+    builder.put("a", TopicConfigPatch(durability=Durability.EPHEMERAL, cap_records=50))
+    builder.write("a", 3)
+    builder.put("a", TopicConfigPatch(durability=Durability.MEMORY, cap_records=60))
+    builder.write("a", 2)
+    builder.put("end")
+    disk = stop(builder, disk)
+    hit(disk, FrameKind.CONFIG)
+    # The change sealed what had been in memory only; without these files it is as lost as class ephemeral means.
+    for ending in (".data", ".idx"):
+        disk.remove(SEGMENT + ending)
+    report, shown = repaired(disk, LARGE)
+    assert not report.losses
+    assert seqs(shown["a"]) == [4, 5]
+    assert shown["a"].told(3, LossReason.CRASH)
+    assert any("class fsync now" in action for action in report.actions)
+    engine = Engine.recover(disk, LARGE, ManualClock(), SeededDice(4), boot_id=BOOT)
+    assert engine.info("a").config.cap_records == 50
 
 
 def test_a_lost_deletion_and_a_new_topic_of_the_same_name(logged: FakeDisk) -> None:

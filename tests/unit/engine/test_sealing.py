@@ -184,6 +184,18 @@ def test_a_break_in_the_seqs_ends_a_segment(disk: FakeDisk) -> None:
     assert seqs(engine, "t") == expected
 
 
+def test_a_dead_stretch_behind_a_break_leaves_no_segment(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    append(engine, "t", 1, 2)
+    engine = open_engine(killed(disk))
+    append(engine, "t", 3, tag="x")
+    delete(engine, "t", match=eq("x"))
+    assert len(topic(engine, "t").tail) == 2
+    move(engine, "t", "sealed")
+    assert extents(engine) == [(1, 2)]
+    assert seqs(engine, "t") == [1, 2]
+
+
 # Failures
 
 

@@ -176,6 +176,15 @@ def test_an_index_that_is_not_what_was_written_is_refused(data: memoryview, prob
         SegmentIndex(data)
 
 
+@pytest.mark.parametrize(("place", "value"), [(24, 9), (28, 9), (32, 99), (36, 999), (36, 5)])
+def test_an_index_whose_lengths_disagree_is_refused_whatever_its_checksum(place: int, value: int) -> None:
+    data = bytearray(INDEX[:-8])
+    data[place : place + 4] = value.to_bytes(4, "little")
+    sealed = bytes(data) + xxh3_64_intdigest(bytes(data)).to_bytes(8, "little")
+    with pytest.raises(ValueError, match="lengths disagree"):
+        SegmentIndex(memoryview(sealed))
+
+
 def test_the_time_of_a_record_is_that_of_its_block() -> None:
     index = index_of({}, [(0, 100), (3, 200), (4, 300)])
     assert [index.ts_at(i) for i in range(8)] == [100, 100, 100, 200, 300, 300, 300, 300]

@@ -1,0 +1,420 @@
+"""How connections end: by clients that leave, by clients that stall, and by a server that stops.
+
+Times are tiny here and no test measures them: it waits for what must happen in the end.
+"""
+
+import asyncio
+import socket
+from typing import Any
+
+import pytest
+
+from tests.http.protocol.support import App, Loops, Site, chunked, get, keep, post, split_answers, until
+from topics.http import Exchange, Refusal
+from topics.testing import ManualClock
+
+
+class Parting:
+    """An application's view of clients that leave: counts how often it is told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def __call__(self, exchange: Exchange) -> None:
+        exchange.on_gone(self.tell)
+
+    def tell(self) -> None:
+        self.told += 1
+
+
+@pytest.mark.parametrize("way", ["close", "abort", "reset", "half"])
+def test_the_handler_is_told_once_that_the_client_is_gone(loops: Loops, way: str) -> None:
+    parting = Parting()
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/"))
+        exchange = await site.exchange()
+        assert not exchange.gone
+        if way == "close":
+            client.close()
+        elif way == "abort":
+            client.abort()
+        elif way == "reset":
+            sock = client.writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.abort()
+        else:
+            client.writer.write_eof()
+        await until(lambda: parting.told == 1)
+        assert exchange.gone
+        assert exchange.peer == ""
+        exchange.respond(200, b"to nobody")
+        await until(lambda: site.server.counters.connections_open == 0)
+        assert parting.told == 1
+
+    loops.run(scene, App(parting))
+
+
+def test_every_exchange_of_a_lost_connection_is_told(loops: Loops) -> None:
+    parting = Parting()
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(*[get("/")] * 5)
+        await site.exchange(5)
+        site.app.exchanges[1].respond(200, b"kept back by the first, and then lost with it")
+        client.abort()
+        await until(lambda: parting.told == 4)
+
+    loops.run(scene, App(parting))
+    assert parting.told == 4
+
+
+def test_who_asks_too_late_is_told_at_once(loops: Loops) -> None:
+    parting = Parting()
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/"))
+        exchange = await site.exchange()
+        client.abort()
+        await until(lambda: exchange.gone)
+        exchange.on_gone(parting.tell)
+        assert parting.told == 1
+        stream = exchange.start_stream(200, [])
+        stream.on_gone(parting.tell)
+        assert parting.told == 2
+        assert not stream.write(b"to nobody")
+        stream.close()
+
+    loops.run(scene, App(keep))
+
+
+def test_nobody_is_told_after_the_answer(loops: Loops) -> None:
+    parting = Parting()
+
+    def handler(exchange: Exchange) -> None:
+        exchange.on_gone(parting.tell)
+        exchange.respond(200)
+        exchange.on_gone(parting.tell)
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        await client.ask(get("/"))
+        client.abort()
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    loops.run(scene, App(handler))
+    assert parting.told == 0
+
+
+def test_a_bug_in_what_is_told_harms_nobody(loops: Loops) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/"), get("/"))
+        await site.exchange(2)
+        client.abort()
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    logs = ("the handler failed to notice that its client is gone",) * 2
+    loops.run(scene, App(lambda exchange: exchange.on_gone(fail)), logs=logs)
+
+
+def test_a_client_that_only_stops_sending_gets_its_answers(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/1"), get("/2"), b"GET /never-compl")
+        client.writer.write_eof()
+        await site.exchange(2)
+        for number in (2, 1):
+            site.app.exchanges[number - 1].respond(200, b"%d" % number)
+        answers = split_answers(await client.rest())
+        assert [reply.body for reply in answers] == [b"1", b"2"]
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    loops.run(scene, App(lambda exchange: None))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"GE",
+        b"GET / HTTP/1.1\r\nhos",
+        get("/", "content-length: 10", method="POST") + b"abc",
+        get("/", "transfer-encoding: chunked", method="POST") + b"5\r\nab",
+        get("/", "content-length: 100000", method="POST") + b"x" * 80_000,
+        get("/", "content-encoding: gzip", "content-length: 100", method="POST") + b"\x1f\x8b",
+    ],
+    ids=["nothing", "method", "head", "body", "chunk", "large body", "gzip"],
+)
+@pytest.mark.parametrize("way", ["close", "abort"])
+def test_half_a_request_leaves_nothing_behind(loops: Loops, part: bytes, way: str) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(part)
+        await until(lambda: site.server.counters.bytes_in == len(part))
+        getattr(client, way)()
+        await until(lambda: site.server.counters.connections_total == 1)
+        await until(lambda: site.server.counters.connections_open == 0)
+        assert site.app.exchanges == []
+
+    loops.run(scene)
+
+
+@pytest.mark.parametrize(
+    ("part", "limit", "status"),
+    [
+        (b"", "head_timeout_s", None),
+        (b"GET / HTTP/1.1\r\nhost: x\r\n", "head_timeout_s", 408),
+        (get("/", "content-length: 10", method="POST") + b"abc", "body_idle_timeout_s", 408),
+        (get("/", "transfer-encoding: chunked", method="POST"), "body_idle_timeout_s", 408),
+        (get("/", "transfer-encoding: chunked", method="POST") + b"3\r\nabc\r\n0\r\n", "body_idle_timeout_s", 408),
+    ],
+    ids=["nothing", "head", "body", "no chunk", "no end"],
+)
+def test_half_a_request_is_not_waited_for(loops: Loops, part: bytes, limit: str, status: int | None) -> None:
+    async def scene(site: Site) -> None:
+        answers = split_answers(await site.say(part))
+        assert [reply.status for reply in answers] == ([] if status is None else [status])
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    limits: dict[str, Any] = {limit: 0.02}
+    loops.run(scene, linger_timeout_s=0.02, **limits)
+
+
+def test_a_connection_at_rest_is_closed_without_a_word(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        assert (await client.ask(get("/"))).status == 200
+        assert await client.rest() == b""
+
+    loops.run(scene, keep_alive_s=0.02)
+
+
+def test_the_times_of_the_sweep(loops: Loops) -> None:
+    """One connection in each phase, and a clock that is moved by hand: each goes at its own time and not before."""
+    clock = ManualClock()
+
+    async def scene(site: Site) -> None:
+        counters = site.server.counters
+        fresh, idle, head, body, busy = [await site.connect() for _ in range(5)]
+        await idle.ask(get("/"))
+        head.send(b"GET / HTTP/1.1\r\nhost: x\r\n")
+        body.send(get("/", "content-length: 10", method="POST"))
+        busy.send(get("/wait"))
+        await site.exchange(2)
+        await until(lambda: counters.connections_open == 5 and len(site.app.admitted) == 3)
+
+        async def pass_time(ms: int) -> None:
+            clock.advance(ms)
+            site.server.sweep()
+            await asyncio.sleep(0.005)
+
+        await pass_time(0)
+        await pass_time(29_000)
+        assert counters.refused == 0
+        body.send(b"x")
+        await until(lambda: counters.bytes_in == site_bytes + 1)
+        await pass_time(0)
+        await pass_time(29_999)
+        assert (counters.refused, counters.connections_open) == (0, 5)
+        await pass_time(1)
+        assert (await body.answer()).status == 408
+        # Bytes that drip into a head do not buy it time.
+        head.send(b"a: b\r\n")
+        await pass_time(1_000)
+        assert (await head.answer()).status == 408
+        await fresh.ended()
+        await pass_time(14_999)
+        assert not idle.reader.at_eof()
+        await pass_time(1)
+        await idle.ended()
+        await pass_time(1_000_000)
+        site.app.exchanges[1].respond(200, b"patience")
+        assert (await busy.answer()).body == b"patience"
+
+    site_bytes = len(get("/")) + len(b"GET / HTTP/1.1\r\nhost: x\r\n") + len(get("/wait"))
+    site_bytes += len(get("/", "content-length: 10", method="POST"))
+
+    def handler(exchange: Exchange) -> None:
+        if exchange.head.path == "/":
+            exchange.respond(200)
+
+    loops.run(scene, App(handler), clock)
+
+
+def test_a_client_that_never_reads_is_cut_off(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(get("/"))
+        await until(lambda: site.server.counters.requests == 1)
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    app = App(lambda exchange: exchange.respond(200, bytes(20_000_000)))
+    loops.run(scene, app, write_idle_timeout_s=0.02)
+
+
+def test_a_client_that_never_reads_its_last_answer_is_cut_off(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(get("/", "connection: close"))
+        await until(lambda: site.server.counters.requests == 1)
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    app = App(lambda exchange: exchange.respond(200, bytes(20_000_000)))
+    loops.run(scene, app, linger_timeout_s=0.02)
+
+
+def test_a_slow_reader_of_the_last_answer_gets_all_of_it(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        client.send(get("/", "connection: close"))
+        await until(lambda: site.server.counters.requests == 1)
+        await asyncio.sleep(0.01)
+        client.reader._transport.resume_reading()  # type: ignore[attr-defined]
+        assert len((await client.answer()).body) == 20_000_000
+        assert await client.rest() == b""
+
+    loops.run(scene, App(lambda exchange: exchange.respond(200, bytes(20_000_000))))
+
+
+def test_a_refused_client_that_does_not_leave_is_cut_off(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        assert (await client.ask(b"garbage\r\n\r\n")).status == 400
+        assert site.server.counters.connections_open == 1
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    loops.run(scene, linger_timeout_s=0.02)
+
+
+def test_the_rest_of_a_refused_body_is_not_waited_for(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/", "content-length: 10", method="POST"), b"abc")
+        [reply] = split_answers(await client.rest())
+        assert reply.status == 404
+
+    loops.run(scene, App(admit=lambda head: Refusal(404)), body_idle_timeout_s=0.02)
+
+
+def test_drain_of_a_server_at_rest(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        used, fresh = await site.connect(), await site.connect()
+        await used.ask(get("/"))
+        await until(lambda: site.server.counters.connections_open == 2)
+        assert await site.server.drain(5)
+        assert await used.rest() == await fresh.rest() == b""
+        with pytest.raises(OSError):
+            await site.connect()
+
+    loops.run(scene)
+
+
+def test_drain_waits_for_what_is_under_way(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        busy, idle, sending = await site.connect(), await site.connect(), await site.connect()
+        busy.send(get("/1"))
+        sending.send(get("/2", "content-length: 4", method="POST"), b"ab")
+        await idle.ask(get("/now"))
+        await until(lambda: len(site.app.admitted) == 3)
+        draining = asyncio.create_task(site.server.drain(5))
+        await asyncio.sleep(0.01)
+        assert not draining.done()
+
+        # New requests are refused in the shape of the application, and their connection ends.
+        idle.send(get("/3"))
+        [refused] = split_answers(await idle.rest())
+        assert (refused.status, refused.json["code"]) == (503, "shutting_down")
+        assert refused.headers["connection"] == "close"
+
+        # What was admitted before is served to its end.
+        [exchange] = [exchange for exchange in site.app.exchanges if exchange.head.path == "/1"]
+        exchange.respond(200, b"one")
+        [reply] = split_answers(await busy.rest())
+        assert (reply.body, reply.headers["connection"]) == (b"one", "close")
+        assert not draining.done()
+        sending.send(b"cd")
+        [reply] = split_answers(await sending.rest())
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+        assert await draining
+
+    def handler(exchange: Exchange) -> None:
+        if exchange.head.path != "/1":
+            exchange.respond(200)
+
+    loops.run(scene, App(handler))
+
+
+def test_drain_answers_a_whole_pipeline(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/1"), get("/2"))
+        await site.exchange(2)
+        draining = asyncio.create_task(site.server.drain(5))
+        await asyncio.sleep(0)
+        client.send(get("/3"))
+        await until(lambda: site.server.counters.refused == 1)
+        for number in (2, 1):
+            site.app.exchanges[number - 1].respond(200, b"%d" % number)
+        answers = split_answers(await client.rest())
+        assert [reply.status for reply in answers] == [200, 200, 503]
+        assert await draining
+
+    loops.run(scene, App(keep))
+
+
+def test_drain_does_not_wait_for_ever(loops: Loops) -> None:
+    parting = Parting()
+
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/"))
+        await site.exchange()
+        assert not await site.server.drain(0.02)
+        await client.ended()
+        assert parting.told == 1
+        assert site.server.counters.connections_open == 0
+
+    loops.run(scene, App(parting), logs=("connections cut off",))
+
+
+def test_drain_sends_large_answers_to_their_end(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        client.send(get("/"))
+        exchange = await site.exchange()
+        draining = asyncio.create_task(site.server.drain(5))
+        await asyncio.sleep(0)
+        exchange.respond(200, bytes(20_000_000))
+        assert len((await client.answer()).body) == 20_000_000
+        assert await draining
+
+    loops.run(scene, App(keep))
+
+
+def test_many_clients_come_and_go(loops: Loops) -> None:
+    async def visit(site: Site, number: int) -> None:
+        client = await site.connect()
+        requests = [get("/"), post("/", b"x" * 100), chunked("/", b"y"), b"garbage\r\n\r\n", b"GET / HT", b""]
+        client.send(requests[number % len(requests)])
+        if number % 2:
+            await asyncio.sleep(0)
+            client.abort()
+        else:
+            client.writer.write_eof()
+            await client.rest()
+
+    async def scene(site: Site) -> None:
+        await asyncio.gather(*[visit(site, number) for number in range(200)])
+        await until(lambda: site.server.counters.connections_open == 0)
+
+    loops.run(scene)

@@ -1,0 +1,138 @@
+"""How often a connection writes, and what it holds, seen at its transport."""
+
+import gc
+import weakref
+
+from tests.http.protocol.memory import Memory
+from tests.http.protocol.support import App, get, keep, post, split_answers
+from topics.http import Exchange, Fault, HttpError, HttpLimits
+
+
+def test_an_answer_is_one_write() -> None:
+    memory = Memory(App())
+    for number in range(1, 4):
+        memory.send(get("/"))
+        assert len(memory.wire.writes) == number
+    memory.send(post("/", b"x" * 1000))
+    assert len(memory.wire.writes) == 4
+    memory.leave()
+
+
+def test_a_large_answer_is_one_write() -> None:
+    memory = Memory(App(lambda exchange: exchange.respond(200, bytes(1_000_000))))
+    memory.send(get("/"))
+    assert len(memory.wire.writes) == 1
+    memory.leave()
+
+
+def test_answers_to_one_packet_share_a_write() -> None:
+    memory = Memory(App())
+    memory.send(get("/") * 10)
+    assert len(memory.wire.writes) == 1
+    assert len(split_answers(memory.answered)) == 10
+    memory.leave()
+
+
+def test_answers_that_waited_for_another_share_its_write() -> None:
+    memory = Memory(App(keep))
+    memory.send(get("/") * 5)
+    for exchange in reversed(memory.app.exchanges):
+        assert memory.wire.writes == []
+        exchange.respond(200, b"x")
+    assert len(memory.wire.writes) == 1
+    memory.leave()
+
+
+def test_shared_writes_are_bounded() -> None:
+    memory = Memory(App(lambda exchange: exchange.respond(200, bytes(20_000))), pipeline_depth=1000)
+    memory.send(get("/") * 100)
+    assert max(map(len, memory.wire.writes)) < 20 * 21_000
+    assert len(split_answers(memory.answered)) == 100
+    memory.leave()
+
+
+def test_no_handler_starts_while_the_client_reads_nothing() -> None:
+    memory = Memory(App())
+    memory.send(get("/"))
+    memory.connection.pause_writing()
+    assert not memory.wire.reading
+    # Bytes that the loop had read already.
+    memory.connection.data_received(get("/") * 3)
+    assert len(memory.app.exchanges) == 1
+    memory.connection.resume_writing()
+    assert memory.wire.reading
+    assert len(memory.app.exchanges) == 4
+    memory.leave()
+
+
+def test_a_full_buffer_stops_a_packet_of_requests() -> None:
+    """The pause comes from within the write of an answer, while the parser is in the middle of the next requests."""
+    memory = Memory(App(lambda exchange: exchange.respond(200, bytes(100_000))))
+    write = memory.wire.write
+
+    def fill(data: bytes) -> None:
+        write(data)
+        memory.connection.pause_writing()
+
+    memory.wire.write = fill  # type: ignore[method-assign]
+    memory.send(get("/") * 50)
+    assert len(memory.app.exchanges) == 1
+    for number in range(2, 51):
+        memory.connection.resume_writing()
+        memory.deliver()
+        assert len(memory.app.exchanges) == number
+    assert len(split_answers(memory.answered)) == 50
+    memory.leave()
+
+
+def test_an_exchange_that_is_answered_holds_nothing_of_its_connection() -> None:
+    memory = Memory(App())
+    memory.send(get("/"))
+    [exchange] = memory.app.exchanges
+    assert exchange.channel is None
+    assert exchange.payload is None
+    memory.leave()
+
+
+def test_a_lost_connection_is_gone_without_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        memory = Memory(App())
+        memory.send(get("/"), b"GET / HTTP/1.1\r\n")
+        memory.leave()
+        # The connection holds its hub, and the hub the application: nothing else holds it here.
+        app = weakref.ref(memory.app)
+        memory.app.exchanges.clear()
+        del memory
+        assert app() is None
+    finally:
+        gc.enable()
+
+
+def test_a_handler_may_answer_from_within_what_it_is_told() -> None:
+    """A waiting read that is told of its client's end may answer the next one at once."""
+    held: list[Exchange] = []
+
+    def handler(exchange: Exchange) -> None:
+        held.append(exchange)
+        exchange.on_gone(lambda: held[0].respond(200, b"never seen"))
+
+    memory = Memory(App(handler))
+    memory.send(get("/"), get("/"))
+    memory.leave()
+    assert memory.answered == b""
+
+
+def test_faults_are_statuses_and_words() -> None:
+    for fault in Fault:
+        error = HttpError(fault)
+        assert 400 <= error.status < 600
+        assert error.code == fault.name.lower()
+        assert error.message == str(error)
+    assert HttpError(Fault.TIMEOUT, "so late").message == "so late"
+
+
+def test_the_sweep_is_as_fine_as_the_shortest_time() -> None:
+    assert HttpLimits().sweep_s == 1.0
+    assert HttpLimits(keep_alive_s=0.4).sweep_s == 0.1
