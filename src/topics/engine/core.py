@@ -182,8 +182,9 @@ class EngineCore:
     def log_eviction(self, topic: Topic, expired: bool) -> None:
         """Sends a topic's floor on its way to the log, where replay would not find it by itself."""
         shard = self.shards[topic.shard]
-        # A topic on its way out logs nothing more: its last frame is the one that drops it.
-        if not topic.closing and shard.writer.poison is None:
+        # A topic on its way out logs nothing more: its last frame is the one that drops it. Nor does an engine that was
+        # closed: the folder may be another's by now.
+        if not topic.closing and not self.closed and shard.writer.poison is None:
             body = encode_evict(topic.evict_floor, expired)
             shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
 

