@@ -153,6 +153,8 @@ class Checkpointer:
             if s.flags is not None and s.flag_changes
         ]
         unsynced = [s for s in topic.segments if not s.synced]
+        for segment in unsynced:
+            segment.named = True
         self._captures.append(Capture(topic, encode_topic(topic_state(topic, tail)), tail, unsynced, flips))
 
     def _head(self, full: bool) -> SnapshotHead:

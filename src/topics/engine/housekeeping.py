@@ -105,6 +105,8 @@ class Housekeeper:
         if any(shard.writer.poison is not None for shard in core.shards):
             return
         self._last_checkpoint = now
+        # From now on, and not only once the job begins: it may have to wait for its turn, and one is enough.
+        self._checkpointer.running = True
         self._run_job(self._checkpointer.job())
 
     def movable(self, topic: Topic) -> list[Segment]:

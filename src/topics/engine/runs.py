@@ -75,7 +75,7 @@ class Segment:
 
     __slots__ = (
         "blocks", "cold", "count", "first_seq", "first_ts", "flag_changes", "flags", "last_ts", "live", "live_bytes",
-        "marked", "payload_bytes", "synced", "text_bytes", "traits",
+        "marked", "named", "payload_bytes", "synced", "text_bytes", "traits",
     )  # fmt: skip
 
     def __init__(self, state: SegmentState) -> None:
@@ -98,6 +98,8 @@ class Segment:
         """Counts changes of the flags that the file has not seen."""
         self.synced = True
         """Whether both files are known to survive a crash."""
+        self.named = False
+        """Whether a checkpoint on its way names it: its files must then be written, whatever becomes of it."""
 
     @classmethod
     def of_blocks(cls, blocks: list[Block]) -> "Segment":

@@ -100,7 +100,7 @@ class Sealer:
         failure: object = None
         while self._waiting:
             topic, segment, flags = self._waiting[0]
-            if self._wanted(topic, segment):
+            if segment.named or self._wanted(topic, segment):
                 try:
                     yield OffLoop(partial(self._write, topic, segment, flags))
                 except OSError as error:

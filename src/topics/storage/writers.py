@@ -127,7 +127,9 @@ class ThreadCommitter:
                 work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
             except Empty:
                 continue
-            self.resume.wait()
+            while not self.resume.wait(self._sync_s):
+                # Held back, but what was written before still has to reach the disk in time.
+                self._writer.sync()
             self._linger_until = self._writer.seconds() + self._window_s
             batch: list[Submission] = []
             while isinstance(work, list):

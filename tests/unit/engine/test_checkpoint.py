@@ -31,7 +31,7 @@ from topics.core.errors import ReadOnlyError
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.engine import checkpoint as module
-from topics.engine.jobs import Job, OffLoop, Until
+from topics.engine.jobs import InlineRunner, Job, OffLoop, Until
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import SnapshotHead
 from topics.storage.layout import Layout
@@ -600,3 +600,33 @@ def test_the_hot_files_of_a_moved_segment_go_only_when_a_snapshot_names_the_cold
     assert disk.list_dir(f"data/topics/{1:016x}") == []
     assert values(engine, "t") == [1, 2]
     assert values(open_with_cold(killed(disk)), "t") == [1, 2]
+
+
+def test_a_segment_that_dies_on_its_way_is_written_for_the_snapshot_that_names_it(disk: FakeDisk) -> None:
+    engine = open_engine(disk, snapshot_inline_bytes=0)
+    put(engine, "t", durability=FSYNC)
+    append(engine, "t", 1, 2, 3)
+
+    class Patient:
+        """A runner that keeps its jobs until it is told to run them."""
+
+        def __init__(self) -> None:
+            self.jobs: list[Job] = []
+
+        def start(self, job: Job) -> None:
+            self.jobs.append(job)
+
+        def close(self) -> None:
+            """Nothing runs by itself."""
+
+    patient = Patient()
+    engine.sealer.use(patient)
+    done: list[bool] = []
+    for _ in driven(engine.checkpointer.job(then=done.append)):
+        if patient.jobs:
+            # The tail is captured as a segment whose files are not written yet; now nothing in it is live any more.
+            delete(engine, "t", before_seq=4)
+            InlineRunner().start(patient.jobs.pop())
+    assert done == [True]
+    again = open_engine(killed(disk))
+    assert (seqs(again, "t"), again.info("t").earliest_seq) == ([], 4)
