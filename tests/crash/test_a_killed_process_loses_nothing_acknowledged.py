@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,8 @@ class Oracle:
         self.records: dict[str, dict[int, str]] = {topic: {} for topic in killed_child.TOPICS}
         self.deleted: dict[str, set[str]] = {topic: set() for topic in killed_child.TOPICS}
         self.keys: dict[str, tuple[str, int]] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        """For each run and writer, its last acknowledged batch; a writer waits for one before it sends the next."""
 
     def learn(self, line: bytes) -> None:
         told = msgspec.json.decode(line)
@@ -42,18 +45,24 @@ class Oracle:
             # A seq is given out once, over all lives of the process.
             assert seq not in self.records[topic], (topic, seq)
             self.records[topic][seq] = value
+        run, writer, number, _ = told["values"][0].split("/")
+        self.numbers[run, writer] = int(number)
         if told["key"] is not None:
             self.keys[topic] = (told["key"], told["first"])
 
 
 def live_and_die(folder: Path, run: int, chance: random.Random, oracle: Oracle) -> None:
-    """Runs the child, kills it after a random number of acknowledgements, and learns all it said."""
+    """Runs the child, kills it after a random number of acknowledgements or while it starts, and learns all it said."""
     command = [sys.executable, killed_child.__file__, str(folder), str(run)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     assert child.stdout is not None
-    last = chance.choice((1, 10, 100, 1000, 4000))
+    last = chance.choice((0, 1, 10, 100, 1000, 4000))
     lines = 0
+    if last == 0:
+        # Anywhere between the first import and the first acknowledgements, the recovery of the run before included.
+        time.sleep(chance.random() * 0.6)
+        child.kill()
     # Should it hang, this ends it and the test fails for want of lines.
     guard = threading.Timer(120.0, child.kill)
     guard.start()
@@ -94,6 +103,10 @@ def check(folder: Path, oracle: Oracle) -> None:
                 # It may have been deleted without that having been acknowledged; only first values ever are.
                 assert seq in found or value.endswith("/0"), (topic, seq, value)
         assert not gone & set(found.values())
+        for value in found.values():
+            run, writer, number, place = map(int, value.split("/"))
+            batch = oracle.numbers.get((str(run), str(writer)), 0)
+            assert number <= batch + 1 and place <= number % 4, f"{value} was never written"
         assert len(set(found.values())) == len(found), "a record is there twice"
         assert engine.info(topic).head_seq >= max(oracle.records[topic], default=0)
         if topic in oracle.keys:

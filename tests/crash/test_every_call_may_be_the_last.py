@@ -6,6 +6,7 @@ every ending by a start, after which all of `tests.crash.promises` is checked, s
 """
 
 from itertools import islice
+from random import Random
 
 import msgspec
 import pytest
@@ -50,9 +51,8 @@ def test_a_group_commit_acknowledges_nothing_that_can_be_lost(shards: int) -> No
     assert_kept(scenarios.appending_in_groups, options(shards))
 
 
-@each_number_of_shards
-def test_nothing_is_lost_between_two_log_files(shards: int) -> None:
-    assert_kept(scenarios.turning_log_files, options(shards))
+def test_nothing_is_lost_between_two_log_files() -> None:
+    assert_kept(scenarios.turning_log_files, options(1))
 
 
 @each_number_of_shards
@@ -60,9 +60,8 @@ def test_a_deleted_record_stays_deleted(shards: int) -> None:
     assert_kept(scenarios.deleting, options(shards))
 
 
-@each_number_of_shards
-def test_sealing_loses_nothing(shards: int) -> None:
-    assert_kept(scenarios.sealing, options(shards))
+def test_sealing_loses_nothing() -> None:
+    assert_kept(scenarios.sealing, options(1))
 
 
 @each_number_of_shards
@@ -74,9 +73,8 @@ def test_a_checkpoint_that_seals_every_tail_loses_nothing() -> None:
     assert_kept(scenarios.checkpointing, options(1, snapshot_inline_bytes=0))
 
 
-@each_number_of_shards
-def test_relocation_loses_nothing(shards: int) -> None:
-    assert_kept(scenarios.relocating, options(shards))
+def test_relocation_loses_nothing() -> None:
+    assert_kept(scenarios.relocating, options(1))
 
 
 @each_number_of_shards
@@ -89,9 +87,8 @@ def test_an_acknowledged_config_holds(shards: int) -> None:
     assert_kept(scenarios.configuring, options(shards))
 
 
-@each_number_of_shards
-def test_the_loss_of_unlogged_records_is_told(shards: int) -> None:
-    assert_kept(scenarios.forgetting, options(shards))
+def test_the_loss_of_unlogged_records_is_told() -> None:
+    assert_kept(scenarios.forgetting, options(1))
 
 
 @each_number_of_shards
@@ -99,14 +96,12 @@ def test_a_deleted_topic_stays_deleted(shards: int) -> None:
     assert_kept(scenarios.dropping, options(shards))
 
 
-@each_number_of_shards
-def test_what_a_cap_evicted_does_not_come_back(shards: int) -> None:
-    assert_kept(scenarios.capping, options(shards))
+def test_what_a_cap_evicted_does_not_come_back() -> None:
+    assert_kept(scenarios.capping, options(1))
 
 
-@each_number_of_shards
-def test_what_time_evicted_does_not_come_back(shards: int) -> None:
-    assert_kept(scenarios.expiring, options(shards))
+def test_what_time_evicted_does_not_come_back() -> None:
+    assert_kept(scenarios.expiring, options(1))
 
 
 @each_number_of_shards
@@ -127,6 +122,26 @@ def test_recovery_may_be_cut_short_anywhere(shards: int, ending: Ending) -> None
     endings = (KILL, POWER_CUT, Ending(Survival.SCATTERED, 7))
     broken = list(islice(sweep_starts(world, disk, ending, endings), SHOWN))
     assert not broken, "\n".join(broken)
+
+
+def check_random_lives(seeds: range, steps: int, stops: int) -> None:
+    """Longer lives than anybody would write down, each stopped at a few random calls."""
+    for seed in seeds:
+        print(f"seed {seed}")
+        life = scenarios.RandomLife(seed, steps, ("fsync", "disk", "memory", "ephemeral"))
+        engine_options = options(1 + seed % 3, snapshot_inline_bytes=(0, 100, 1 << 18)[seed // 3 % 3])
+        calls = Random(seed).choices(range(1, count_calls(life, engine_options) + 2), k=stops)
+        broken = list(islice(sweep_stops(life, engine_options, calls=calls), SHOWN))
+        assert not broken, "\n".join(broken)
+
+
+def test_a_random_life_may_end_at_any_call() -> None:
+    check_random_lives(range(12), steps=30, stops=10)
+
+
+@pytest.mark.slow
+def test_many_random_lives_may_end_at_any_call() -> None:
+    check_random_lives(range(1000, 1400), steps=60, stops=30)
 
 
 @pytest.mark.slow

@@ -77,6 +77,12 @@ class Builder:
 def build() -> tuple[FakeDisk, dict[int, dict[int, str]]]:
     """The folder, and what was ever written to each topic."""
     disk = FakeDisk()
+    written = fill(disk)
+    return settled(disk.crash(Survival.EVERYTHING)), written
+
+
+def fill(disk: FakeDisk) -> dict[int, dict[int, str]]:
+    """What happens in the folder, up to the kill; returns what was ever written to each topic."""
     builder = Builder(disk)
     for name in ("orders", "events", "small", "gone", "capped"):
         builder.put(name)
@@ -112,7 +118,7 @@ def build() -> tuple[FakeDisk, dict[int, dict[int, str]]]:
             builder.write(name, 2)
     builder.delete("late", before=2)
     builder.write("plain", 1)
-    return settled(disk.crash(Survival.EVERYTHING)), builder.written
+    return builder.written
 
 
 def settled(disk: FakeDisk) -> FakeDisk:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -60,6 +61,10 @@ class Hub:
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Calls back in the next turn of the loop."""
+        asyncio.get_running_loop().call_soon(callback)
 
     def refusal(self, error: HttpError) -> Refusal:
         """The application's form of a refusal, or a bare one if it fails even at that."""

@@ -95,7 +95,7 @@ class Pipeline:
 
     def is_full(self) -> bool:
         """Whether no more requests are to be read for now."""
-        if self.write_paused or self.waiting or self.upgrading is not None:
+        if self.write_paused or self.upgrading is not None:
             return True
         # A request whose body is on the way must be read on, or it would never make room.
         return len(self.exchanges) - (self.receiving is not None) >= self._hub.limits.pipeline_depth

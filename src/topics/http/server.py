@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 
 from topics.http.application import Application
 from topics.http.connection import Connection
@@ -11,6 +12,9 @@ from topics.system.clock import Clock, SystemClock
 
 # Connections that the system may hold for us while the loop is busy; the system has its own bound below it.
 _BACKLOG = 1024
+
+# Connections looked at in one go: all of ten thousand would hold up the loop for some ten milliseconds.
+_SWEPT_AT_ONCE = 500
 
 _logger = logging.getLogger(__name__)
 
@@ -23,6 +27,8 @@ class HttpServer:
         self._hub = Hub(application, limits or HttpLimits(), self._clock)
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
+        # The connections that the round of sweeping under way has yet to look at.
+        self._unswept: list[Connection] = []
 
     @property
     def counters(self) -> Counters:
@@ -91,12 +97,20 @@ class HttpServer:
 
     def sweep(self) -> None:
         """Ends the connections that have not moved for too long, and moves the Date header on."""
-        hub = self._hub
-        hub.renderer.set_time(self._clock.now_ms())
+        self._unswept = list(self._hub.connections)
+        while self._unswept:
+            self._sweep_some()
+
+    def _sweep_some(self) -> None:
+        self._hub.renderer.set_time(self._clock.now_ms())
         now = self._clock.monotonic()
-        for connection in tuple(hub.connections):
+        some, self._unswept = self._unswept[:_SWEPT_AT_ONCE], self._unswept[_SWEPT_AT_ONCE:]
+        for connection in some:
             connection.sweep(now)
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
-        self.sweep()
+        if not self._unswept:
+            self._unswept = list(self._hub.connections)
+        ticks = math.ceil(len(self._hub.connections) / _SWEPT_AT_ONCE)
+        self._timer = loop.call_later(self._hub.limits.sweep_s / max(1, ticks), self._tick, loop)
+        self._sweep_some()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -69,13 +69,24 @@ class Wire(asyncio.Transport):
             del self._protocol
 
 
+class Turns(Hub):
+    """A hub without a loop: what is put off waits until the test goes on."""
+
+    def __init__(self, app: App, limits: HttpLimits, clock: ManualClock) -> None:
+        super().__init__(app, limits, clock)
+        self.put_off: deque[Callable[[], None]] = deque()
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.put_off.append(callback)
+
+
 class Memory:
     """A server with one connection, and the client's end of it."""
 
     def __init__(self, app: App, **limits: Any) -> None:
         self.app = app
         self.clock = ManualClock()
-        self.hub = Hub(app, HttpLimits(**limits), self.clock)
+        self.hub = Turns(app, HttpLimits(**limits), self.clock)
         self.connection = Connection(self.hub)
         self.wire = Wire(self.connection)
         self._unread: deque[bytes] = deque()
@@ -88,8 +99,13 @@ class Memory:
 
     def deliver(self) -> None:
         """Goes on handing over, after the server has made room."""
-        while self._unread and self.wire.reading and not self.wire.closing:
-            self.connection.data_received(self._unread.popleft())
+        while not self.wire.closing:
+            if self.hub.put_off:
+                self.hub.put_off.popleft()()
+            elif self._unread and self.wire.reading:
+                self.connection.data_received(self._unread.popleft())
+            else:
+                break
 
     @property
     def answered(self) -> bytes:

@@ -131,7 +131,8 @@ def test_a_large_body_arrives_whole(loops: Loops) -> None:
     loops.run(scene, app)
 
 
-def test_a_client_that_is_still_sending_can_read_its_refusal(loops: Loops) -> None:
+@pytest.mark.parametrize("verdict", [1000, Refusal(413)], ids=["by the server", "by the application"])
+def test_a_client_that_is_still_sending_can_read_its_refusal(loops: Loops, verdict: int | Refusal) -> None:
     async def scene(site: Site) -> None:
         client = await site.connect()
         client.send(get("/", "content-length: 4000000", method="POST"))
@@ -142,7 +143,7 @@ def test_a_client_that_is_still_sending_can_read_its_refusal(loops: Loops) -> No
         [reply] = split_answers(await client.rest())
         assert reply.status == 413
 
-    loops.run(scene, App(admit=lambda head: 1000))
+    loops.run(scene, App(admit=lambda head: verdict))
 
 
 def test_a_client_that_never_stops_sending_is_cut_off(loops: Loops) -> None:

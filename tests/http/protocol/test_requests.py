@@ -130,11 +130,18 @@ def test_connection_close_is_obeyed(loops: Loops) -> None:
 
 def test_nothing_after_connection_close_is_a_request(loops: Loops) -> None:
     async def scene(site: Site) -> None:
-        [reply] = split_answers(await site.say(get("/1", "connection: close"), get("/2"), b"garbage"))
-        assert reply.json["path"] == "/1"
+        client = await site.connect()
+        client.send(get("/1", "connection: close"), get("/2"), b"garbage")
+        exchange = await site.exchange()
+        client.send(get("/3"))
+        await until(lambda: site.server.counters.bytes_in > len(get("/1", "connection: close") + get("/2")) + 7)
+        exchange.respond(200, b"one")
+        [reply] = split_answers(await client.rest())
+        assert reply.body == b"one"
         assert len(site.app.admitted) == 1
+        assert site.app.refusals == []
 
-    loops.run(scene)
+    loops.run(scene, App(keep))
 
 
 def test_http_1_0_closes(loops: Loops) -> None:
@@ -302,6 +309,16 @@ def test_the_application_refuses_by_the_head(loops: Loops) -> None:
         assert site.server.counters.refused == 3
 
     loops.run(scene, App(admit=lambda head: refusal))
+
+
+def test_the_body_of_a_refused_request_is_no_part_of_the_next(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        for body in (b"refused", b"refused" * 5000):
+            assert (await client.ask(post("/none", body))).status == 404
+            assert (await client.ask(post("/", b"taken"))).json["body"] == "taken"
+
+    loops.run(scene, App(admit=lambda head: Refusal(404) if head.path == "/none" else 1000))
 
 
 @pytest.mark.parametrize("framing", ["content-length: 100000000", "transfer-encoding: chunked"])

@@ -1,6 +1,7 @@
 """Bodies: what they hold, and that they give it back."""
 
 import gzip
+import tracemalloc
 import zlib
 
 import pytest
@@ -62,14 +63,31 @@ def test_a_known_length_is_refused_before_any_byte() -> None:
 
 
 def test_a_bomb_is_stopped_at_its_limit() -> None:
+    bomb = zlib.compress(bytes(50_000_000), wbits=31)
     budget = Budget(10_000_000)
     body = opened("gzip", 2_000_000, budget)
-    bomb = zlib.compress(bytes(20_000_000), wbits=31)
-    with pytest.raises(HttpError) as refused:
-        body.add(bomb)
+    tracemalloc.start()
+    try:
+        with pytest.raises(HttpError) as refused:
+            body.add(bomb)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert refused.value.status == 413
+    assert peak_bytes < 10_000_000
     # What went too far was never taken over: nothing is held but what came before.
     assert budget.held_bytes == 0
+
+
+def test_a_stream_out_of_which_nothing_comes_is_stopped() -> None:
+    body = opened("gzip", 10_000, Budget(0))
+    compressor = zlib.compressobj(wbits=31)
+    body.add(compressor.compress(b"x") + compressor.flush(zlib.Z_FULL_FLUSH))
+    empty_block = b"\0\0\0\xff\xff"
+    with pytest.raises(HttpError) as refused:
+        for _ in range(3000):
+            body.add(empty_block)
+    assert refused.value.status == 413
 
 
 def test_a_bomb_is_stopped_by_its_ratio() -> None:

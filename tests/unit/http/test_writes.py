@@ -5,7 +5,7 @@ import weakref
 
 from tests.http.protocol.memory import Memory
 from tests.http.protocol.support import App, get, keep, post, split_answers
-from topics.http import Exchange, Fault, HttpError, HttpLimits
+from topics.http import Exchange, Fault, HttpError, HttpLimits, Refusal
 
 
 def test_an_answer_is_one_write() -> None:
@@ -48,6 +48,19 @@ def test_shared_writes_are_bounded() -> None:
     memory.send(get("/") * 100)
     assert max(map(len, memory.wire.writes)) < 20 * 21_000
     assert len(split_answers(memory.answered)) == 100
+    memory.leave()
+
+
+def test_a_client_with_very_much_to_ask_lets_others_have_their_turn() -> None:
+    memory = Memory(App())
+    memory.connection.data_received(get("/") * 10_000)
+    started = len(memory.app.exchanges)
+    assert 0 < started < 5_000
+    assert not memory.wire.reading
+    assert len(split_answers(memory.answered)) == started
+    memory.deliver()
+    assert len(memory.app.exchanges) == 10_000
+    assert memory.wire.reading
     memory.leave()
 
 
@@ -122,6 +135,26 @@ def test_a_handler_may_answer_from_within_what_it_is_told() -> None:
     memory.send(get("/"), get("/"))
     memory.leave()
     assert memory.answered == b""
+
+
+def test_a_connection_that_ends_while_its_client_sends_is_read_on() -> None:
+    """A close with bytes unread is a reset, which can overtake the answer. So only our side is closed at first."""
+    refused_body = get("/", "content-length: 10", "connection: close", method="POST") + b"abc"
+    last_and_more = get("/", "connection: close") + get("/")
+    for app, request in ((App(admit=lambda head: Refusal(404)), refused_body), (App(keep), last_and_more)):
+        memory = Memory(app)
+        memory.send(request, b"more")
+        for exchange in app.exchanges:
+            exchange.respond(200)
+        assert memory.wire.ended and not memory.wire.closing
+        memory.leave()
+
+
+def test_a_connection_that_ends_in_peace_is_closed_at_once() -> None:
+    memory = Memory(App())
+    memory.send(get("/", "connection: close"))
+    assert memory.wire.closing and not memory.wire.ended
+    memory.leave()
 
 
 def test_faults_are_statuses_and_words() -> None:

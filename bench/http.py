@@ -1,0 +1,146 @@
+"""`make bench-http`: our server over HTTP beside the servers one would choose instead, on this machine, in this run.
+
+Starts one server after the other, puts the same workloads on each from a load generator on another core, and prints
+how many times a peer's rate ours is. With `--write` the report goes into docs/benchmarks.md between its markers.
+`--quick` measures a second a cell and reads a tenth of the records; `--only` takes a part of the servers.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from bench.install import Missing
+from bench.load import Load, Workload, generator
+from bench.peers import NICENESS, OURS, PEERS, Running, Server, running
+from bench.report import Report, Results, machine, write_page
+
+WORKLOADS = (
+    Workload("append-1@1", "append 1 record, 1 connection", 1, 1),
+    Workload("append-1@16", "append 1 record, 16 connections", 16, 1),
+    Workload("append-1@64", "append 1 record, 64 connections", 64, 1),
+    Workload("append-100@1", "append batches of 100, 1 connection", 1, 100),
+    Workload("append-100@16", "append batches of 100, 16 connections", 16, 100),
+    Workload("read-1000@1", "catch-up read by 1000, 1 connection", 1, 1000, reads=True),
+    Workload("read-1000@4", "catch-up read by 1000, 4 connections", 4, 1000, reads=True),
+)
+SERVERS = (*OURS.values(), *PEERS)
+_METHOD = """\
+One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
+all protocols, one request on its way on each connection) on another core, both with raised priority where the system
+allows it. Loopback, records of 200 bytes of JSON, a new topic, stream or key for each row; rates are records a second,
+of {rounds}. Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass
+must find every record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it
+is a pipeline of 100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and
+acknowledged one by one. Redis writes an append-only file and is spared rewriting it; NATS uses file storage, a consumer
+without acknowledgements for reads, and `sync_interval: always` in the column of that name. Prisma Streams and the Node
+server sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size
+and answers a read with the whole rest of the stream."""
+
+
+class Bench:
+    def __init__(self, seconds: float, rounds: int, total: int, patience_s: float) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        # On a single core nothing can be kept apart.
+        apart = len(cores) > 1
+        self._server_core = cores[0] if apart else None
+        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.5, patience_s=patience_s)
+        self._rounds = rounds
+        self._total = total
+        self._progress = Console(stderr=True)
+        self.results = Results(WORKLOADS, total)
+
+    def run(self, servers: Sequence[Server]) -> None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        except PermissionError:
+            pass
+        available = [server for server in servers if self._installed(server)]
+        for _ in range(self._rounds):
+            for server in available:
+                self._one(server)
+
+    def _installed(self, server: Server) -> bool:
+        try:
+            self.results.versions[server.product] = server.install()
+        except Missing as error:
+            self._say(f"{server.title} is left out: {error}")
+            self.results.left_out[server.title] = str(error)
+            return False
+        return True
+
+    def _one(self, server: Server) -> None:
+        """All workloads on one server. A peer that breaks under its load is reported, and the others go on."""
+        try:
+            with running(server, self._server_core) as target:
+                self._appends(target)
+                if server.reads:
+                    self._reads(target)
+        except (RuntimeError, OSError) as error:
+            self._say(f"{server.title}: {error}")
+            self.results.left_out[server.title] = f"stopped with: {str(error)[:300]}"
+
+    def _appends(self, target: Running) -> None:
+        for number, workload in enumerate(workload for workload in WORKLOADS if not workload.reads):
+            place = f"append{number}"
+            target.server.speaker.make(target.address, place)
+            self._measure(target, place, workload, 0)
+            target.server.speaker.drop(target.address, place)
+
+    def _reads(self, target: Running) -> None:
+        target.server.speaker.make(target.address, "read")
+        self._load.fill(target, "read", self._total)
+        for workload in WORKLOADS:
+            if workload.reads:
+                self._measure(target, "read", workload, self._total)
+
+    def _measure(self, target: Running, place: str, workload: Workload, total: int) -> None:
+        result = self._load.measure(target, place, workload, total)
+        self.results.add(target.server.key, workload.key, result)
+        self._say(
+            f"{target.server.key:15} {workload.key:14} {result.records_per_s:12,.0f} records/s, "
+            f"p50 {result.p50_ms:.3f} ms, p99 {result.p99_ms:.3f} ms, CPU: server {result.server_cpu:.0%}, "
+            f"generator {result.generator_cpu:.0%}, others {result.other_cpu:.0%}"
+        )
+
+    def _say(self, line: str) -> None:
+        self._progress.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a second a cell, a tenth of the records to read")
+    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--only", metavar="KEYS", help=f"of {','.join(server.key for server in SERVERS)}")
+    parser.add_argument("--rounds", type=int, default=1, help="go over all servers so often; the median counts")
+    parser.add_argument(
+        "--patience", type=float, default=180, metavar="SECONDS", help="to repeat what other processes disturbed"
+    )
+    arguments = parser.parse_args()
+    chosen = arguments.only.split(",") if arguments.only else [server.key for server in SERVERS]
+    unknown = set(chosen) - {server.key for server in SERVERS}
+    if unknown:
+        parser.error(f"there is no server {', '.join(sorted(unknown))}")
+    try:
+        generator()
+    except Missing as error:
+        sys.exit(f"bench-http cannot run: {error}")
+    # Whoever ends the benchmark ends the server it has just started, too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    seconds, total = (1.0, 100_000) if arguments.quick else (3.0, 1_000_000)
+    bench = Bench(seconds, arguments.rounds, total, arguments.patience)
+    bench.run([server for server in SERVERS if server.key in chosen])
+    rounds = f"{seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    text = Report(bench.results, console).make(
+        machine(bench.results.versions), _METHOD.format(rounds=rounds, total=total)
+    )
+    if arguments.write:
+        write_page(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Where the servers of the HTTP benchmark come from.
+
+What is not on the machine comes from the registries: Debian packages when the benchmark may install them, npm packages
+and a Go program into `.bench`, which git ignores. What cannot be had raises `Missing` with the reason.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".bench"
+# Written down so that two runs on different days compare with the same thing.
+NPM_PACKAGES = ("@durable-streams/server@0.3.7", "@prisma/streams-server@0.1.11", "bun@1.4.4")
+NATS_MODULE = "github.com/nats-io/nats-server/v2@v2.15.2"
+_INSTALL_TIMEOUT_S = 900
+
+
+class Missing(Exception):
+    """A server or a tool cannot be had on this machine, and why."""
+
+
+def said(command: list[str], **options: object) -> str:
+    """What a command prints, or `Missing` with what it complained about."""
+    try:
+        done = subprocess.run(  # type: ignore[call-overload]
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_INSTALL_TIMEOUT_S,
+            **options,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Missing(f"{' '.join(command[:3])}: {error}") from error
+    if done.returncode != 0:
+        raise Missing(f"{' '.join(command[:3])} failed: {done.stderr.strip()[-300:]}")
+    return str(done.stdout)
+
+
+def debian(package: str, binary: str) -> str:
+    """The path of a binary, from its Debian package if it is not here yet."""
+    # Debian puts daemons where a user's PATH does not look.
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    found = shutil.which(binary, path=path)
+    if found:
+        return found
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        raise Missing(f"{binary} is not installed; `apt-get install {package}` as root would do it")
+    print(f"installing {package}", file=sys.stderr)
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", package]
+    try:
+        said(command, env=quiet)
+    except Missing:
+        # The lists of packages may be older than the packages.
+        said(["apt-get", "update", "-q"], env=quiet)
+        said(command, env=quiet)
+    found = shutil.which(binary, path=path)
+    if not found:
+        raise Missing(f"the package {package} has no {binary}")
+    return found
+
+
+def go() -> str:
+    """The path of the Go compiler."""
+    try:
+        return debian("golang-go", "go")
+    except Missing as error:
+        raise Missing(f"the Go compiler is needed: {error}") from error
+
+
+@functools.cache
+def npm_folder() -> Path:
+    """The folder with the npm packages. Their install scripts do not run: nothing of what is used here needs them."""
+    folder = CACHE / "npm"
+    stamp = folder / ("-".join(NPM_PACKAGES).replace("/", "_") + ".installed")
+    if not stamp.exists():
+        if shutil.which("npm") is None:
+            raise Missing("npm is not installed")
+        print(f"installing {', '.join(NPM_PACKAGES)}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        flags = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel", "error"]
+        said(["npm", "install", *flags, "--prefix", str(folder), *NPM_PACKAGES], cwd=folder)
+        stamp.touch()
+    return folder
+
+
+def bun() -> str:
+    """The path of bun's binary, which lies in a package of the machine's kind."""
+    for path in sorted(npm_folder().glob("node_modules/@oven/bun-*/bin/bun")):
+        try:
+            said([str(path), "--version"])
+            return str(path)
+        except Missing:
+            continue
+    raise Missing("the npm package bun has no binary for this machine")
+
+
+@functools.cache
+def new_nats() -> str:
+    """The path of a current nats-server from the Go registry: Debian's has no setting for syncing every message."""
+    folder = CACHE / NATS_MODULE.rsplit("@", 1)[1]
+    binary = folder / "nats-server"
+    if not binary.exists():
+        compiler = go()
+        print(f"building {NATS_MODULE}", file=sys.stderr)
+        said([compiler, "install", NATS_MODULE], env={**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"})
+    return str(binary)
+
+
+def npm_version(package: str) -> str:
+    """The version of an installed npm package."""
+    npm_folder()
+    return next(name.rsplit("@", 1)[1] for name in NPM_PACKAGES if name.startswith(package))

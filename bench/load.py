@@ -1,0 +1,168 @@
+"""Runs the load generator against a server and watches what both cost.
+
+The generator is a small Go program of this repository (bench/loadgen), built into `.bench` when its source changes. It
+runs on a core of its own. A generator that used its core up measures itself and not the server: `Result` tells, and the
+report says so. The machine may have other things to do: what they used is measured, too, and a disturbed measurement
+is made again when the machine is quiet, as long as there is patience left for the whole run.
+"""
+
+import functools
+import json
+import os
+import resource
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.install import CACHE, go, said
+from bench.peers import Running, favour, pinned
+
+_SOURCE = Path(__file__).resolve().parent / "loadgen"
+_TICKS = os.sysconf("SC_CLK_TCK")
+# More than this much of a core used by others makes a measurement doubtful. Below are the kernel's own threads, which
+# write what the server wrote.
+DISTURBED_CORES = 0.25
+_QUIET_WINDOW_S = 0.3
+_QUIET_WAIT_S = 10.0
+# The generator is the bottleneck when it has next to no time left.
+SATURATED = 0.95
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A row of the table."""
+
+    key: str
+    title: str
+    connections: int
+    # Records of one append, or of one read.
+    records: int
+    reads: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one measurement found. CPU shares are of one core."""
+
+    records_per_s: float
+    p50_ms: float
+    p99_ms: float
+    generator_cpu: float
+    server_cpu: float
+    other_cpu: float
+
+
+@functools.cache
+def generator() -> Path:
+    """The load generator, built. Raises `Missing` without a compiler."""
+    binary = CACHE / "loadgen"
+    CACHE.mkdir(exist_ok=True)
+    command = [go(), "build", "-buildvcs=false", "-o", str(binary), "."]
+    said(command, cwd=_SOURCE, env={**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"})
+    return binary
+
+
+class Load:
+    """Puts load on servers from one core."""
+
+    def __init__(self, core: int | None, seconds: float, warm_up_s: float, patience_s: float) -> None:
+        self._core = core
+        self._seconds = seconds
+        self._warm_up_s = warm_up_s
+        self._patience_s = patience_s
+
+    def fill(self, target: Running, place: str, total: int) -> None:
+        """Puts `total` records into the place, a thousand at a time."""
+        size = 1000
+        order = {
+            "connections": 4, "requests": total // size,
+            "request": target.server.speaker.append(place, size), "records": size,
+        }  # fmt: skip
+        self._order(target, order)
+
+    def measure(self, target: Running, place: str, workload: Workload, total: int = 0) -> Result:
+        """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""
+        best = self._measure_once(target, place, workload, total)
+        while best.other_cpu > DISTURBED_CORES and self._patience_s > 0:
+            begun = time.monotonic()
+            self._await_quiet(target.pid)
+            again = self._measure_once(target, place, workload, total)
+            best = min(best, again, key=lambda result: result.other_cpu)
+            self._patience_s -= time.monotonic() - begun
+        return best
+
+    def _await_quiet(self, pid: int) -> None:
+        """Waits for others to finish, not so long that nothing is left for the measurements to come."""
+        deadline = time.monotonic() + min(self._patience_s, _QUIET_WAIT_S)
+        before = _Usage(pid)
+        while time.monotonic() < deadline:
+            time.sleep(_QUIET_WINDOW_S)
+            after = _Usage(pid)
+            if (after.others - before.others) / _QUIET_WINDOW_S < DISTURBED_CORES:
+                return
+            before = after
+
+    def _measure_once(self, target: Running, place: str, workload: Workload, total: int) -> Result:
+        order: dict[str, object] = {
+            "connections": workload.connections, "warm_up_s": self._warm_up_s, "seconds": self._seconds,
+        }  # fmt: skip
+        speaker = target.server.speaker
+        if workload.reads:
+            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
+        else:
+            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+        before = _Usage(target.pid)
+        answer = self._order(target, order)
+        after = _Usage(target.pid)
+        wall = self._warm_up_s + answer["seconds"]
+        return Result(
+            records_per_s=answer["records"] / answer["seconds"],
+            p50_ms=answer["p50_ms"],
+            p99_ms=answer["p99_ms"],
+            generator_cpu=answer["cpu_s"] / answer["seconds"],
+            server_cpu=(after.server - before.server) / wall,
+            other_cpu=max(0.0, after.others - before.others) / wall,
+        )
+
+    def _order(self, target: Running, order: dict[str, object]) -> dict[str, float]:
+        whole = {"address": target.address, "protocol": target.server.speaker.protocol, **order}
+        limit_s = self._warm_up_s + self._seconds + 300
+        process = subprocess.Popen(
+            pinned(self._core, [str(generator())]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GOMAXPROCS": "1"},
+            start_new_session=True,
+        )
+        try:
+            favour(process.pid)
+            answered, complaint = process.communicate(json.dumps(whole), timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"{target.server.title}: no end after {limit_s:.0f} s") from error
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        if process.returncode != 0:
+            raise RuntimeError(f"{target.server.title}: {complaint.strip()}")
+        answer: dict[str, float] = json.loads(answered)
+        return answer
+
+
+class _Usage:
+    """Processor time used so far, in seconds: by the server, and by everything but it, the generator and ourselves."""
+
+    def __init__(self, pid: int) -> None:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        self.server = (int(fields[11]) + int(fields[12])) / _TICKS
+        # user, nice, system, then idle and waiting for the disk, then interrupts and what the host took for others.
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        busy = (sum(ticks[:3]) + sum(ticks[5:8])) / _TICKS
+        own = sum(
+            usage.ru_utime + usage.ru_stime
+            for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        )
+        self.others = busy - self.server - own

@@ -1,0 +1,3 @@
+module topics.bench/loadgen
+
+go 1.19

@@ -1,0 +1,298 @@
+"""The servers of the HTTP benchmark: our own and its peers, how each is started and stopped.
+
+Every server runs as one process on one core, listens on loopback only, keeps its data in a folder that is removed
+afterwards, and is ended by its process id whatever happens.
+"""
+
+import contextlib
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.install import Missing, bun, debian, new_nats, npm_folder, npm_version, said
+from bench.protocols import Nats, Redis, Speaker, Streams, Topics
+
+# Enough to win against whatever else the machine does, without keeping the kernel's own threads from their work.
+NICENESS = -15
+_START_TIMEOUT_S = 60
+_STOP_TIMEOUT_S = 20
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A process to start."""
+
+    command: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server in one configuration."""
+
+    key: str
+    title: str
+    # The classes of ours that promise what this configuration promises, or the nearest to it.
+    classes: tuple[str, ...]
+    speaker: Speaker
+    # Installs what is missing and gives the version.
+    install: Callable[[], str]
+    launch: Callable[[Path, int], Launch]
+    # Ours chooses its port and writes it to this file; the others are told theirs.
+    port_file: str | None = None
+    speaks_http: bool = False
+    # What its version is told of.
+    product: str = ""
+    # Whether its reads are measured: they are the same in every configuration of a server.
+    reads: bool = True
+
+
+@dataclass(frozen=True)
+class Running:
+    pid: int
+    address: str
+    server: Server
+
+
+@contextlib.contextmanager
+def running(server: Server, core: int | None) -> Iterator[Running]:
+    """The server, answering, on a fresh folder; afterwards neither is left."""
+    folder = Path(tempfile.mkdtemp(prefix="topics-bench-http-"))
+    process: subprocess.Popen[bytes] | None = None
+    log = folder / "log"
+    try:
+        port = 0 if server.port_file else _free_port()
+        data = folder / "data"
+        data.mkdir()
+        launch = server.launch(data, port)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                pinned(core, launch.command),
+                env={**os.environ, **launch.env},
+                cwd=launch.cwd or folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        favour(process.pid)
+        yield Running(process.pid, _answering(server, process, data, port, log), server)
+    finally:
+        if process is not None:
+            _stop(process)
+        shutil.rmtree(folder, ignore_errors=True)
+        # Pages still on their way to the disk would slow the next server down instead of this one.
+        os.sync()
+
+
+def pinned(core: int | None, command: list[str]) -> list[str]:
+    """The command, kept on one core from its first instruction on; its process id stays that of the command."""
+    return command if core is None else ["taskset", "--cpu-list", str(core), *command]
+
+
+def favour(pid: int) -> None:
+    """Lets a process that leads a session of its own go before the rest of the machine, where the system allows it.
+
+    Linux schedules sessions against each other first, so that the niceness of a process alone would do nothing.
+    """
+    try:
+        Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))
+    except OSError:
+        pass
+
+
+def _answering(server: Server, process: subprocess.Popen[bytes], data: Path, port: int, log: Path) -> str:
+    """The address, once the server answers there."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    trouble: Exception | None = None
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"{server.title} ended at once: {_last_words(log)}")
+        address = f"127.0.0.1:{port}" if server.port_file is None else _announced(data / server.port_file)
+        if address is not None:
+            try:
+                server.speaker.make(address, "ready")
+                return address
+            except OSError as error:
+                trouble = error
+        time.sleep(0.05)
+    raise RuntimeError(f"{server.title} does not answer ({trouble}): {_last_words(log)}")
+
+
+def _announced(port_file: Path) -> str | None:
+    try:
+        return port_file.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text(errors="replace")[-600:]
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _redis_version() -> str:
+    return said([debian("redis-server", "redis-server"), "--version"]).split("v=")[1].split()[0]
+
+
+def _nats_version(find: Callable[[], str]) -> str:
+    return said([find(), "--version"]).split("v")[-1].strip()
+
+
+def _debian_nats() -> str:
+    return debian("nats-server", "nats-server")
+
+
+def _prisma_version() -> str:
+    return f"{npm_version('@prisma/streams-server')} on bun {said([bun(), '--version']).strip()}"
+
+
+def _node_version() -> str:
+    if shutil.which("node") is None:
+        raise Missing("node is not installed")
+    return f"{npm_version('@durable-streams/server')} on node {said(['node', '--version']).strip()}"
+
+
+def _our_version() -> str:
+    return said([str(Path(sys.executable).with_name("topics")), "version"]).split()[-1]
+
+
+def _launch_topics(data: Path, port: int) -> Launch:
+    env = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(data / "address"), "TOPICS_DATA_DIR": str(data / "topics")}
+    return Launch([str(Path(sys.executable).with_name("topics")), "serve"], env)
+
+
+def _launch_redis(fsync: str) -> Callable[[Path, int], Launch]:
+    def launch(data: Path, port: int) -> Launch:
+        options = {
+            "port": str(port), "bind": "127.0.0.1", "dir": str(data), "save": "",
+            "appendonly": "yes", "appendfsync": fsync,
+            # Rewriting the log is work that the others do not do either, or do in small parts: redis is spared it.
+            "auto-aof-rewrite-percentage": "0",
+        }  # fmt: skip
+        flags = [word for name, value in options.items() for word in (f"--{name}", value)]
+        return Launch([debian("redis-server", "redis-server"), *flags])
+
+    return launch
+
+
+def _launch_nats(find: Callable[[], str], sync: str | None) -> Callable[[Path, int], Launch]:
+    def launch(data: Path, port: int) -> Launch:
+        config = data / "nats.conf"
+        setting = "" if sync is None else f", sync_interval: {sync}"
+        config.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{data}"{setting} }}\n')
+        return Launch([find(), "-c", str(config)])
+
+    return launch
+
+
+def _launch_prisma(**settings: str) -> Callable[[Path, int], Launch]:
+    def launch(data: Path, port: int) -> Launch:
+        entry = npm_folder() / "node_modules" / "@prisma" / "streams-server" / "src" / "server.ts"
+        env = {"PORT": str(port), "DS_HOST": "127.0.0.1", "DS_ROOT": str(data), **settings}
+        return Launch([bun(), str(entry), "--object-store", "local", "--no-auth"], env)
+
+    return launch
+
+
+def _launch_node(data: Path, port: int) -> Launch:
+    script = (
+        'import { DurableStreamTestServer } from "@durable-streams/server"; '
+        f'await new DurableStreamTestServer({{ host: "127.0.0.1", port: {port}, dataDir: "{data}" }}).start();'
+    )
+    command = ["node", "--input-type=module", "--eval", script]
+    return Launch(command, {"NODE_ENV": "production"}, npm_folder())
+
+
+BOTH = ("disk", "fsync")
+
+OURS = {
+    durability: Server(
+        f"topics-{durability}",
+        f"topics, class {durability}",
+        (durability,),
+        Topics(durability),
+        _our_version,
+        _launch_topics,
+        port_file="address",
+        speaks_http=True,
+        product="topics",
+        reads=durability == "disk",
+    )
+    for durability in BOTH
+}
+
+
+def _redis(fsync: str, durability: str, *, reads: bool) -> Server:
+    key, title = f"redis-{fsync}", f"redis {fsync}"
+    launch = _launch_redis(fsync)
+    return Server(key, title, (durability,), Redis(), _redis_version, launch, product="redis", reads=reads)
+
+
+def _nats(
+    key: str, title: str, durability: str, find: Callable[[], str], *, sync: str | None = None, reads: bool = True
+) -> Server:
+    launch, version = _launch_nats(find, sync), functools.partial(_nats_version, find)
+    return Server(
+        key, title, (durability,), Nats(), version, launch, product=title.removesuffix(" always"), reads=reads
+    )
+
+
+def _streams(
+    key: str,
+    title: str,
+    version: Callable[[], str],
+    launch: Callable[[Path, int], Launch],
+    *,
+    product: str = "",
+    reads: bool = True,
+) -> Server:
+    speaker = Streams("/v1/stream")
+    product = product or title
+    return Server(key, title, BOTH, speaker, version, launch, speaks_http=True, product=product, reads=reads)
+
+
+PEERS = (
+    _redis("everysec", "disk", reads=True),
+    _redis("always", "fsync", reads=False),
+    _nats("nats-debian", "NATS (Debian)", "disk", _debian_nats),
+    _nats("nats", "NATS", "disk", new_nats),
+    _nats("nats-always", "NATS always", "fsync", new_nats, sync="always", reads=False),
+    _streams("prisma", "Prisma Streams", _prisma_version, _launch_prisma()),
+    _streams(
+        "prisma-64",
+        "Prisma Streams, concurrency 64",
+        _prisma_version,
+        _launch_prisma(DS_INGEST_CONCURRENCY="64"),
+        product="Prisma Streams",
+        reads=False,
+    ),
+    _streams("node", "Node Durable Streams", _node_version, _launch_node),
+)

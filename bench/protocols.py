@@ -1,0 +1,169 @@
+"""What the HTTP benchmark says to each kind of server: how to make a place for records, and what an append looks like.
+
+Requests are built here as complete bytes and replayed by the load generator, which alone knows how to read answers and
+how to follow cursors. All records are the same 200 bytes of JSON; the character `~` stands in each of them once, and in
+nothing else a server says, because the generator counts records by it.
+"""
+
+import http.client
+import json
+import socket
+from typing import Protocol
+
+PAYLOAD_BYTES = 200
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
+_TEXT = (_LETTERS * (PAYLOAD_BYTES // len(_LETTERS) + 1))[: PAYLOAD_BYTES - len('{"k":"~"}')]
+PAYLOAD = '{"k":"' + _TEXT + '~"}'
+_TIMEOUT_S = 60
+
+
+class Speaker(Protocol):
+    """One way to talk to a server. A place is a topic, a stream or a key, by name."""
+
+    protocol: str
+    """What the load generator calls it."""
+
+    def make(self, address: str, place: str) -> None:
+        """Makes the place, and fails with an `OSError` while the server does not answer yet."""
+
+    def drop(self, address: str, place: str) -> None:
+        """Removes the place with all its records."""
+
+    def append(self, place: str, records: int) -> str:
+        """The bytes of one request that appends as many records."""
+
+    def target(self, place: str) -> str:
+        """What the generator needs to read the place."""
+
+
+class Topics:
+    """Our own server; the class is the topic's."""
+
+    protocol = "topics"
+
+    def __init__(self, durability: str) -> None:
+        self._durability = durability
+
+    def make(self, address: str, place: str) -> None:
+        _http(address, "PUT", f"/v0/topics/{place}", json.dumps({"durability": self._durability}))
+
+    def drop(self, address: str, place: str) -> None:
+        _http(address, "DELETE", f"/v0/topics/{place}")
+
+    def append(self, place: str, records: int) -> str:
+        body = '{"records":[' + ",".join(['{"data":' + PAYLOAD + "}"] * records) + "]}"
+        return _post(f"/v0/topics/{place}", body)
+
+    def target(self, place: str) -> str:
+        return f"/v0/topics/{place}/diff"
+
+
+class Streams:
+    """A server of the Durable Streams protocol in its JSON mode, in which an array is as many messages."""
+
+    protocol = "streams"
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def make(self, address: str, place: str) -> None:
+        _http(address, "PUT", self.target(place))
+
+    def drop(self, address: str, place: str) -> None:
+        _http(address, "DELETE", self.target(place))
+
+    def append(self, place: str, records: int) -> str:
+        body = PAYLOAD if records == 1 else "[" + ",".join([PAYLOAD] * records) + "]"
+        return _post(self.target(place), body)
+
+    def target(self, place: str) -> str:
+        return f"{self._prefix}/{place}"
+
+
+class Redis:
+    """Redis streams. A batch is a pipeline: faster than MULTI, though unlike ours not atomic."""
+
+    protocol = "redis"
+
+    def make(self, address: str, place: str) -> None:
+        with _connected(address) as connection:
+            connection.sendall(_resp("PING"))
+            answer = connection.recv(64)
+            # Redis answers -LOADING while it starts.
+            if not answer.startswith(b"+PONG"):
+                raise ConnectionError(answer.decode())
+
+    def drop(self, address: str, place: str) -> None:
+        with _connected(address) as connection:
+            connection.sendall(_resp("DEL", place))
+            connection.recv(64)
+
+    def append(self, place: str, records: int) -> str:
+        return _resp("XADD", place, "*", "d", PAYLOAD).decode() * records
+
+    def target(self, place: str) -> str:
+        return place
+
+
+class Nats:
+    """NATS JetStream. A batch is as many messages sent at once, each of them acknowledged."""
+
+    protocol = "nats"
+
+    def make(self, address: str, place: str) -> None:
+        config = {"name": place, "subjects": [place], "storage": "file", "num_replicas": 1}
+        self._ask(address, f"$JS.API.STREAM.CREATE.{place}", json.dumps(config))
+
+    def drop(self, address: str, place: str) -> None:
+        self._ask(address, f"$JS.API.STREAM.DELETE.{place}", "")
+
+    def append(self, place: str, records: int) -> str:
+        return f"PUB {place} _INBOX.bench0 {PAYLOAD_BYTES}\r\n{PAYLOAD}\r\n" * records
+
+    def target(self, place: str) -> str:
+        return place
+
+    @staticmethod
+    def _ask(address: str, subject: str, body: str) -> None:
+        """One request to the JetStream API, on a connection of its own."""
+        with _connected(address) as connection:
+            hello = 'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB _INBOX.ask 1\r\n'
+            connection.sendall(f"{hello}PUB {subject} _INBOX.ask {len(body)}\r\n{body}\r\n".encode())
+            heard = b""
+            while b"MSG _INBOX.ask" not in heard or not heard.endswith(b"}\r\n"):
+                part = connection.recv(65536)
+                # The second is the header of "nobody listens there": JetStream is not up yet.
+                if not part or b"NATS/1.0 503" in part:
+                    raise ConnectionError(f"nats hung up after {heard[-200:]!r}")
+                heard += part
+            if b'"error"' in heard:
+                raise RuntimeError(f"nats answered {heard[-300:]!r}")
+
+
+def _connected(address: str) -> socket.socket:
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+
+
+def _http(address: str, method: str, path: str, body: str | None = None) -> None:
+    connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+    finally:
+        connection.close()
+    if answer.status == 503:
+        raise ConnectionError(f"{method} {path} was answered 503")
+    if answer.status >= 300:
+        raise RuntimeError(f"{method} {path} was answered {answer.status}: {text[:300]!r}")
+
+
+def _post(path: str, body: str) -> str:
+    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return f"{head}\r\n\r\n{body}"
+
+
+def _resp(*words: str) -> bytes:
+    parts = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+    return f"*{len(words)}\r\n{parts}".encode()

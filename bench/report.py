@@ -1,0 +1,232 @@
+"""The report of the HTTP benchmark: tables of ratios, the aims, what to doubt, and the page they are written to."""
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.install import ROOT
+from bench.load import DISTURBED_CORES, SATURATED, Result, Workload
+from bench.peers import BOTH, OURS, PEERS, Server
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+_BEGIN, _END = "<!-- bench:http -->", "<!-- /bench:http -->"
+_LONE_WRITER = "append-1@1"
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the project wants of itself: at least `ratio` times a peer, in every workload whose key begins so."""
+
+    workloads: str
+    durability: str
+    peer: str
+    ratio: float
+
+
+# Reads do not depend on the class; one table is enough to judge them by.
+AIMS = (
+    Aim("append-1@16", "disk", "redis-everysec", 0.5),
+    Aim("append-1@16", "disk", "nats-debian", 0.8),
+    Aim("append-1@16", "disk", "nats", 0.8),
+    Aim("append-1@16", "fsync", "redis-always", 0.7),
+    Aim("append-100", "disk", "redis-everysec", 1.3),
+    Aim("append-100", "disk", "nats-debian", 2.0),
+    Aim("append-100", "disk", "nats", 2.0),
+    Aim("append-100", "fsync", "redis-always", 1.3),
+    Aim("append-100", "fsync", "nats-always", 2.0),
+    Aim("read", "disk", "redis-everysec", 1.2),
+    Aim("read", "disk", "nats-debian", 3.0),
+    Aim("read", "disk", "nats", 3.0),
+    *(Aim("", durability, peer.key, 1.0) for peer in PEERS if peer.speaks_http for durability in BOTH),
+)
+LONE_WRITER_P50_MS_MAX = 0.15
+
+
+@dataclass
+class Results:
+    """Everything that was measured, by server and workload; of several rounds the median counts."""
+
+    workloads: tuple[Workload, ...]
+    total: int
+    rounds: dict[tuple[str, str], list[Result]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def add(self, server: str, workload: str, result: Result) -> None:
+        self.rounds.setdefault((server, workload), []).append(result)
+
+    def rate(self, server: str, workload: str) -> float | None:
+        return self._median(server, workload, "records_per_s")
+
+    def p50_ms(self, server: str) -> float | None:
+        return self._median(server, _LONE_WRITER, "p50_ms")
+
+    def p99_ms(self, server: str) -> float | None:
+        return self._median(server, _LONE_WRITER, "p99_ms")
+
+    def ratio(self, ours: str, peer: str, workload: str) -> float | None:
+        own, other = self.rate(ours, workload), self.rate(peer, workload)
+        return own / other if own is not None and other else None
+
+    def _median(self, server: str, workload: str, name: str) -> float | None:
+        found = self.rounds.get((server, workload))
+        return statistics.median(getattr(result, name) for result in found) if found else None
+
+
+class Report:
+    """Builds the terminal's tables and the page's text side by side."""
+
+    def __init__(self, results: Results, console: Console) -> None:
+        self._results = results
+        self._console = console
+        self._markdown: list[str] = []
+
+    def make(self, machine: str, method: str) -> str:
+        self._paragraph(f"Measured with `make bench-http` on {machine}.")
+        self._paragraph(method)
+        appends = [workload for workload in self._results.workloads if not workload.reads]
+        for durability in BOTH:
+            peers = [peer for peer in PEERS if durability in peer.classes]
+            self._ratios(f"Appends, class {durability}", OURS[durability], peers, appends)
+        reads = [workload for workload in self._results.workloads if workload.reads]
+        self._ratios("Catch-up reads", OURS["disk"], [peer for peer in PEERS if peer.reads], reads)
+        self._lone_writer()
+        self._aims()
+        self._notes()
+        return "\n".join(self._markdown)
+
+    def _ratios(self, title: str, ours: Server, peers: Iterable[Server], workloads: Iterable[Workload]) -> None:
+        shown = [peer for peer in peers if self._measured(peer)]
+        if not self._measured(ours) or not shown:
+            return
+        rows = []
+        for workload in workloads:
+            rate = self._results.rate(ours.key, workload.key)
+            row = [workload.title, "-" if rate is None else _short(rate)]
+            for peer in shown:
+                other = self._results.rate(peer.key, workload.key)
+                row.append("-" if rate is None or not other else f"{rate / other:.2f} ({_short(other)})")
+            rows.append(row)
+        head = ["workload", "ours, records/s", *(peer.title for peer in shown)]
+        self._table(f"{title}: ours / peer (and the peer's records/s)", head, rows)
+
+    def _lone_writer(self) -> None:
+        rows = []
+        for server in (*OURS.values(), *PEERS):
+            p50, p99 = self._results.p50_ms(server.key), self._results.p99_ms(server.key)
+            if p50 is not None and p99 is not None:
+                rows.append([server.title, f"{p50:.3f}", f"{p99:.3f}"])
+        if rows:
+            self._table("A lone writer: one record, one connection, milliseconds", ["server", "p50", "p99"], rows)
+
+    def _aims(self) -> None:
+        rows = []
+        titles = {server.key: server.title for server in PEERS}
+        for aim in AIMS:
+            for workload in self._results.workloads:
+                ratio = self._results.ratio(OURS[aim.durability].key, aim.peer, workload.key)
+                if workload.key.startswith(aim.workloads) and ratio is not None:
+                    verdict = "met" if ratio >= aim.ratio else "missed"
+                    name = f"{workload.title}, class {aim.durability}, of {titles[aim.peer]}"
+                    rows.append([name, f"at least {aim.ratio:.1f}", f"{ratio:.2f}", verdict])
+        p50 = self._results.p50_ms(OURS["disk"].key)
+        if p50 is not None:
+            verdict = "met" if p50 < LONE_WRITER_P50_MS_MAX else "missed"
+            aimed = f"under {LONE_WRITER_P50_MS_MAX} ms"
+            rows.append(["lone writer, class disk, p50", aimed, f"{p50:.3f} ms", verdict])
+        if not rows:
+            return
+        met = sum(row[-1] == "met" for row in rows)
+        missed = [row for row in rows if row[-1] == "missed"]
+        self._paragraph(f"Aims: {met} of {len(rows)} met.")
+        if missed:
+            self._table("Aims missed", ["aim", "wanted", "measured", ""], missed)
+
+    def _notes(self) -> None:
+        found = {name: results for name, results in self._results.rounds.items() if results}
+        saturated = [
+            f"{server} {workload}"
+            for (server, workload), results in found.items()
+            if statistics.median(result.generator_cpu for result in results) > SATURATED
+        ]
+        if saturated:
+            self._paragraph(f"The load generator used its core up, and so measured itself, in: {', '.join(saturated)}.")
+        else:
+            self._paragraph("The load generator was never the bottleneck: it had time left on its core in every row.")
+        others = [statistics.median(result.other_cpu for result in results) for results in found.values()]
+        disturbed = sum(share > DISTURBED_CORES for share in others)
+        if disturbed:
+            usual = statistics.median(others)
+            self._paragraph(
+                f"**To be doubted:** the machine was not quiet. Other processes used more than {DISTURBED_CORES:.0%} "
+                f"of a core in {disturbed} of {len(others)} measurements, {usual:.0%} in the median. "
+                "That slows down whoever waits for a sync most."
+            )
+        for server, reason in self._results.left_out.items():
+            self._paragraph(f"Left out: {server}: {reason}")
+
+    def _measured(self, server: Server) -> bool:
+        return any(key == server.key for key, _ in self._results.rounds)
+
+    def _paragraph(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+        self._markdown += [text, ""]
+
+    def _table(self, title: str, head: list[str], rows: Iterable[list[str]]) -> None:
+        table = Table(title=title, title_justify="left")
+        for place, name in enumerate(head):
+            table.add_column(name, justify="left" if place == 0 else "right")
+        self._markdown += [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        for row in rows:
+            table.add_row(*row)
+            self._markdown.append("| " + " | ".join(row) + " |")
+        self._console.print(table)
+        self._markdown.append("")
+
+
+def write_page(text: str) -> None:
+    """Puts the report between its markers; a page without them gets them at its end."""
+    page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
+    if _BEGIN not in page or _END not in page:
+        page = f"{page.rstrip()}\n\n## Over the network, beside other servers\n\n{_BEGIN}\n{_END}\n"
+    before, after = page.split(_BEGIN, 1)[0], page.split(_END, 1)[1]
+    PAGE.write_text(f"{before}{_BEGIN}\n{text.strip()}\n{_END}{after}")
+
+
+def machine(versions: dict[str, str]) -> str:
+    """The machine and what ran on it, in one sentence."""
+    cpu = "an unknown processor"
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+        cpu = found[1] if found else cpu
+    except OSError:
+        pass
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    said = [f"{product} {version}" for product, version in versions.items()]
+    return (
+        f"{os.cpu_count()} cores of {cpu}, {memory:.0f} GiB, Linux {platform.release()}, data on {_file_system()}, "
+        f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}; {', '.join(said)}"
+    )
+
+
+def _file_system() -> str:
+    found = subprocess.run(
+        ["df", "--output=fstype", tempfile.gettempdir()], check=False, capture_output=True, text=True
+    ).stdout.split()
+    return found[-1] if found else "an unknown file system"
+
+
+def _short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:.2f}M"
+    return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"
