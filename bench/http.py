@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench.install import Missing
 from bench.load import Load, Workload, generator
-from bench.peers import NICENESS, OURS, PEERS, Running, Server, running
+from bench.peers import OURS, PEERS, Running, Server, running
 from bench.report import Report, Results, machine, write_page
 
 WORKLOADS = (
@@ -30,8 +30,8 @@ WORKLOADS = (
 SERVERS = (*OURS.values(), *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
-all protocols, one request on its way on each connection) on another core, both with raised priority where the system
-allows it. Loopback, records of 200 bytes of JSON, a new topic, stream or key for each row; rates are records a second,
+all protocols, one request on its way on each connection) on another core{priority}. Loopback,
+records of 200 bytes of JSON, a new topic, stream or key for each row; rates are records a second,
 of {rounds}. Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass
 must find every record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it
 is a pipeline of 100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and
@@ -42,22 +42,19 @@ and answers a read with the whole rest of the stream."""
 
 
 class Bench:
-    def __init__(self, seconds: float, rounds: int, total: int, patience_s: float) -> None:
+    def __init__(self, seconds: float, rounds: int, total: int, patience_s: float, *, favoured: bool) -> None:
         cores = sorted(os.sched_getaffinity(0))
         # On a single core nothing can be kept apart.
         apart = len(cores) > 1
         self._server_core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.5, patience_s=patience_s)
+        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.5, patience_s=patience_s, favoured=favoured)
+        self._favoured = favoured
         self._rounds = rounds
         self._total = total
         self._progress = Console(stderr=True)
         self.results = Results(WORKLOADS, total)
 
     def run(self, servers: Sequence[Server]) -> None:
-        try:
-            os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
-        except PermissionError:
-            pass
         available = [server for server in servers if self._installed(server)]
         for _ in range(self._rounds):
             for server in available:
@@ -75,7 +72,7 @@ class Bench:
     def _one(self, server: Server) -> None:
         """All workloads on one server. A peer that breaks under its load is reported, and the others go on."""
         try:
-            with running(server, self._server_core) as target:
+            with running(server, self._server_core, favoured=self._favoured) as target:
                 self._appends(target)
                 if server.reads:
                     self._reads(target)
@@ -110,6 +107,12 @@ class Bench:
         self._progress.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
+def _end(number: int, frame: object) -> None:
+    """Whoever ends the benchmark ends the server it has just started, too; a second signal must not cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(f"bench-http: ended by signal {number}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a second a cell, a tenth of the records to read")
@@ -118,6 +121,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="go over all servers so often; the median counts")
     parser.add_argument(
         "--patience", type=float, default=180, metavar="SECONDS", help="to repeat what other processes disturbed"
+    )
+    parser.add_argument(
+        "--priority", action="store_true", help="go before everything else on the machine; needs root, starves others"
     )
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else [server.key for server in SERVERS]
@@ -128,15 +134,17 @@ def main() -> None:
         generator()
     except Missing as error:
         sys.exit(f"bench-http cannot run: {error}")
-    # Whoever ends the benchmark ends the server it has just started, too.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, _end)
     seconds, total = (1.0, 100_000) if arguments.quick else (3.0, 1_000_000)
-    bench = Bench(seconds, arguments.rounds, total, arguments.patience)
+    bench = Bench(seconds, arguments.rounds, total, arguments.patience, favoured=arguments.priority)
     bench.run([server for server in SERVERS if server.key in chosen])
     rounds = f"{seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
     console = Console(width=None if sys.stdout.isatty() else 200)
     text = Report(bench.results, console).make(
-        machine(bench.results.versions), _METHOD.format(rounds=rounds, total=total)
+        machine(bench.results.versions),
+        _METHOD.format(
+            rounds=rounds, total=total, priority=", both with raised priority" if arguments.priority else ""
+        ),
     )
     if arguments.write:
         write_page(text)

@@ -66,11 +66,14 @@ def generator() -> Path:
 class Load:
     """Puts load on servers from one core."""
 
-    def __init__(self, core: int | None, seconds: float, warm_up_s: float, patience_s: float) -> None:
+    def __init__(
+        self, core: int | None, seconds: float, warm_up_s: float, patience_s: float, *, favoured: bool = False
+    ) -> None:
         self._core = core
         self._seconds = seconds
         self._warm_up_s = warm_up_s
         self._patience_s = patience_s
+        self._favoured = favoured
 
     def fill(self, target: Running, place: str, total: int) -> None:
         """Puts `total` records into the place, a thousand at a time."""
@@ -138,7 +141,8 @@ class Load:
             start_new_session=True,
         )
         try:
-            favour(process.pid)
+            if self._favoured:
+                favour(process.pid)
             answered, complaint = process.communicate(json.dumps(whole), timeout=limit_s)
         except subprocess.TimeoutExpired as error:
             raise RuntimeError(f"{target.server.title}: no end after {limit_s:.0f} s") from error

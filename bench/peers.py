@@ -65,7 +65,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(server: Server, core: int | None) -> Iterator[Running]:
+def running(server: Server, core: int | None, *, favoured: bool = False) -> Iterator[Running]:
     """The server, answering, on a fresh folder; afterwards neither is left."""
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-http-"))
     process: subprocess.Popen[bytes] | None = None
@@ -85,7 +85,8 @@ def running(server: Server, core: int | None) -> Iterator[Running]:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        favour(process.pid)
+        if favoured:
+            favour(process.pid)
         yield Running(process.pid, _answering(server, process, data, port, log), server)
     finally:
         if process is not None:
@@ -103,6 +104,7 @@ def pinned(core: int | None, command: list[str]) -> list[str]:
 def favour(pid: int) -> None:
     """Lets a process that leads a session of its own go before the rest of the machine, where the system allows it.
 
+    It takes the machine from everybody else, so it is done only when it was asked for.
     Linux schedules sessions against each other first, so that the niceness of a process alone would do nothing.
     """
     try:

@@ -173,7 +173,7 @@ class Report:
                 "That slows down whoever waits for a sync most."
             )
         for server, reason in self._results.left_out.items():
-            self._paragraph(f"Left out: {server}: {reason}")
+            self._paragraph(f"Missing: {server}: {reason}")
 
     def _measured(self, server: Server) -> bool:
         return any(key == server.key for key, _ in self._results.rounds)

@@ -48,7 +48,7 @@ type answer struct {
 const marker = '~'
 
 // A server that is silent for this long has failed.
-const patience = 60 * time.Second
+const patience = 120 * time.Second
 
 func main() {
 	runtime.LockOSThread()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.crash.model import Kept, Model, Payload
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
@@ -325,6 +325,9 @@ class World:
 
     def put(self, name: str, **config: object) -> Answer | None:
         patch, now = _patch(config), self.clock.now_ms()
+        topic = self.engine.core.by_name.get(name)
+        if topic is not None and resolve_config(patch, name, topic.staged_config) == topic.staged_config:
+            return None  # A config that changes nothing is not logged, so its answer promises nothing.
         step = Configure(name, now, patch=patch) if self._exists(name) else Create(name, now, patch=patch)
         return self._do([step], lambda done: self.engine.put_topic(name, patch, done))
 

@@ -116,12 +116,12 @@ def loss_is_told(evidence: Evidence) -> Iterator[str]:
 
 def floors_do_not_move_back(evidence: Evidence) -> Iterator[str]:
     for name, topic, _ in evidence.existing():
-        state = evidence.possible[name][0]
-        if state is None or state.volatile:
-            continue
+        states = evidence.possible[name]
         for floor in ("evict_floor", "cap_floor", "ttl_floor"):
-            if getattr(topic, floor) < getattr(state, floor):
-                yield f"{name}: {floor} fell from {getattr(state, floor)} to {getattr(topic, floor)}"
+            # The lowest of all, because a later operation may have taken the time limit away before time was up.
+            lowest = min(1 if state is None or state.volatile else getattr(state, floor) for state in states)
+            if getattr(topic, floor) < lowest:
+                yield f"{name}: {floor} fell from {lowest} to {getattr(topic, floor)}"
 
 
 def the_state_is_that_of_one_moment(evidence: Evidence) -> Iterator[str]:

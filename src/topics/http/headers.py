@@ -1,7 +1,7 @@
 """The headers of a request, as they came."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import overload
 
 import msgspec
@@ -14,23 +14,28 @@ def _key(name: str) -> bytes:
 
 
 class Headers(msgspec.Struct, eq=False, gc=False):
-    """Pairs in the order of arrival, duplicates included; names compare without case.
+    """Names, which have no case and are kept in small letters, with their values; duplicates are kept too.
 
-    Made with `Headers.of`. Values stay bytes until somebody asks for one: most headers of most requests are never
-    looked at. `first` maps the lower-case name to the first value of that name.
+    Values stay bytes until somebody asks for one: most headers of most requests are never looked at. Nearly every name
+    comes once, so a mapping holds the first value of each, and a list the few that repeat a name.
     """
 
-    pairs: Sequence[tuple[bytes, bytes]]
     first: dict[bytes, bytes]
+    repeated: list[tuple[bytes, bytes]]
 
     @staticmethod
-    def of(pairs: Sequence[tuple[bytes, bytes]]) -> "Headers":
-        first = {}
+    def of(pairs: Iterable[tuple[bytes, bytes]]) -> "Headers":
+        headers = Headers({}, [])
         for name, value in pairs:
-            first[name.lower()] = value
-        if len(first) != len(pairs):
-            first = {name.lower(): value for name, value in reversed(pairs)}
-        return Headers(pairs, first)
+            headers.add(name, value)
+        return headers
+
+    def add(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in self.first:
+            self.repeated.append((name, value))
+        else:
+            self.first[name] = value
 
     @overload
     def get(self, name: str) -> str | None: ...
@@ -46,20 +51,25 @@ class Headers(msgspec.Struct, eq=False, gc=False):
         key = _key(name)
         if key not in self.first:
             return []
-        return [_text(value) for given, value in self.pairs if given.lower() == key]
+        return [_text(self.first[key]), *(_text(value) for given, value in self.repeated if given == key)]
 
     def get_list(self, name: str) -> str:
         """All values of a header that is a list, as the one value they mean; empty when there is none."""
         return ", ".join(self.get_all(name))
 
+    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
+        """All of them, as bytes: in the order in which each name first came, those that repeat one at the end."""
+        yield from self.first.items()
+        yield from self.repeated
+
     def __contains__(self, name: str) -> bool:
         return _key(name) in self.first
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return ((name.decode("latin-1"), _text(value)) for name, value in self.pairs)
+        return ((name.decode("latin-1"), _text(value)) for name, value in self.pairs())
 
     def __len__(self) -> int:
-        return len(self.pairs)
+        return len(self.first) + len(self.repeated)
 
 
 def _text(value: bytes) -> str:

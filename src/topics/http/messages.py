@@ -38,18 +38,20 @@ class Answer(NamedTuple):
 Refusal = Answer
 
 # Stands for the head of a request whose head was never understood, so that its refusal keeps its place in the order.
-UNREAD_HEAD = RequestHead("", b"", "", "", Headers([], {}), "1.1", False)
+UNREAD_HEAD = RequestHead("", b"", "", "", Headers({}, []), "1.1", False)
 
 
 def split_target(target: bytes) -> tuple[str, str]:
     """Path and query of a request target: `/p?q`, `*`, or the absolute form that proxies are sent."""
     text = target.decode("latin-1")
-    if not text.startswith(("/", "*")):
-        # http://host/p?q: the parser has checked that a scheme and an authority are there.
-        rest = text.partition("://")[2]
-        cut = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
-        text = rest[cut:]
-        if not text.startswith("/"):
-            text = "/" + text
+    if text[0] != "/" and text != "*":
+        text = _without_authority(text)
     path, _, query = text.partition("?")
     return path, query
+
+
+def _without_authority(target: str) -> str:
+    """`/p?q` of `http://host/p?q`. The parser has checked that a scheme and an authority are there."""
+    rest = target.partition("://")[2]
+    cut = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
+    return rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]

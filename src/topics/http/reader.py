@@ -66,9 +66,9 @@ class RequestReader:
         "_budget",
         "_dropping",
         "_head_slack",
+        "_headers",
         "_idle_bytes",
         "_limits",
-        "_pairs",
         "_parser",
         "_replay",
         "_sink",
@@ -85,7 +85,7 @@ class RequestReader:
         self._budget = budget
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._url = b""
-        self._pairs: list[tuple[bytes, bytes]] = []
+        self._headers = Headers({}, [])
         self._body: Body | None = None
         # The body instead, when it is small, plain and of known length: then there is nothing to check.
         self._small = b""
@@ -133,7 +133,7 @@ class RequestReader:
         # The parser holds this object and the sink does too: a lost connection should not wait for a collection.
         self._parser = None
         del self._sink
-        self._pairs = []
+        self._headers = Headers({}, [])
         self._small = b""
         if self._body is not None:
             self._body.release()
@@ -145,17 +145,23 @@ class RequestReader:
         self._url += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._pairs.append((name, value))
+        # `Headers.add`, spelled out: there is no hotter line in this layer.
+        name = name.lower()
+        headers = self._headers
+        if name in headers.first:
+            headers.repeated.append((name, value))
+        else:
+            headers.first[name] = value
 
     def on_headers_complete(self) -> None:
-        pairs, target = self._pairs, self._url
-        self._pairs, self._url = [], b""
+        headers, target = self._headers, self._url
+        self._headers, self._url = Headers({}, []), b""
         self.progress += 1
         self.in_body = True
-        if len(pairs) > self._limits.headers_count or self._idle_bytes > self._head_slack:
-            self._check_head_size(pairs, target)
-        head = self._head(target, Headers.of(pairs))
-        first = head.headers.first
+        first = headers.first
+        if headers.repeated or len(first) > self._limits.headers_count or self._idle_bytes > self._head_slack:
+            self._check_head_size(headers, target)
+        head = self._head(target, headers)
         length: int | None = 0
         if b"content-length" in first:
             length = int(first[b"content-length"])
@@ -185,9 +191,9 @@ class RequestReader:
     def on_message_complete(self) -> None:
         self.progress += 1
         self.in_body = False
-        if self._pairs:
+        if self._headers.first:
             # Trailers. Nobody asked for them, and they must not become headers of the next request.
-            self._pairs = []
+            self._headers = Headers({}, [])
         if self._dropping or self._replay is not None:
             self._dropping = False
             return
@@ -219,7 +225,7 @@ class RequestReader:
         if b"host" not in first:
             if version == "1.1":
                 raise HttpError(Fault.BAD_HOST)
-        elif len(first) != len(headers.pairs) and len(headers.get_all("host")) > 1:
+        elif headers.repeated and len(headers.get_all("host")) > 1:
             raise HttpError(Fault.BAD_HOST)
         if method == "CONNECT":
             raise HttpError(Fault.UNSUPPORTED_METHOD)
@@ -239,9 +245,9 @@ class RequestReader:
                 raise HttpError(Fault.EXPECTATION_FAILED)
             self._sink.on_continue()
 
-    def _check_head_size(self, pairs: list[tuple[bytes, bytes]], target: bytes) -> None:
-        nbytes = len(target) + sum(len(name) + len(value) + 4 for name, value in pairs)
-        if len(pairs) > self._limits.headers_count or nbytes > self._limits.head_bytes:
+    def _check_head_size(self, headers: Headers, target: bytes) -> None:
+        nbytes = len(target) + sum(len(name) + len(value) + 4 for name, value in headers.pairs())
+        if len(headers) > self._limits.headers_count or nbytes > self._limits.head_bytes:
             raise self._head_too_large()
 
     def _head_too_large(self) -> HttpError:
@@ -276,5 +282,5 @@ def _check_transfer_encoding(head: RequestHead) -> None:
 
 def _without_upgrade(head: RequestHead) -> bytes:
     lines = [b"%b %b HTTP/%b" % (head.method.encode("latin-1"), head.target, head.http_version.encode("ascii"))]
-    lines += [b"%b: %b" % pair for pair in head.headers.pairs if pair[0].lower() != b"upgrade"]
+    lines += [b"%b: %b" % pair for pair in head.headers.pairs() if pair[0] != b"upgrade"]
     return b"\r\n".join(lines) + b"\r\n\r\n"

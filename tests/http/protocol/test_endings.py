@@ -183,7 +183,7 @@ def test_half_a_request_is_not_waited_for(loops: Loops, part: bytes, limit: str,
         assert [reply.status for reply in answers] == ([] if status is None else [status])
         await until(lambda: site.server.counters.connections_open == 0)
 
-    limits: dict[str, Any] = {limit: 0.02}
+    limits: dict[str, Any] = {limit: 0.06}
     loops.run(scene, linger_timeout_s=0.02, **limits)
 
 

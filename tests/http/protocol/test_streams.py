@@ -203,11 +203,11 @@ def test_a_quiet_stream_is_not_cut_off(loops: Loops) -> None:
         client = await site.connect()
         stream = await open_stream(site, client)
         await head_of(client)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.15)
         assert stream.write(b"still here")
         assert await client.reader.readexactly(10) == b"still here"
 
-    loops.run(scene, App(keep), keep_alive_s=0.01, head_timeout_s=0.01, body_idle_timeout_s=0.01)
+    loops.run(scene, App(keep), keep_alive_s=0.05, head_timeout_s=0.05, body_idle_timeout_s=0.05)
 
 
 def test_a_stream_ignores_what_the_client_sends_up_to_a_limit(loops: Loops) -> None:

@@ -15,7 +15,8 @@ def test_names_have_no_case() -> None:
 
 
 def test_the_first_of_a_name_is_the_one() -> None:
-    found = headers((b"A", b"1"), (b"b", b"2"), (b"a", b"3"))
+    found = headers((b"A", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", b"2"))
+    assert found.get_all("b") == ["2", "2"]
     assert found.get("a") == "1"
     assert found.get_all("A") == ["1", "3"]
     assert found.get_list("a") == "1, 3"
@@ -37,7 +38,7 @@ def test_the_default() -> None:
     assert headers().get("a", "b") == "b"
 
 
-def test_pairs_in_order() -> None:
+def test_all_of_them() -> None:
     found = headers((b"A", b"1"), (b"b", b"2"), (b"a", b"3"))
-    assert list(found) == [("A", "1"), ("b", "2"), ("a", "3")]
+    assert list(found) == [("a", "1"), ("b", "2"), ("a", "3")]
     assert len(found) == 3
