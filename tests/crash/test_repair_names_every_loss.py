@@ -54,7 +54,7 @@ from topics.testing import (
     Survival,
 )
 
-SEED = int(os.environ.get("TOPICS_TEST_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
+SEED = int(os.environ.get("TOPICS_TEST_SEED", "1"))
 STEP = 37
 """One byte in so many is damaged; a seed chooses which."""
 
