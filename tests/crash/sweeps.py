@@ -135,6 +135,7 @@ def sweep_faults(scenario: Scenario, options: EngineOptions = SMALL) -> Iterator
     """Every promise that a failing call of a scenario breaks, while the engine runs on and after it ended."""
     for plan in plans(scenario, options):
         failure = fail_at(scenario, options, plan)
+        assert failure.fs.failed, "up to the call that fails, every run is the same"
         where = f"{plan} {failure.fs.trace[(plan.call or 1) - 1]}"
         yield from (f"{where}: {text}" for text in _examine_failure(failure))
 

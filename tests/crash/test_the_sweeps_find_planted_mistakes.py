@@ -106,9 +106,9 @@ def flags_flipped_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
 def keys_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     whole = checkpoint.topic_state
 
-    def topic_state(topic: Topic, tail: Any) -> Any:
+    def topic_state(topic: Topic, tail: Any, parts: Any) -> Any:
         keys, topic.keys = topic.keys, None
-        state = whole(topic, tail)
+        state = whole(topic, tail, parts)
         topic.keys = keys
         return state
 

@@ -458,5 +458,5 @@ class EngineLaws(RuleBasedStateMachine):
         check_read(topic, request, self.engine.read_now(name, request))
 
 
-EngineLaws.TestCase.settings = effort(200, steps=40)
+EngineLaws.TestCase.settings = effort(300, steps=40)
 test_engine_laws = EngineLaws.TestCase

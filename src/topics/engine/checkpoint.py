@@ -85,8 +85,11 @@ class Checkpointer:
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         succeeded = False
         try:
-            for shard in self._core.shards:
-                yield Until(partial(self._turn, shard, full))
+            try:
+                for shard in self._core.shards:
+                    yield Until(partial(self._turn, shard, full))
+            finally:
+                self._core.crossings.reopen()
             while self._due:
                 self._capture_slice()
                 yield Until(self._next_tick)
@@ -111,7 +114,10 @@ class Checkpointer:
             then(succeeded)
 
     def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
-        lsn = shard.next_lsn
+        def turn() -> None:
+            nonlocal lsn
+            lsn = shard.next_lsn
+            shard.committer.rotate(Rotation(turned, resume))
 
         def turned(number: int) -> None:
             core = self._core
@@ -127,7 +133,8 @@ class Checkpointer:
             shard.logged_bytes = 0
             resume(None)
 
-        shard.committer.rotate(Rotation(turned, resume))
+        lsn = 0
+        self._core.crossings.close(turn)
 
     def _next_tick(self, resume: Callable[[object], None]) -> None:
         self._core.defer(lambda: resume(None))
@@ -155,7 +162,8 @@ class Checkpointer:
         unsynced = [s for s in topic.segments if not s.synced]
         for segment in unsynced:
             segment.named = True
-        self._captures.append(Capture(topic, encode_topic(topic_state(topic, tail)), tail, unsynced, flips))
+        state = encode_topic(topic_state(topic, tail, self._core.features.save(topic)))
+        self._captures.append(Capture(topic, state, tail, unsynced, flips))
 
     def _head(self, full: bool) -> SnapshotHead:
         core = self._core
@@ -245,14 +253,14 @@ class Checkpointer:
             shard.logged_bytes += size
 
 
-def topic_state(topic: Topic, tail: list[Block]) -> TopicState:
+def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> TopicState:
     return TopicState(
         topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, topic.ceiling, topic.earliest,
         topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
         topic.next_base, [segment.state() for segment in topic.segments],
         [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
         [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
-        [bytes(block.flags or b"") for block in tail],
+        [bytes(block.flags or b"") for block in tail], parts,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from xxhash import xxh3_64_intdigest
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
 from topics.engine.apply import Applier
+from topics.engine.features import Crossings, Features
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
 from topics.engine.topic import Topic
@@ -74,6 +75,8 @@ class EngineCore:
         self.reader = RunReader(store)
         self.retention = Retention(self.reader, self._segment_dropped)
         self.applier = Applier(self.reader, self.retention)
+        self.features = Features()
+        self.crossings = Crossings()
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
         """Every topic that exists, by id."""

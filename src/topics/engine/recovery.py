@@ -56,6 +56,7 @@ class Recovery:
         for topic in self._core.topics.values():
             self._settle(topic)
         self._name_topics()
+        self._core.features.settle()
         self._check_segments()
 
     # Snapshots
@@ -104,6 +105,7 @@ class Recovery:
         topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
         topic.inflight_keys = {"": state.tail_flags} if any(state.tail_flags) else None
+        self._core.features.load(topic, state.parts)
         self._core.topics[topic.id] = topic
         topic.created = True
         if topic.config.durability is Durability.EPHEMERAL:
@@ -173,7 +175,11 @@ class Recovery:
             )
         core.set_floor_of_time(known.last_ts)
         try:
-            _APPLY[frame.kind](self, known, frame)
+            apply = _APPLY.get(frame.kind)
+            if apply is not None:
+                apply(self, known, frame)
+            else:
+                core.features.replay(known, frame)
         except SegmentDamaged as damage:
             raise LogDamaged(Finding(damage.path, damage.reason, topic=known.name), None) from damage
 

@@ -17,8 +17,8 @@ class Topic:
     __slots__ = (
         "cap_floor", "capture_due", "ceiling", "ceiling_staged", "closing", "config", "created", "created_ts",
         "earliest", "epoch", "evict_floor", "head", "id", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts",
-        "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "reserve", "reserved_at",
-        "segments", "shard", "staged_bytes", "staged_config", "staged_count", "staged_head", "staged_ts",
+        "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "parts", "reserve",
+        "reserved_at", "segments", "shard", "staged_bytes", "staged_config", "staged_count", "staged_head", "staged_ts",
         "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
@@ -78,6 +78,8 @@ class Topic:
         """Idempotency key -> (first seq, count, ts), oldest first."""
         self.inflight_keys: dict[str, object] | None = None
         self.tags: object | None = None
+        self.parts: dict[str, object] | None = None
+        """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
         """Operations that came while the topic was being deleted; they concern the next one of its name."""

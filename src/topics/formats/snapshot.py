@@ -88,6 +88,8 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     keys: list[KeyState]
     tail_flags: list[bytes]
     """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
+    parts: dict[str, bytes] = {}
+    """What else the topic is, by the name of the feature that owns and encodes it; see `engine.features`."""
 
 
 _encoder = msgspec.msgpack.Encoder()

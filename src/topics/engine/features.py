@@ -1,0 +1,112 @@
+"""Features: what a topic may be besides a log, and how the log's machinery meets it.
+
+A feature (queues, routers, streams) owns frame kinds of its own and a part of the topic's state. The log, the
+checkpoints and recovery know none of them by name: they find the feature by the kind of a frame or by the name of a
+part, and it does the rest. So each stays in its own modules, and the promise is kept in one place: what a frame did
+when it was logged, `replay` does again.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from topics.engine.topic import Topic
+from topics.formats.frame import Frame, FrameKind
+
+
+class Feature(Protocol):
+    """What recovery and checkpoints ask of a feature, on the loop's thread or before there is one."""
+
+    name: str
+    """Names its part in `Topic.parts` and in snapshots; never given a second meaning."""
+    kinds: frozenset[FrameKind]
+    """The frames it writes, each with the topic it belongs to."""
+
+    def replay(self, topic: Topic, frame: Frame) -> None:
+        """Does once more what the frame did. Raises ValueError for a body that makes no sense."""
+        ...
+
+    def save(self, topic: Topic) -> bytes:
+        """The feature's part of a topic for a snapshot; empty when there is nothing to keep."""
+        ...
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        """Puts a saved part back. The topic's records come after it."""
+        ...
+
+    def settle(self) -> None:
+        """Recovery has read everything: finish what concerns several topics at once."""
+        ...
+
+
+class Features:
+    """Every feature the engine has."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[FrameKind, Feature] = {}
+        self._by_name: dict[str, Feature] = {}
+
+    def add(self, feature: Feature) -> None:
+        self._by_name[feature.name] = feature
+        for kind in feature.kinds:
+            self._by_kind[kind] = feature
+
+    def replay(self, topic: Topic, frame: Frame) -> None:
+        self._by_kind[frame.kind].replay(topic, frame)
+
+    def save(self, topic: Topic) -> dict[str, bytes]:
+        if topic.parts is None:
+            return {}
+        saved = {name: self._by_name[name].save(topic) for name in topic.parts}
+        return {name: part for name, part in saved.items() if part}
+
+    def load(self, topic: Topic, parts: dict[str, bytes]) -> None:
+        for name, part in parts.items():
+            self._by_name[name].load(topic, part)
+
+    def settle(self) -> None:
+        for feature in self._by_name.values():
+            feature.settle()
+
+
+class Crossings:
+    """Keeps changes that concern topics of two shards from straddling a checkpoint.
+
+    Shards turn to a new log file one after the other. A change with a frame in each of two shards, or with a frame that
+    points into another shard's log, must lie before the turn in both or behind it in both, or the snapshot would hold
+    one half of it. So a checkpoint waits for those that are on their way, and those that come meanwhile wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._open = 0
+        self._held: list[Callable[[], None]] = []
+        self._resume: Callable[[], None] | None = None
+
+    def enter(self, start: Callable[[], None]) -> None:
+        """Calls `start` now, or once the checkpoint has turned every shard; it must be followed by one `leave`."""
+        if self.closed:
+            self._held.append(start)
+        else:
+            self._open += 1
+            start()
+
+    def leave(self) -> None:
+        """The change is applied, or failed."""
+        self._open -= 1
+        if not self._open and self._resume is not None:
+            resume, self._resume = self._resume, None
+            resume()
+
+    def close(self, resume: Callable[[], None]) -> None:
+        """Lets none in, and calls back once none is on its way."""
+        self.closed = True
+        if self._open:
+            self._resume = resume
+        else:
+            resume()
+
+    def reopen(self) -> None:
+        self.closed = False
+        held, self._held = self._held, []
+        for start in held:
+            self.enter(start)
