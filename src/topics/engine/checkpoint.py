@@ -114,6 +114,8 @@ class Checkpointer:
             then(succeeded)
 
     def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
+        lsn = 0
+
         def turn() -> None:
             nonlocal lsn
             lsn = shard.next_lsn
@@ -133,7 +135,6 @@ class Checkpointer:
             shard.logged_bytes = 0
             resume(None)
 
-        lsn = 0
         self._core.crossings.close(turn)
 
     def _next_tick(self, resume: Callable[[object], None]) -> None:
