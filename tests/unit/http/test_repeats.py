@@ -1,5 +1,7 @@
 """A head that a connection has sent before is not read again, and means the same as it did."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.http.protocol.memory import Memory
@@ -92,7 +94,7 @@ def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
 
 
 def test_a_refused_head_is_refused_each_time() -> None:
-    refusals = iter([Refusal(401, b"no"), 1000, Refusal(403, b"no")])
+    refusals: Iterator[int | Refusal] = iter([Refusal(401, b"no"), 1000, Refusal(403, b"no")])
 
     def admit(head: RequestHead) -> int | Refusal:
         return next(refusals)
