@@ -349,6 +349,8 @@ def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_told(
     builder.engine.append("orders", Batch(records=records), lambda outcome: None)
     builder.delete("orders", tag="t2")
     builder.checkpoint(full=True)
+    # Until another snapshot is taken the state has the flags itself, and would restore them.
+    builder.write("orders", 1)
     builder.engine.close_inline()
     (path,) = (path for path in files(disk) if path.endswith(".data"))
     flags_at = decode_head(memoryview(content(disk, path))).flags_at
@@ -357,6 +359,6 @@ def test_a_delete_whose_flag_was_erased_stays_and_what_may_be_meant_is_told(
     report = mend(disk)
     assert report.after is not None and report.after.sound
     (shown,) = show(disk).values()
-    assert shown.records.keys() == {1, 2, 3, 4, 5, 6} - gone
+    assert shown.records.keys() == {1, 2, 3, 4, 5, 6, 7} - gone
     told = {seq for loss in report.losses for seq in range(loss.from_seq, loss.to_seq + 1)}
     assert told == (gone if len(gone) > 1 else set())
