@@ -13,8 +13,8 @@ import msgspec
 
 from topics.core.config import TopicConfig, TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
-from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
+from topics.engine.admission import Admission
 from topics.engine.appending import Appender, Batch
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
@@ -27,6 +27,7 @@ from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.runs import Segment
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
+from topics.engine.throttle import Throttle
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
@@ -74,6 +75,8 @@ class Engine:
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self._appender = Appender(core, self.sealer.after_append)
+        self.admission = Admission(core, clock.monotonic, self._appender.append)
+        self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
 
@@ -157,7 +160,9 @@ class Engine:
         log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
         writer.on_poison = self._distrust_the_page_cache
-        return Shard(number, writer, next_lsn, options.commit_queue_bytes)
+        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes)
+        shard.on_settled = self.admission.let_in
+        return shard
 
     def _distrust_the_page_cache(self) -> None:
         """After a failed write or sync the kernel may have dropped pages, as after a power cut.
@@ -174,6 +179,7 @@ class Engine:
         options = self.core.options
         self._loop = loop
         self.core.defer = loop.call_soon
+        self.core.scheduler.later = loop.call_later
         self._pool = ThreadPoolExecutor(_READERS, "reader")
         self._runner = ThreadRunner("upkeep", loop.call_soon_threadsafe)
         self._seal_runner = ThreadRunner("sealer", loop.call_soon_threadsafe)
@@ -196,6 +202,7 @@ class Engine:
 
         self.sealer.hold_back = hold_back
         self.housekeeper.start(loop)
+        self.throttle.start(loop)
 
     async def close(self) -> None:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
@@ -203,6 +210,8 @@ class Engine:
         assert loop is not None, "an engine that was never started is closed with close_inline"
         self.core.closed = True
         self.housekeeper.stop()
+        self.admission.close()
+        self.throttle.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
         await finished
@@ -237,7 +246,10 @@ class Engine:
             return
         if self.sealer.failures:
             self.sealer.check_room()
-        self._appender.append(name, batch, done)
+        if batch.disable_backpressure or self.admission.refusing:
+            self.admission.append(name, batch, done)
+        else:
+            self._appender.append(name, batch, done)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
@@ -316,7 +328,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle)
 
     # Helpers
 
@@ -335,13 +347,10 @@ class Engine:
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
 
     def _info(self, topic: Topic) -> TopicInfo:
-        config = topic.config
-        priority = effective_priority(
-            config.priority, config.auto_priority, topic.last_consumed_ts or None, None, self.core.now()
-        )
+        priority = self.core.scheduler.priority(topic)
         return TopicInfo(
-            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, config, priority,
-            topic.last_write_ts or None, topic.last_read_ts or None,
+            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, topic.config,
+            priority, topic.last_write_ts or None, topic.last_read_ts or None,
         )  # fmt: skip
 
     def _wait_for_drop(
