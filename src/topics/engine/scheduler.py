@@ -2,8 +2,8 @@
 
 Waiting topics stand in five bands of effective priority (`topics.core.priority`). A round gives every band a number of
 turns, more to the higher ones, and within a band the topic that waits longest is next. So the important is served
-first, and yet a topic that k others stood before is told within k + 1 rounds, whatever comes after it. On top of that
-waiting itself lifts a topic into higher bands.
+first, and yet a topic that k others stood before is told after k rounds and the one it came in, whatever comes after
+it; a change of its band may cost one more. On top of that waiting itself lifts a topic into higher bands.
 
 A tick of the loop does a bounded amount of this work and then lets the loop look at its sockets.
 

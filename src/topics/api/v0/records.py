@@ -45,6 +45,8 @@ def append(call: Call) -> None:
             count=last - first + 1, created=outcome.created, deduped=outcome.deduped,
         )  # fmt: skip
         measured = b',"wal_append_ms":%.3f,"fsync_ms":%.3f' % (outcome.wal_append_ms, outcome.fsync_ms)
+        if outcome.throttle_wait_ms:
+            measured += _throttled(outcome.throttle_wait_ms)
         call.reply(201 if outcome.created else 200, _encode(answer), measured)
 
     batch = Batch(
@@ -56,6 +58,11 @@ def append(call: Call) -> None:
         disable_backpressure=body.disable_backpressure,
     )
     call.engine.append(call.topic, batch, done)
+
+
+def _throttled(wait_ms: float) -> bytes:
+    """The time that pressure made a request wait; left out where it did not."""
+    return b',"throttle_wait_ms":%.3f' % wait_ms
 
 
 def diff(call: Call) -> None:
@@ -88,7 +95,7 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     )  # fmt: skip
 
 
-def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError) -> None:
+def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError, throttled_ms: int = 0) -> None:
     if isinstance(outcome, TopicsError):
         call.refuse(outcome)
         return
@@ -101,7 +108,8 @@ def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsE
         _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
         b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
     )  # fmt: skip
-    call.reply(200, encoded, b',"records_scanned":%d' % outcome.scanned)
+    measured = b',"records_scanned":%d' % outcome.scanned
+    call.reply(200, encoded, measured + _throttled(throttled_ms) if throttled_ms else measured)
 
 
 class LongPoll:
@@ -118,6 +126,8 @@ class LongPoll:
         self._timer: asyncio.TimerHandle | None = None
         self._unwatch: Callable[[], None] | None = None
         self._over = False
+        self._throttled_ms = 0
+        """How long pressure kept the news from it that it waited for."""
 
     def read(self) -> None:
         try:
@@ -147,6 +157,7 @@ class LongPoll:
 
     def _woken(self) -> None:
         self._unwatch = None
+        self._throttled_ms = self._call.engine.core.scheduler.waited_ms
         if not self._over:
             self.read()
 
@@ -172,7 +183,7 @@ class LongPoll:
     def _finish(self, outcome: ReadResult | TopicsError) -> None:
         self._over = True
         self._stop_waiting()
-        _answer_read(self._call, self._request, outcome)
+        _answer_read(self._call, self._request, outcome, self._throttled_ms)
 
 
 def delete(call: Call) -> None:
