@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.errors import ShuttingDownError, ThrottledError, TopicsError
-from topics.engine.appending import Batch
 from topics.engine.core import EngineCore
 from topics.engine.operations import AppendDone, AppendResult
 from topics.engine.scheduler import TOP, band_of
@@ -43,7 +43,7 @@ class Admission:
         self._parked: deque[_Parked] = deque()
         self._parked_bytes = 0
         self.refusing = False
-        """Whether `append` has to be asked for everyone, and not only for those who would wait."""
+        """Whether everyone has to be asked for here, and not only those who would wait."""
         self._retry_after_ms = 0
         self.refused_total = 0
         self.parked_total = 0
@@ -58,17 +58,20 @@ class Admission:
         self._retry_after_ms = retry_after_ms
         self.let_in()
 
-    def append(self, name: str, batch: Batch, done: AppendDone) -> None:
-        """An append of someone who would wait, or of anyone while the governor refuses."""
+    def keeps_waiting(self, name: str, batch: Batch, done: AppendDone) -> bool:
+        """Whether an append has to wait, and is then done later; raises where it is refused.
+
+        Asked for those who would rather wait, and for everyone while the governor refuses.
+        """
         if not batch.disable_backpressure:
             if not self._lets_in(name):
                 self.refused_total += 1
                 raise ThrottledError.under_pressure(self._retry_after_ms)
-            self._append(name, batch, done)
-        elif self._parked or not self._lets_in(name) or not self._has_room(name):
-            self._park(name, batch, done)
-        else:
-            self._append(name, batch, done)
+            return False
+        if not self._parked and self._lets_in(name) and self._has_room(name):
+            return False
+        self._park(name, batch, done)
+        return True
 
     def let_in(self) -> None:
         """Lets those in who wait, in their order, as far as there is room. Called whenever there may be."""

@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
-from topics.engine.appending import Appender, Batch
+from topics.engine.appending import Appender
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
@@ -75,7 +76,7 @@ class Engine:
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self._appender = Appender(core, self.sealer.after_append)
-        self.admission = Admission(core, clock.monotonic, self._appender.append)
+        self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
@@ -246,10 +247,15 @@ class Engine:
             return
         if self.sealer.failures:
             self.sealer.check_room()
-        if batch.disable_backpressure or self.admission.refusing:
-            self.admission.append(name, batch, done)
-        else:
-            self._appender.append(name, batch, done)
+        hard_pressed = self.admission.refusing or batch.disable_backpressure
+        if hard_pressed and self.admission.keeps_waiting(name, batch, done):
+            return
+        self._appender.append(topic, name, batch, done)
+
+    def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
+        """The same for one that had to wait before it was let in."""
+        if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
+            self._appender.append(self.core.by_name.get(name), name, batch, done)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
