@@ -32,7 +32,7 @@ from topics.engine.throttle import Throttle
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
-from topics.storage.fs import FileSystem, FolderLock
+from topics.storage.fs import FileSystem, FolderLock, read_small, write_small
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
@@ -121,7 +121,7 @@ class Engine:
         # A snapshot whose writer was killed between its rename and the folder's sync is there, and a power cut could
         # still take its name away: before anything is built on it, or removed because of it, it has to be durable.
         fs.sync_dir(layout.meta)
-        machine = _read_text(fs, layout.machine)
+        machine = read_small(fs, layout.machine)
         shard_count = core.options.wal_shards
         core.dirty = [set() for _ in range(shard_count)]
         core.dropped = [[] for _ in range(shard_count)]
@@ -146,7 +146,7 @@ class Engine:
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
         if boot_id != machine:
-            _write_text(fs, layout.machine, boot_id, layout.root)
+            write_small(fs, layout.machine, boot_id, layout.root)
         progress(1.0)
 
     def _checkpoint_now(self) -> None:
@@ -393,26 +393,3 @@ def _outcome(work: Callable[[], object]) -> object:
 
 def _as_error(outcome: object) -> TopicsError:
     return outcome if isinstance(outcome, TopicsError) else TopicsError(f"a read failed: {outcome}")
-
-
-def _read_text(fs: FileSystem, path: str) -> str:
-    try:
-        file = fs.open(path)
-    except FileNotFoundError:
-        return ""
-    try:
-        return str(file.read_at(0, 4096), "utf-8", "replace")
-    finally:
-        file.close()
-
-
-def _write_text(fs: FileSystem, path: str, text: str, folder: str) -> None:
-    file = fs.open(path + ".tmp", create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, text.encode())
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".tmp", path)
-    fs.sync_dir(folder)
