@@ -33,6 +33,8 @@ LOWEST: Final = len(BAND_FLOORS)
 
 DELIVERIES_A_TICK: Final = 256
 """Watchers told in one tick. A topic is never split: the last one may exceed it."""
+TICK_S: Final = 0.005
+"""How long a tick may take before it ends early: one watcher may stand for many."""
 AGE_TICK_MS: Final = 50
 AGED_A_TICK: Final = 1000
 """How many of those that wait longest are looked at in an ageing tick, so that ageing itself stays cheap."""
@@ -166,9 +168,10 @@ class Scheduler:
         now_ms = self._now_ms()
         self._place_fresh(now_ms)
         self._age(now_ms)
-        gated = self._window_s > 0.0 and self._seconds() < self._gate_s
+        begun = self._seconds()
+        gated = self._window_s > 0.0 and begun < self._gate_s
         told, below_top = 0, False
-        while told < DELIVERIES_A_TICK:
+        while told < DELIVERIES_A_TICK and self._seconds() - begun < TICK_S:
             topic = self._next(gated)
             if topic is None:
                 break

@@ -168,6 +168,15 @@ def test_what_counts_is_the_watchers_and_no_topic_is_split(bench: Bench) -> None
     assert bench.tick() == ["b"] * DELIVERIES_A_TICK * 2
 
 
+def test_a_tick_ends_early_when_telling_takes_long(bench: Bench) -> None:
+    slow, second = bench.topic("slow", 1), bench.topic("second")
+    slow.waiters = [lambda: bench.clock.advance(5)]
+    bench.wake(slow, second)
+    assert bench.tick() == []
+    assert bench.scheduler.backlog == 1
+    assert bench.tick() == ["second"]
+
+
 def test_a_round_gives_each_band_its_turns(bench: Bench) -> None:
     priorities = (900, 600, 300, 0, -5)
     topics = [bench.topic(str(priority), priority, watchers=1) for priority in priorities for _ in range(100)]
