@@ -13,6 +13,7 @@ from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsEr
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, Batch, DeleteResult, ReadRequest, ReadResult
+from topics.http.messages import RequestHead
 from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
 
 T = TypeVar("T")
@@ -32,9 +33,7 @@ def append(call: Call) -> None:
     exchange = call.exchange
     batch: Batch = _decode("append", _decode_append, exchange.body)
     if not batch.idempotency_key:
-        key = exchange.head.headers.get("idempotency-key") if batch.idempotency_key is None else None
-        if key or batch.idempotency_key is not None:
-            batch = msgspec.structs.replace(batch, idempotency_key=key or None)
+        batch = _with_key_of_head(batch, exchange.head)
     if batch.config is not None and call.topic not in call.engine.core.by_name:
         # Creating with a config of one's own is the control plane by another door.
         call.key.check(Scope.ADMIN)
@@ -46,6 +45,15 @@ def append(call: Call) -> None:
             _answer_append(call, outcome)
 
     call.engine.append(call.topic, batch, done)
+
+
+def _with_key_of_head(batch: Batch, head: RequestHead) -> Batch:
+    """The header counts where the body has no key; an empty key is none, wherever it stands."""
+    key = batch.idempotency_key
+    if key is None and b"idempotency-key" not in head.headers.first:
+        return batch
+    key = head.headers.get("idempotency-key") if key is None else None
+    return msgspec.structs.replace(batch, idempotency_key=key or None)
 
 
 def _answer_append(call: Call, outcome: AppendResult) -> None:
