@@ -84,6 +84,8 @@ class Scheduler:
         self._seconds = seconds
         self._defer = defer
         self.later: Callable[[float, Run], Timer] = lambda seconds, function: NoTimer()
+        self.on_put_off: Callable[[Topic], None] = lambda topic: None
+        """Told when pressure puts a topic off, once for each time that it waits."""
         self._waiting: dict[Topic, _Place | None] = {}
         """Everything that waits, longest first; None for those that came during this tick and have no place yet."""
         self._fresh: list[Topic] = []
@@ -269,18 +271,19 @@ class Scheduler:
                 place.band = band
                 self._enter(topic, place)
             elif band == LOWEST:
-                self._count_put_off(place)
+                self._note_put_off(topic, place)
 
     def _enter(self, topic: Topic, place: _Place) -> None:
         heapq.heappush(self._bands[place.band], (place.ticket, topic))
         self._sizes[place.band] += 1
         if place.band == LOWEST:
-            self._count_put_off(place)
+            self._note_put_off(topic, place)
 
-    def _count_put_off(self, place: _Place) -> None:
+    def _note_put_off(self, topic: Topic, place: _Place) -> None:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
+            self.on_put_off(topic)
 
     def _priority(self, topic: Topic, since_ms: int | None, now_ms: int) -> int:
         config = topic.config

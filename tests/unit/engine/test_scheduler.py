@@ -272,6 +272,36 @@ def test_negative_priorities_wait_until_pressure_goes(bench: Bench) -> None:
     assert (bench.scheduler.put_off, bench.scheduler.deferred_total) == (0, 1)
 
 
+def test_who_asked_hears_once_that_a_topic_is_put_off(bench: Bench) -> None:
+    put_off: list[str] = []
+    bench.scheduler.on_put_off = lambda topic: put_off.append(topic.name)
+    low, plain = bench.topic("low", -900), bench.topic("plain", 0)
+    bench.wake(low, plain)
+    bench.tick()
+    assert put_off == []
+    bench.scheduler.set_policy(0.0, deferring=True)
+    for topic in (low, plain):
+        bench.watch(topic)
+    bench.wake(low, plain)
+    bench.tick()
+    bench.pass_time(500)
+    assert put_off == ["low"]
+
+
+def test_a_topic_that_waits_when_deferring_begins_is_put_off_too(bench: Bench) -> None:
+    put_off: list[str] = []
+    bench.scheduler.on_put_off = lambda topic: put_off.append(topic.name)
+    slow = bench.topic("slow", 0)
+    slow.waiters = [lambda: bench.clock.advance(5)]
+    bench.wake(slow, bench.topic("low", -900))
+    bench.tick()
+    bench.scheduler.set_policy(0.0, deferring=True)
+    assert (put_off, bench.scheduler.put_off) == ([], 1)
+    bench.clock.advance(AGE_TICK_MS)
+    bench.tick()
+    assert (put_off, bench.told) == (["low"], [])
+
+
 def test_a_deferred_topic_is_told_once_of_all_it_missed(bench: Bench) -> None:
     bench.scheduler.set_policy(0.0, deferring=True)
     low = bench.topic("low", -500)
