@@ -221,6 +221,7 @@ class Engine:
     def close_inline(self) -> None:
         """The same for an engine without a loop."""
         self.core.closed = True
+        self.admission.close()
         self._runner.start(self.checkpointer.job())
         self._shut()
 

@@ -214,8 +214,7 @@ def test_who_waits_when_the_engine_closes_was_not_accepted(engine: Engine) -> No
     append(engine, "t", 1)
     refuse(engine)
     answers = ask(engine, "t", 2, patient=True)
-    engine.core.closed = True
-    engine.admission.close()
+    engine.close_inline()
     assert isinstance(refusal(answers), ShuttingDownError)
     with pytest.raises(ShuttingDownError):
         ask(engine, "t", 3, patient=True)
