@@ -61,6 +61,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
     disk_reserve_seqs: Annotated[int, _number("Sequence numbers a class disk topic reserves at once.", 1)] = 256
 
+    # What is done under pressure, and from where on.
+    pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5
+    pressure_commit_ms: Annotated[int, _number("Time of a commit at which pressure begins.", 1)] = 20
+    pressure_coalesce_percent: Annotated[
+        int, _number("Pressure from which deliveries are coalesced; 101 is never.", 1, 101)
+    ] = 20
+    pressure_widen_percent: Annotated[
+        int, _number("Pressure from which commits wait longer for company; 101 is never.", 1, 101)
+    ] = 40
+    pressure_defer_percent: Annotated[
+        int, _number("Pressure from which negative priorities and routers wait; 101 is never.", 1, 101)
+    ] = 80
+    pressure_refuse_percent: Annotated[
+        int, _number("Pressure from which appends are refused; 101 is never.", 1, 101)
+    ] = 95
+    coalesce_max_ms: Annotated[int, _number("Longest distance between deliveries under pressure.")] = 20
+    commit_window_max_us: Annotated[int, _number("Longest wait of commits for company under pressure.")] = 10_000
+
     # Sealed segments, and the memory that records use before and after they are sealed.
     segment_max_events: Annotated[int, _number("Records at which a segment is sealed; 0 counts as 1.", 1)] = 10_000
     segment_max_bytes: Annotated[int, _number("Bytes at which a segment is sealed.", 1, GIB)] = 64 * MIB

@@ -26,6 +26,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     deduped: bool = False
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    """How long the append waited to be let in."""
 
     @property
     def count(self) -> int:

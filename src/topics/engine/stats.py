@@ -7,6 +7,7 @@ from topics.core.durability import Durability
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.sealing import Sealer
+from topics.engine.throttle import Throttle, ThrottleStats
 
 
 class ShardStats(msgspec.Struct, frozen=True):
@@ -45,9 +46,10 @@ class EngineStats(msgspec.Struct, frozen=True):
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
+    throttle: ThrottleStats
 
 
-def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) -> EngineStats:
+def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle) -> EngineStats:
     by_class = {durability.value: 0 for durability in Durability}
     queues = records = tail = 0
     for topic in core.topics.values():
@@ -58,6 +60,7 @@ def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) 
     return EngineStats(
         len(core.topics), by_class, queues, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
         checkpointer.completed, checkpointer.failures, [_shard_stats(core, n) for n in range(len(core.shards))],
+        throttle.stats(),
     )  # fmt: skip
 
 

@@ -207,7 +207,7 @@ class Shard:
         self.gathered: Callable[[], None] | None = None
         """Stages what was put off to the end of the tick (`engine.gathering`); None while there is nothing."""
         self.on_settled: Callable[[], None] = lambda: None
-        """Called once after each group of answers, so that wake-ups are batched."""
+        """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
 
     def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
@@ -239,6 +239,16 @@ class Shard:
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
             self.refused += 1
             raise ThrottledError.under_pressure(retry_after_ms=100)
+
+    @property
+    def queue_part(self) -> float:
+        """How much is on its way, as a part of what may be."""
+        return self.queue_bytes / self._queue_bytes_max
+
+    @property
+    def full(self) -> bool:
+        """Whether `check_open` would refuse for want of room."""
+        return self.queue_bytes > self._queue_bytes_max
 
     def submit(self, submission: Submission) -> None:
         submission.last_lsn = self.next_lsn - 1

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 _APPENDED = (
     b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-    b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
+    b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
 )
 _MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
@@ -58,7 +58,7 @@ def _with_key_of_head(batch: Batch, head: RequestHead) -> Batch:
 
 def _answer_append(call: Call, outcome: AppendResult) -> None:
     """Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often."""
-    topic, first, last, head, created, was_known, write_ms, sync_ms = astuple(outcome)
+    topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms = astuple(outcome)
     count = last - first + 1
     if not call.flag("return_seqs", True):
         seqs = b""
@@ -69,8 +69,14 @@ def _answer_append(call: Call, outcome: AppendResult) -> None:
     body = _APPENDED % (
         _encode(topic), first, last, seqs, head, count, b"true" if created else b"false",
         b"true" if was_known else b"false", call.spent_ms(), write_ms, sync_ms,
+        _throttled(parked_ms) if parked_ms else b"",
     )  # fmt: skip
     call.finish(201 if created else 200, body)
+
+
+def _throttled(wait_ms: float) -> bytes:
+    """The time that pressure made a request wait; left out where it did not."""
+    return b',"throttle_wait_ms":%.3f' % wait_ms
 
 
 def diff(call: Call) -> None:
@@ -103,7 +109,7 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     )  # fmt: skip
 
 
-def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError) -> None:
+def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError, throttled_ms: int = 0) -> None:
     if isinstance(outcome, TopicsError):
         call.refuse(outcome)
         return
@@ -116,7 +122,8 @@ def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsE
         _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
         b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
     )  # fmt: skip
-    call.reply(200, encoded, b',"records_scanned":%d' % outcome.scanned)
+    measured = b',"records_scanned":%d' % outcome.scanned
+    call.reply(200, encoded, measured + _throttled(throttled_ms) if throttled_ms else measured)
 
 
 class LongPoll:
@@ -133,6 +140,8 @@ class LongPoll:
         self._timer: asyncio.TimerHandle | None = None
         self._unwatch: Callable[[], None] | None = None
         self._over = False
+        self._throttled_ms = 0
+        """How long pressure kept the news from it that it waited for."""
 
     def read(self) -> None:
         try:
@@ -162,6 +171,7 @@ class LongPoll:
 
     def _woken(self) -> None:
         self._unwatch = None
+        self._throttled_ms = self._call.engine.core.scheduler.waited_ms
         if not self._over:
             self.read()
 
@@ -187,7 +197,7 @@ class LongPoll:
     def _finish(self, outcome: ReadResult | TopicsError) -> None:
         self._over = True
         self._stop_waiting()
-        _answer_read(self._call, self._request, outcome)
+        _answer_read(self._call, self._request, outcome, self._throttled_ms)
 
 
 def delete(call: Call) -> None:
