@@ -60,7 +60,7 @@ def _answer_append(call: Call, outcome: AppendResult) -> None:
     """Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often."""
     topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms = astuple(outcome)
     count = last - first + 1
-    if not call.flag("return_seqs", True):
+    if call.exchange.head.query and not call.flag("return_seqs", True):
         seqs = b""
     elif count == 1:
         seqs = b'"seqs":[%d],' % first
