@@ -3,16 +3,23 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from topics.http.hub import Hub
 
 _logger = logging.getLogger(__name__)
 
 
 class Upgrade(NamedTuple):
-    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol."""
+    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol.
+
+    `hub` is the server's, for a new owner that wants to be swept and stopped together with the other connections.
+    """
 
     transport: asyncio.Transport
     leftover: bytes
+    hub: "Hub"
 
 
 class StreamChannel(Protocol):
