@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
-from topics.api.calls import Call, Waiting
+from topics.api.calls import Call, Waiting, parse_query
 from topics.api.errors import (
     MethodNotAllowedError,
     NotFoundError,
@@ -49,6 +49,8 @@ class Route(NamedTuple):
     ops: bool = False
     open: bool = False
     """Answers without a key."""
+    query_token: bool = False
+    """Takes the key from `?token=` as well, for browsers: their event streams and WebSockets cannot send headers."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
 
@@ -116,7 +118,7 @@ class Api:
         try:
             route, topic = self._routes.find(head.method, head.path)
             open_to_all = route.open and not self.probe_auth
-            key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
+            key = ANYONE if open_to_all else self._authenticate(route, head)
             if key is not ANYONE:
                 key.check(route.scopes, topic or None)
             if not route.ops:
@@ -164,6 +166,13 @@ class Api:
         self.draining = True
         for waiting in list(self.waits):
             waiting.end()
+
+    def _authenticate(self, route: Route, head: RequestHead) -> Key:
+        authorization = head.headers.get("authorization")
+        if authorization is None and route.query_token and head.query:
+            token = parse_query(head.query).get("token")
+            authorization = None if token is None else f"Bearer {token}"
+        return self._keys.authenticate(authorization)
 
     def _check_serving(self) -> None:
         if self.draining:

@@ -99,6 +99,13 @@ class Call:
         self.on_done = callback
         self.exchange.on_gone(self._lost)
 
+    def detach(self) -> Exchange:
+        """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
+        the books on it are closed."""
+        self._close_books()
+        self._gone = None
+        return self.exchange
+
     def _lost(self) -> None:
         self._close_books()
         if self._gone is not None:
