@@ -14,6 +14,7 @@ from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
 
 if TYPE_CHECKING:
+    from topics.api.live import Live
     from topics.engine import Engine
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -35,7 +36,7 @@ class Waiting(Protocol):
 
 
 class Call:
-    __slots__ = ("_gone", "_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
+    __slots__ = ("_gone", "_live", "_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class Call:
         topic: str,
         seconds: Callable[[], float],
         waits: "set[Waiting]",
+        live: "Live | None" = None,
     ) -> None:
         self.exchange = exchange
         self.engine = engine
@@ -57,7 +59,14 @@ class Call:
         """Closes the books on this request, answered or not."""
         self._gone: Callable[[], None] | None = None
         self._seconds = seconds
+        self._live = live
         self._query: dict[str, str] | None = None
+
+    @property
+    def live(self) -> "Live":
+        """Live delivery, for handlers that hold a connection open."""
+        assert self._live is not None, "this server was made without live delivery"
+        return self._live
 
     @property
     def query(self) -> dict[str, str]:

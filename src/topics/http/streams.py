@@ -79,6 +79,17 @@ class Stream:
         channel.write(data)
         return not channel.write_paused
 
+    def write_chunk(self, chunk: bytes) -> bool:
+        """As `write`, for bytes that are a chunk of HTTP already and are shared by many chunked streams."""
+        if self._closed or self._muted:
+            return not self._lost
+        channel = self._channel
+        if channel is None:
+            self._held.append(chunk)
+            return False
+        channel.write(chunk)
+        return not channel.write_paused
+
     def close(self) -> None:
         """Ends the answer. Everything written before is still sent."""
         if self._closed:
@@ -99,6 +110,11 @@ class Stream:
             callback()
         else:
             self._gone = callback
+
+    @property
+    def chunked(self) -> bool:
+        """Whether it takes chunks: a client of HTTP/1.0 gets its bytes as they are."""
+        return self._chunked
 
     @property
     def writable(self) -> bool:

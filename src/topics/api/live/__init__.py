@@ -21,7 +21,7 @@ What this guarantees to a subscription, from its cursor on:
 
 How to use it:
 
-1. `Feeds` is made once, with the engine and a `Turns`.
+1. `Live` has everything once: `feeds`, `turns`, `sweep`, `connections`, `patience`. A handler finds it as `call.live`.
 2. A connection makes one `Outlet` (subclass it: `transmit`, `end_slow`, `end_subscription`, `beat`), tells it `filled`,
    `drained` and `close`, counts in with `Connections.enter`, and is swept by `Sweep` for slowness and idleness.
 3. `feeds.subscribe(outlet, topic, projection, cursor)` gives a `Subscription`; `cancel` ends it. Its `cursor` is the
@@ -35,6 +35,8 @@ from topics.api.live.feed import Feed
 from topics.api.live.feeds import Feeds
 from topics.api.live.frames import Frame, FrameKind, Framing, Projection
 from topics.api.live.outlet import Outlet, Patience, Sweep
+from topics.api.live.service import Live, LiveLimits
+from topics.api.live.sessions import Session, Sessions
 from topics.api.live.subscription import Subscription
 from topics.api.live.turns import Turns
 
@@ -45,9 +47,13 @@ __all__ = [
     "Frame",
     "FrameKind",
     "Framing",
+    "Live",
+    "LiveLimits",
     "Outlet",
     "Patience",
     "Projection",
+    "Session",
+    "Sessions",
     "Subscription",
     "Sweep",
     "Turns",
