@@ -60,7 +60,7 @@ def conversations(draw: st.DrawFn) -> Said:
 
 
 def _open(wire: list[bytes], **limits: int) -> tuple[Memory, Recorder]:
-    memory = Memory(SocketApp(message_bytes_max=_LIMIT), **limits)
+    memory = Memory(SocketApp(), body_bytes=_LIMIT, **limits)
     memory.send(HANDSHAKE)
     app = memory.app
     assert isinstance(app, SocketApp)

@@ -114,6 +114,7 @@ class WebSocket(asyncio.Protocol):
         self._transport = transport
         self._hub = hub
         self._protocol = handshake.protocol
+        self._protocol.max_message_size = hub.limits.body_bytes
         self._stage = Stage.OPEN
         self._unread: bytes | memoryview = leftover
         # Frames that are read and not yet given out.

@@ -43,9 +43,9 @@ class Handshake(NamedTuple):
     """The head of the answer that makes it one."""
 
 
-def read_handshake(head: RequestHead, message_bytes_max: int) -> Handshake:
+def read_handshake(head: RequestHead) -> Handshake:
     """Raises `HandshakeError` for what is no handshake, or one that this server does not understand."""
-    protocol = ServerProtocol(state=State.OPEN, max_size=message_bytes_max, logger=_quiet)
+    protocol = ServerProtocol(state=State.OPEN, logger=_quiet)
     request = Request(head.target.decode("latin-1"), _headers(head), head.method, f"HTTP/{head.http_version}")
     if not head.upgrade:
         raise _not_a_websocket("the request does not ask for one")

@@ -135,7 +135,7 @@ def test_a_broken_rule_ends_the_connection_with_its_code(loops: Loops, name: str
         await until(lambda: peer.recorder.gone == 1)
         assert peer.recorder.texts == [b"before"]
 
-    loops.run(scene, SocketApp(message_bytes_max=1000))
+    loops.run(scene, SocketApp(), body_bytes=1000)
 
 
 def test_a_message_of_exactly_the_limit_is_fine(loops: Loops) -> None:
@@ -144,7 +144,7 @@ def test_a_message_of_exactly_the_limit_is_fine(loops: Loops) -> None:
         assert (await peer.ask(frame(TEXT, b"x" * 1000))).data == b"x" * 1000
         assert (await peer.ask(frame(TEXT, b"x" * 600, fin=False), frame(CONT, b"y" * 400))).data[-1:] == b"y"
 
-    loops.run(scene, SocketApp(message_bytes_max=1000))
+    loops.run(scene, SocketApp(), body_bytes=1000)
 
 
 def test_messages_on_their_way_count_in_the_budget(loops: Loops) -> None:

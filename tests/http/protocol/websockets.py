@@ -111,22 +111,18 @@ class Recorder:
 class SocketApp(App):
     """Makes a WebSocket of every request that can be one."""
 
-    def __init__(self, message_bytes_max: int = 1_000_000, prepare: Callable[[Recorder], None] | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__(self._open)
         self.recorders: list[Recorder] = []
-        self._message_bytes_max = message_bytes_max
-        self._prepare = prepare
 
     def _open(self, exchange: Exchange) -> None:
         try:
-            handshake = read_handshake(exchange.head, self._message_bytes_max)
+            handshake = read_handshake(exchange.head)
         except HandshakeError as error:
             exchange.respond(error.status, error.message.encode(), "text/plain", error.headers)
             return
         socket = WebSocket(exchange, handshake)
         recorder = Recorder(socket)
-        if self._prepare is not None:
-            self._prepare(recorder)
         self.recorders.append(recorder)
         socket.begin(recorder)
 

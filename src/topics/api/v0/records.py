@@ -8,11 +8,12 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.v0.appends import batch_of, encode_appended, measured
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
-from topics.engine import AppendResult, Batch, DeleteResult, ReadRequest, ReadResult
-from topics.wire.v0 import AppendAnswer, AppendBody, DeleteAnswer, DeleteBody, DiffBody
+from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
+from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
 
 T = TypeVar("T")
 
@@ -38,24 +39,9 @@ def append(call: Call) -> None:
         if isinstance(outcome, TopicsError):
             call.refuse(outcome)
             return
-        first, last = outcome.first_seq, outcome.last_seq
-        answer = AppendAnswer(
-            topic=outcome.topic, first_seq=first, last_seq=last,
-            seqs=list(range(first, last + 1)) if return_seqs else msgspec.UNSET, head_seq=outcome.head_seq,
-            count=last - first + 1, created=outcome.created, deduped=outcome.deduped,
-        )  # fmt: skip
-        measured = b',"wal_append_ms":%.3f,"fsync_ms":%.3f' % (outcome.wal_append_ms, outcome.fsync_ms)
-        call.reply(201 if outcome.created else 200, _encode(answer), measured)
+        call.reply(201 if outcome.created else 200, encode_appended(outcome, return_seqs), measured(outcome))
 
-    batch = Batch(
-        records=body.records,
-        node=body.node,
-        idempotency_key=key or None,
-        create=body.create,
-        config=body.config,
-        disable_backpressure=body.disable_backpressure,
-    )
-    call.engine.append(call.topic, batch, done)
+    call.engine.append(call.topic, batch_of(body, key), done)
 
 
 def diff(call: Call) -> None:
