@@ -18,6 +18,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "not_found": 404,
     "topic_not_found": 404,
     "method_not_allowed": 405,
+    "not_acceptable": 406,
     "request_timeout": 408,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
@@ -63,6 +64,13 @@ class MethodNotAllowedError(TopicsError):
     def __init__(self, method: str, allowed: tuple[str, ...]) -> None:
         super().__init__(f"{method} is not possible here", allowed=list(allowed))
         self.allowed = allowed
+
+
+class NotAcceptableError(TopicsError):
+    code = "not_acceptable"
+
+    def __init__(self) -> None:
+        super().__init__("this is an event stream: accept text/event-stream")
 
 
 class UnsupportedMediaTypeError(TopicsError):

@@ -30,8 +30,8 @@ class StreamChannel(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
-    def end_stream(self) -> None:
-        """The stream is complete; what follows it on the connection may go on."""
+    def end_stream(self, *, last: bool) -> None:
+        """The stream is complete; what follows it on the connection may go on, unless it was the last."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Stream:
     then the stream counts as full. All of it is for the loop's thread.
     """
 
-    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_lost", "_muted")
+    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_last", "_lost", "_muted")
 
     def __init__(self, *, chunked: bool, muted: bool) -> None:
         self._channel: StreamChannel | None = None
@@ -55,6 +55,7 @@ class Stream:
         self._muted = muted
         self._held: list[bytes] = []
         self._closed = False
+        self._last = False
         self._lost = False
         self._drained: Callable[[], None] | None = None
         self._gone: Callable[[], None] | None = None
@@ -90,11 +91,12 @@ class Stream:
         channel.write(chunk)
         return not channel.write_paused
 
-    def close(self) -> None:
-        """Ends the answer. Everything written before is still sent."""
+    def close(self, *, last: bool = False) -> None:
+        """Ends the answer, and with `last` the connection too. Everything written before is still sent."""
         if self._closed:
             return
         self._closed = True
+        self._last = last
         if self._chunked and not self._muted:
             self._held.append(b"0\r\n\r\n")
         if self._channel is not None:
@@ -163,7 +165,7 @@ class Stream:
         if held:
             channel.write(held)
         self._channel = self._drained = self._gone = None
-        channel.end_stream()
+        channel.end_stream(last=self._last)
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -83,10 +83,8 @@ class Sessions:
         return session
 
     def attach(self, session: Session, stream: OpenStream) -> None:
-        """Opens a stream on a session. The newest wins: a client that comes back must not wait for its old connection
-        to be noticed as dead."""
-        if session.stream is not None:
-            session.stream.give_way()
+        """Opens a stream on a session that has none."""
+        assert session.stream is None
         session.stream = stream
         self._idle.pop(session.wid, None)
         self._open[session.wid] = session
