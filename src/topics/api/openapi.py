@@ -91,6 +91,9 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
 def _answers(operation: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, answer in operation.answers.items():
+        if status == 101:
+            answers["101"] = {"description": "Switching Protocols"}
+            continue
         if isinstance(answer, str):
             content: dict[str, Any] = {answer: {}}
         else:
