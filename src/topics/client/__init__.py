@@ -37,6 +37,7 @@ from topics.client.errors import (
     GapError,
     HeadersTooLarge,
     InternalError,
+    InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
@@ -53,6 +54,7 @@ from topics.client.errors import (
     RouterNotFound,
     ServerTrouble,
     ShuttingDown,
+    SlowConsumer,
     StateRefused,
     Throttled,
     TopicExistsIncompatible,
@@ -62,6 +64,8 @@ from topics.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
 )
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
@@ -97,6 +101,7 @@ __all__ = [
     "HeadersTooLarge",
     "Health",
     "InternalError",
+    "InvalidJson",
     "InvalidRequest",
     "MethodNotAllowed",
     "NewRecord",
@@ -118,6 +123,7 @@ __all__ = [
     "RouterNotFound",
     "ServerTrouble",
     "ShuttingDown",
+    "SlowConsumer",
     "StateRefused",
     "TagMatch",
     "Throttled",
@@ -136,4 +142,6 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "UnsupportedMessage",
+    "UpgradeRequired",
 ]

@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
-from topics.api.v0 import records, topics
+from topics.api.v0 import records, topics, ws
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,
@@ -75,6 +75,13 @@ V0_ROUTES = (
         operation=Operation(
             "deleteRecords", "Delete records for good.", {200: DeleteAnswer},
             ("topic_not_found", "corrupt_segment", *_WRITES), DeleteBody, True,
+        ),
+    ),
+    Route(
+        "GET", "/v0/ws", ws.open_socket, query_token=True,
+        operation=Operation(
+            "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
+            query=(Parameter("token", {"type": "string"}, "The key, for browsers, which cannot send a header here."),),
         ),
     ),
 )  # fmt: skip
