@@ -80,7 +80,7 @@ class Appender:
             pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
         else:
             topic.unlogged = True
-        ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        ceiling = self.reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
         needs_sync = (
             durability.acks_after_sync
             or topic.sync_inflight > 0
@@ -97,7 +97,7 @@ class Appender:
         else:
             operation.committed(CommitTiming())
         if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
-            self._reserve_ahead(topic, shard, last, ts)
+            self.reserve_ahead(topic, shard, last, ts)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
         """The topic this write creates; it gets its name only when it is staged."""
@@ -137,7 +137,7 @@ class Appender:
         if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
             raise ThrottledError.over_cap("max_total_bytes", quota)
 
-    def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
+    def reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
         if last <= topic.ceiling_staged:
             return 0
@@ -145,7 +145,7 @@ class Appender:
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
-    def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
+    def reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
         """Raises the ceiling before it is reached, so that hardly any append waits for it."""
         if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
             return

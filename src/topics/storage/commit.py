@@ -242,6 +242,7 @@ class InlineCommitter:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._held: list[Submission] = []
+        self._flushing = False
         self.hold = False
 
     def submit(self, submission: Submission) -> None:
@@ -250,9 +251,16 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
-        while self._held:
-            batch, self._held = self._held, []
-            self._shard.writer.commit(batch, self._shard.settle)
+        """Commits what is held. What an answer submits comes behind everyone who is still to be answered."""
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._held:
+                batch, self._held = self._held, []
+                self._shard.writer.commit(batch, self._shard.settle)
+        finally:
+            self._flushing = False
 
     def rotate(self, rotation: Rotation) -> None:
         self.flush()
