@@ -42,7 +42,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With `{topic}` where the name stands."""
+    """With `{topic}` or `{router}` where the name stands."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -67,8 +67,9 @@ class Routes:
         self._fixed: dict[str, dict[str, Route]] = {}
         self._named: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
-            before, name, after = route.path.partition("{topic}")
-            table = self._named.setdefault((before, after), {}) if name else self._fixed.setdefault(route.path, {})
+            before, _, rest = route.path.partition("{")
+            _, named, after = rest.partition("}")
+            table = self._named.setdefault((before, after), {}) if named else self._fixed.setdefault(route.path, {})
             table[route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, str]:

@@ -9,6 +9,7 @@ from topics.api.app import Route
 from topics.api.errors import STATUS_BY_CODE
 from topics.api.operations import Operation
 from topics.core.names import TOPIC_NAME_PATTERN
+from topics.core.routers import ROUTER_NAME_PATTERN
 from topics.wire.v0 import ErrorAnswer, Performance
 
 _REF = "#/components/schemas/{name}"
@@ -70,9 +71,10 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
         {"name": p.name, "in": "query", "required": False, "schema": p.schema, "description": p.text}
         for p in operation.query
     ]
-    if "{topic}" in route.path:
-        schema = {"type": "string", "pattern": TOPIC_NAME_PATTERN}
-        parameters.insert(0, {"name": "topic", "in": "path", "required": True, "schema": schema})
+    for name, pattern in (("topic", TOPIC_NAME_PATTERN), ("router", ROUTER_NAME_PATTERN)):
+        if f"{{{name}}}" in route.path:
+            schema = {"type": "string", "pattern": pattern}
+            parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": schema})
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
@@ -131,6 +133,7 @@ def _sharpen(components: dict[str, Any]) -> None:
     delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}], "description": "Delete records with a lower seq."}
     delete["match"] = _MATCH
     components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
+    components["RouterBody"]["properties"]["filter"] = _MATCH
     record = components["Record"]["properties"]
     record["data"] = {"description": "Any JSON; stored and given back as it was sent."}
     record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "Small headers, as sent."}

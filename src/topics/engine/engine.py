@@ -270,7 +270,18 @@ class Engine:
         self.routing.remove(name, done)
 
     def router(self, name: str) -> RouterInfo:
+        """What a router does, and how far it got."""
         return self.routing.info(name)
+
+    def list_routers(
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        wanted: Callable[[RouterInfo], bool] = lambda info: True,
+    ) -> list[RouterInfo]:
+        """Routers in the order of their names, those behind `after`."""
+        return self.routing.listed(prefix, after, limit, wanted)
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
@@ -334,7 +345,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.routing)
 
     # Helpers
 

@@ -2,19 +2,17 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.v0.bodies import decode_body
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, Batch, DeleteResult, ReadRequest, ReadResult
 from topics.wire.v0 import AppendAnswer, AppendBody, DeleteAnswer, DeleteBody, DiffBody
-
-T = TypeVar("T")
 
 _MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
@@ -25,7 +23,7 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 def append(call: Call) -> None:
     exchange = call.exchange
-    body = _decode("append", _decode_append, exchange.body)
+    body = decode_body("append", _decode_append, exchange.body)
     key = body.idempotency_key
     if key is None:
         key = exchange.head.headers.get("idempotency-key")
@@ -60,7 +58,7 @@ def append(call: Call) -> None:
 
 def diff(call: Call) -> None:
     body = call.exchange.body
-    asked = _decode("diff", _decode_diff, body) if body else DiffBody()
+    asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
     limits = call.engine.core.limits
     request = _read_request(asked, limits)
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
@@ -176,7 +174,7 @@ class LongPoll:
 
 
 def delete(call: Call) -> None:
-    body = _decode("delete", _decode_delete, call.exchange.body)
+    body = decode_body("delete", _decode_delete, call.exchange.body)
     selector = parse_selector(body.before_seq, body.match)
 
     def done(outcome: DeleteResult | TopicsError) -> None:
@@ -190,13 +188,3 @@ def delete(call: Call) -> None:
         call.reply(200, _encode(answer))
 
     call.engine.delete_records(call.topic, selector, done)
-
-
-def _decode(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
-        if not body.isascii():
-            body.decode()
-        return decode(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode(what, error) from error

@@ -47,18 +47,15 @@ class Routing:
             raise RouterNotFoundError(name)
         return router
 
-    def listed(
-        self, prefix: str, after: str, limit: int, source: str | None = None, dest: str | None = None
-    ) -> list[RouterInfo]:
+    def listed(self, prefix: str, after: str, limit: int, wanted: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
         """Routers in the order of their names, those behind `after`."""
         found: list[RouterInfo] = []
         for name in self.registry.names_from(prefix, after):
             if len(found) == limit:
                 break
-            router = self.registry.by_name[name]
-            assert router.dest is not None
-            if source in (None, router.source.name) and dest in (None, router.dest.name):
-                found.append(info_of(router))
+            info = info_of(self.registry.by_name[name])
+            if wanted(info):
+                found.append(info)
         return found
 
     def kick(self) -> None:
