@@ -43,7 +43,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`."""
+    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False

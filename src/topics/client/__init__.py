@@ -15,6 +15,11 @@ from topics.client.answers import (
     Health,
     QueueCounters,
     Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
     TopicDropped,
     TopicPage,
     TopicPut,
@@ -72,6 +77,7 @@ from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 __all__ = [
@@ -98,6 +104,7 @@ __all__ = [
     "Forbidden",
     "Gap",
     "GapError",
+    "Guarantee",
     "HeadersTooLarge",
     "Health",
     "InternalError",
@@ -120,7 +127,12 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
+    "RouterDropped",
     "RouterNotFound",
+    "RouterPage",
+    "RouterPut",
+    "RouterState",
+    "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
     "SlowConsumer",

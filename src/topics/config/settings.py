@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Limits on what is stored and asked.
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
+    max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes

@@ -2,20 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.v0.appends import encode_appended, throttled, with_key
+from topics.api.v0.bodies import decode_body
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
 from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
-
-T = TypeVar("T")
 
 _MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
@@ -26,7 +24,7 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 def append(call: Call) -> None:
     head = call.exchange.head
-    batch = _decode("append", _decode_append, call.exchange.body)
+    batch = decode_body("append", _decode_append, call.exchange.body)
     key = batch.idempotency_key
     if key is None and b"idempotency-key" in head.headers.first:
         key = head.headers.get("idempotency-key")
@@ -46,7 +44,7 @@ def append(call: Call) -> None:
 
 def diff(call: Call) -> None:
     body = call.exchange.body
-    asked = _decode("diff", _decode_diff, body) if body else DiffBody()
+    asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
     limits = call.engine.core.limits
     request = _read_request(asked, limits)
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
@@ -166,7 +164,7 @@ class LongPoll:
 
 
 def delete(call: Call) -> None:
-    body = _decode("delete", _decode_delete, call.exchange.body)
+    body = decode_body("delete", _decode_delete, call.exchange.body)
     selector = parse_selector(body.before_seq, body.match)
 
     def done(outcome: DeleteResult | TopicsError) -> None:
@@ -180,13 +178,3 @@ def delete(call: Call) -> None:
         call.reply(200, _encode(answer))
 
     call.engine.delete_records(call.topic, selector, done)
-
-
-def _decode(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
-        if not body.isascii():
-            body.decode()
-        return decode(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode(what, error) from error
