@@ -1,22 +1,25 @@
 """Appending: decide where a batch goes, log it, and let the operation publish it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
-from topics.core.config import Discard, TopicConfig, TopicConfigPatch, encode_config, resolve_config
+from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.core.durability import Durability
-from topics.core.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError
+from topics.core.errors import NotAQueueError, RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError
+from topics.core.limits import clamp_delay_ms
 from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
 from topics.engine.operations import AppendDone, AppendOperation, deduped
-from topics.engine.runs import Block
+from topics.engine.runs import Block, block_head
 from topics.engine.topic import Topic
-from topics.formats.block import BASE_MAX, encode_block_head
+from topics.formats.block import BASE_MAX
 from topics.formats.control import encode_ceiling, encode_create
 from topics.formats.frame import FrameKind
+from topics.formats.queue import encode_delay
 from topics.storage.commit import CommitTiming, Shard
 from topics.wire.fragments import encode_fragments
 
@@ -32,6 +35,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    delay_ms: int = 0
+    """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
 
@@ -39,7 +44,10 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 class Appender:
     def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
         self._core = core
-        self._after = after
+        self.after = after
+        """Called after each batch that was published (`engine.sealing`)."""
+        self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
+        """Told of jobs that are held back until a moment (`engine.queues`)."""
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         core, records = self._core, batch.records
@@ -52,6 +60,8 @@ class Appender:
             return
         elif topic.config.ttl_ms:
             core.expire(topic)
+        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
+            raise NotAQueueError(name)
         self._check_room(topic, records)
         shard = core.shards[topic.shard]
         if topic.staged_config.durability.logged or not topic.created:
@@ -62,32 +72,27 @@ class Appender:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
-        first = topic.staged_head + 1
-        ts = topic.staged_ts = max(core.now(), topic.staged_ts)
-        base = topic.next_base if topic.next_base < BASE_MAX else 0
-        text, rows, payload_bytes, traits = encode_fragments(batch.records, first, ts, batch.node, base)
-        block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
-        last = topic.staged_head = topic.staged_head + block.count
-        topic.next_base = base + len(text) + 1
-        topic.staged_count += block.count
-        topic.staged_bytes += block.payload_bytes
-        core.staged_bytes += block.payload_bytes
+        block = stage_block(core, topic, batch.records, batch.node, key)
+        last, ts, after = topic.staged_head, block.ts, self.after
         created = core.by_name.get(topic.name) is not topic
         pieces = self._creation(topic, shard) if created else []
+        if batch.delay_ms:
+            ready_at = ts + clamp_delay_ms(batch.delay_ms)
+            after = partial(self._delay, block, ready_at)
+            if durability.logged:
+                pieces += shard.frame(FrameKind.DELAY, topic.id, encode_delay(ready_at, block.first_seq, last))
         if durability.logged:
-            encoded_key = key.encode() if key is not None else b""
-            head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
-            pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
+            pieces += shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
         else:
             topic.unlogged = True
-        ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        ceiling = self.reserve(topic, shard, block, pieces)
         needs_sync = (
             durability.acks_after_sync
             or topic.sync_inflight > 0
             or not topic.created
             or (durability.reserves_seqs and last > topic.ceiling)
         )
-        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done)
+        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done)
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
@@ -98,6 +103,10 @@ class Appender:
             operation.committed(CommitTiming())
         if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
             self._reserve_ahead(topic, shard, last, ts)
+
+    def _delay(self, block: Block, ready_at: int, topic: Topic) -> None:
+        self.delayed(topic, block, ready_at)
+        self.after(topic)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
         """The topic this write creates; it gets its name only when it is staged."""
@@ -137,11 +146,19 @@ class Appender:
         if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
             raise ThrottledError.over_cap("max_total_bytes", quota)
 
-    def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
+    def check_cap(self, topic: Topic, records: Sequence[Record]) -> None:
+        """Refuses records that a topic which rejects has no room for."""
+        config = topic.staged_config
+        if config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes):
+            size = sum([len(record.data) + len(record.meta or b"") for record in records])
+            _check_cap(topic, config, len(records), size)
+
+    def reserve(self, topic: Topic, shard: Shard, block: Block, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
-        if last <= topic.ceiling_staged:
+        last = block.last_seq
+        if not topic.staged_config.durability.reserves_seqs or last <= topic.ceiling_staged:
             return 0
-        ceiling = self._next_ceiling(topic, last, now)
+        ceiling = self._next_ceiling(topic, last, block.ts)
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
@@ -167,6 +184,23 @@ class Appender:
         topic.reserved_at = now
         topic.ceiling_staged = last + topic.reserve
         return topic.ceiling_staged
+
+
+def stage_block(
+    core: EngineCore, topic: Topic, records: Sequence[Record], node: str | None = None, key: str | None = None
+) -> Block:
+    """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
+    first = topic.staged_head + 1
+    ts = topic.staged_ts = max(core.now(), topic.staged_ts)
+    base = topic.next_base if topic.next_base < BASE_MAX else 0
+    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base)
+    block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
+    topic.staged_head += block.count
+    topic.next_base = base + len(text) + 1
+    topic.staged_count += block.count
+    topic.staged_bytes += payload_bytes
+    core.staged_bytes += payload_bytes
+    return block
 
 
 def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
@@ -22,6 +22,7 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
+from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.runs import Segment
@@ -55,6 +56,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    queue: QueueCounters | None = None
+    """What its jobs are doing; None for a topic that is no queue."""
 
     @property
     def next_seq(self) -> int:
@@ -75,6 +78,8 @@ class Engine:
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self._appender = Appender(core, self.sealer.after_append)
         self._controller = Controller(core, self._background)
+        self.queues = Queues(core, self._appender, self._background, self.put_topic)
+        """Claims, acknowledgements and everything else about jobs."""
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
 
     # Life
@@ -196,6 +201,7 @@ class Engine:
 
         self.sealer.hold_back = hold_back
         self.housekeeper.start(loop)
+        self.queues.start(loop)
 
     async def close(self) -> None:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
@@ -203,6 +209,7 @@ class Engine:
         assert loop is not None, "an engine that was never started is closed with close_inline"
         self.core.closed = True
         self.housekeeper.stop()
+        self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
         await finished
@@ -211,6 +218,7 @@ class Engine:
     def close_inline(self) -> None:
         """The same for an engine without a loop."""
         self.core.closed = True
+        self.queues.stop()
         self._runner.start(self.checkpointer.job())
         self._shut()
 
@@ -342,6 +350,7 @@ class Engine:
         return TopicInfo(
             topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, config, priority,
             topic.last_write_ts or None, topic.last_read_ts or None,
+            self.queues.counters_of(topic) if config.type is TopicType.QUEUE else None,
         )  # fmt: skip
 
     def _wait_for_drop(

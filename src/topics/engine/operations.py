@@ -91,6 +91,13 @@ class TopicOperation(Submission):
         raise NotImplementedError
 
 
+def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
+    """A block is no longer on its way: it is published, or it failed."""
+    topic.staged_count -= block.count
+    topic.staged_bytes -= block.payload_bytes
+    core.staged_bytes -= block.payload_bytes
+
+
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
@@ -129,9 +136,7 @@ class AppendOperation(TopicOperation):
         last = block.first_seq + block.count - 1
         if not topic.created:
             self._core.add_topic(topic)
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
         self._core.applier.append(topic, block)
@@ -148,9 +153,7 @@ class AppendOperation(TopicOperation):
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]

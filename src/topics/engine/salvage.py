@@ -32,6 +32,7 @@ from topics.engine.verification import Verification
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import BLOCK_KINDS, block_body
 from topics.formats.remains import records_at_most
 from topics.formats.snapshot import WalPosition
 from topics.storage.fs import FileSystem
@@ -74,6 +75,7 @@ class Salvage(Recovery):
                 self._lose(topic, (topic.head + 1, last), False)
             self._settle(topic)
         self._name_topics()
+        core.features.settle()
         self._tell_lost_configs()
         self._number_topics()
 
@@ -165,7 +167,7 @@ class Salvage(Recovery):
         if lost is None:
             topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
             self._doubt(topics, hole.records_max)
-        if lost is None or any(remains.kind is not FrameKind.APPEND for remains in hole.remains):
+        if lost is None or any(remains.kind not in BLOCK_KINDS for remains in hole.remains):
             self.actions.append(
                 f"{relative(core.layout, hole.finding.where)}: what else the damaged frames said, such as deletes and "
                 "new configs, is lost"
@@ -199,6 +201,8 @@ class Salvage(Recovery):
             self.actions.append(f"topic {topic.name} (number {topic_id}): its creation was lost")
         if topic is not None and frame.kind is FrameKind.APPEND:
             self._append(topic, frame)
+        elif topic is not None and frame.kind is FrameKind.ARRIVAL:
+            self._arrive(topic, frame)
         elif topic is not None and frame.kind is FrameKind.CONFIG:
             self._configure(topic, frame)
         else:
@@ -213,7 +217,7 @@ class Salvage(Recovery):
             self._assembler.configless.discard(topic.id)
 
     def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block.of(decode_block(frame.body))
+        block = Block.of(decode_block(block_body(frame)))
         if not topic.config.durability.logged:
             self._begin_logging(topic, block.first_seq - 1)
         self._go_on_at(topic, block.first_seq - 1)

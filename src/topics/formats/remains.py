@@ -1,16 +1,18 @@
 """What damaged frames still tell about themselves, so that a loss can be told with its topic and its seqs.
 
 Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames must
-fill the damaged place exactly, with consecutive lsns; and what says APPEND must have the inner lengths of a block, and
-only that, because one wrong byte can break the one or the other but never make both agree. Whether the topic and the
-seqs are believed is decided by who knows the topics (`engine.casualties`).
+fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner lengths of
+one, and only that, because one wrong byte can break the one or the other but never make both agree. Whether the topic
+and the seqs are believed is decided by who knows the topics (`engine.casualties`).
 """
 
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
+from topics.formats.queue import BLOCK_KINDS, decode_arrival
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
@@ -18,7 +20,7 @@ _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HE
 
 
 class FrameRemains(NamedTuple):
-    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it is an APPEND."""
+    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it holds a block."""
 
     kind: FrameKind
     topic_id: int
@@ -46,8 +48,9 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED or any(zeros)
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
-        remains = _read_block(buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES], topic_id)
-        if (remains is None) == (kind == FrameKind.APPEND):
+        body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
+        remains = _read_block(body, topic_id) or _read_arrival(body, topic_id)
+        if kind != (remains.kind if remains is not None else kind) or (remains is None and kind in BLOCK_KINDS):
             return []
         found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
         start += length
@@ -64,3 +67,12 @@ def _read_block(body: memoryview, topic_id: int) -> FrameRemains | None:
     if layout != LAYOUT_JSON or not count or BLOCK_HEAD.size + key + count * ROW_BYTES + text != len(body):
         return None
     return FrameRemains(FrameKind.APPEND, topic_id, first_seq, count, base, text)
+
+
+def _read_arrival(body: memoryview, topic_id: int) -> FrameRemains | None:
+    """The body as records that came from another topic, when its lengths agree."""
+    try:
+        block = _read_block(decode_arrival(body)[1], topic_id)
+    except (ValueError, StructError):
+        return None
+    return block._replace(kind=FrameKind.ARRIVAL) if block is not None else None
