@@ -3,11 +3,17 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
+from topics.core.batch import Batch
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.core.durability import Durability
-from topics.core.errors import NotAQueueError, RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError
+from topics.core.errors import (
+    NotAQueueError,
+    RecordTooLargeError,
+    ShuttingDownError,
+    ThrottledError,
+    TopicFullError,
+    TopicNotFoundError,
+)
 from topics.core.limits import clamp_delay_ms
 from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
@@ -20,25 +26,11 @@ from topics.formats.block import BASE_MAX
 from topics.formats.control import encode_ceiling, encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
-from topics.storage.commit import CommitTiming, Shard
+from topics.storage.commit import AT_ONCE, Shard
 from topics.wire.fragments import encode_fragments
 
 _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
-
-
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What an append request asks for."""
-
-    records: Sequence[Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
-    delay_ms: int = 0
-    """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
-    disable_backpressure: bool = False
-    """Rather wait for a full log than be refused."""
 
 
 class Appender:
@@ -49,22 +41,25 @@ class Appender:
         self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
         """Told of jobs that are held back until a moment (`engine.queues`)."""
 
-    def append(self, name: str, batch: Batch, done: AppendDone) -> None:
-        core, records = self._core, batch.records
-        core.check_accepting()
-        check_records(records, core.limits, batch.node, batch.idempotency_key)
-        topic = core.by_name.get(name)
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name."""
+        core, records, key = self._core, batch.records, batch.idempotency_key
+        if core.closed:
+            raise ShuttingDownError()
+        check_records(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
-        elif self._answered_before(topic, batch.idempotency_key, done):
+        elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.config.ttl_ms:
             core.expire(topic)
-        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
+        config = topic.staged_config
+        if batch.delay_ms and config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
-        self._check_room(topic, records)
+        if config.discard is Discard.REJECT or core.limits.max_total_bytes:
+            self._check_room(topic, records)
         shard = core.shards[topic.shard]
-        if topic.staged_config.durability.logged or not topic.created:
+        if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done)
 
@@ -74,23 +69,23 @@ class Appender:
         durability = topic.staged_config.durability
         block = stage_block(core, topic, batch.records, batch.node, key)
         last, ts, after = topic.staged_head, block.ts, self.after
-        created = core.by_name.get(topic.name) is not topic
-        pieces = self._creation(topic, shard) if created else []
+        exists = topic.created
+        created = not exists and core.by_name.get(topic.name) is not topic
+        pieces = creation_frame(core, topic, shard) if created else []
         if batch.delay_ms:
             ready_at = ts + clamp_delay_ms(batch.delay_ms)
             after = partial(self._delay, block, ready_at)
             if durability.logged:
                 pieces += shard.frame(FrameKind.DELAY, topic.id, encode_delay(ready_at, block.first_seq, last))
         if durability.logged:
-            pieces += shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
+            frame = shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
+            pieces = pieces + frame if pieces else frame
         else:
             topic.unlogged = True
-        ceiling = self.reserve(topic, shard, block, pieces)
+        guarded = durability.reserves_seqs
+        ceiling = self.reserve(topic, shard, block, pieces) if guarded and last > topic.ceiling_staged else 0
         needs_sync = (
-            durability.acks_after_sync
-            or topic.sync_inflight > 0
-            or not topic.created
-            or (durability.reserves_seqs and last > topic.ceiling)
+            durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
         operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done)
         if key is not None:
@@ -100,8 +95,10 @@ class Appender:
         if pieces or needs_sync:
             shard.submit(operation)
         else:
-            operation.committed(CommitTiming())
-        if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
+            operation.committed(AT_ONCE)
+        # Class disk raises its ceiling before it is reached, so that hardly any append waits for it.
+        low = last + topic.reserve // 2 >= topic.ceiling_staged
+        if low and (durability is Durability.EPHEMERAL or (guarded and not ceiling)):
             self._reserve_ahead(topic, shard, last, ts)
 
     def _delay(self, block: Block, ready_at: int, topic: Topic) -> None:
@@ -118,11 +115,8 @@ class Appender:
         check_topic_name(name)
         return make_topic(core, name, config)
 
-    def _creation(self, topic: Topic, shard: Shard) -> list[bytes]:
-        return creation_frame(self._core, topic, shard)
-
-    def _answered_before(self, topic: Topic, key: str | None, done: AppendDone) -> bool:
-        if key is None or not topic.staged_config.idempotency_window_ms:
+    def _answered_before(self, topic: Topic, key: str, done: AppendDone) -> bool:
+        if not topic.staged_config.idempotency_window_ms:
             return False
         flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
         if isinstance(flying, AppendOperation):
@@ -163,8 +157,7 @@ class Appender:
         return ceiling
 
     def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
-        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
+        if shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, last, now)
 
@@ -191,13 +184,17 @@ def stage_block(
 ) -> Block:
     """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
     first = topic.staged_head + 1
-    ts = topic.staged_ts = max(core.now(), topic.staged_ts)
+    ts = core.now()
+    if ts < topic.staged_ts:
+        ts = topic.staged_ts
+    topic.staged_ts = ts
     base = topic.next_base if topic.next_base < BASE_MAX else 0
     text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base)
     block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
-    topic.staged_head += block.count
+    count = block.count
+    topic.staged_head += count
     topic.next_base = base + len(text) + 1
-    topic.staged_count += block.count
+    topic.staged_count += count
     topic.staged_bytes += payload_bytes
     core.staged_bytes += payload_bytes
     return block

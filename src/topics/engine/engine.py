@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
-from topics.engine.appending import Appender, Batch
+from topics.engine.appending import Appender
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
@@ -245,7 +246,7 @@ class Engine:
             return
         if self.sealer.failures:
             self.sealer.check_room()
-        self._appender.append(name, batch, done)
+        self._appender.append(topic, name, batch, done)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""

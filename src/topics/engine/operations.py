@@ -78,7 +78,8 @@ class TopicOperation(Submission):
         core.total_bytes += topic.live_bytes - before
         if unlogged and topic.evict_floor > floor:
             core.log_eviction(topic, expired=False)
-        core.wake(topic)
+        if topic.waiters:
+            core.wake(topic)
 
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
@@ -119,7 +120,7 @@ class AppendOperation(TopicOperation):
         self._core = core
         self.topic = topic
         self.pieces = pieces
-        self.size = sum([len(piece) for piece in pieces])
+        self.size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         self.needs_sync = needs_sync
         self.last_lsn = 0
         topic.sync_inflight += needs_sync
@@ -132,14 +133,14 @@ class AppendOperation(TopicOperation):
         """Others that sent the same idempotency key while this was on its way."""
 
     def apply(self, timing: CommitTiming) -> None:
-        topic, block = self.topic, self._block
+        core, topic, block = self._core, self.topic, self._block
         last = block.first_seq + block.count - 1
         if not topic.created:
-            self._core.add_topic(topic)
-        unstage(self._core, topic, block)
+            core.add_topic(topic)
+        unstage(core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
-        self._core.applier.append(topic, block)
+        core.applier.append(topic, block)
         self._after(topic)
         if block.key is not None:
             self._forget_key()
@@ -148,8 +149,9 @@ class AppendOperation(TopicOperation):
                 topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
             )
         )
-        for follower in self.followers or ():
-            follower(deduped(topic.name, block.first_seq, last))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, block.first_seq, last))
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
