@@ -291,12 +291,14 @@ class LeaseBook:
             else:
                 self._forget_all([seq for seq in self._known_seqs() if first <= seq <= last])
 
-    def forget_below(self, floor: int) -> None:
-        """The same for records lost to a cap or to time; cheap while the floor stands still."""
-        if floor > self._floor:
-            self._floor = floor
-            if self._known_count():
-                self._forget_all([seq for seq in self._known_seqs() if seq < floor])
+    def forget_below(self, floor: int) -> bool:
+        """The same for records lost to a cap or to time; True when any was known. Cheap while the floor stays."""
+        if floor <= self._floor:
+            return False
+        self._floor = floor
+        lost = [seq for seq in self._known_seqs() if seq < floor]
+        self._forget_all(lost)
+        return bool(lost)
 
     def _known_count(self) -> int:
         return len(self.leases) + len(self.leaving) + len(self.delayed) + len(self.delivered)

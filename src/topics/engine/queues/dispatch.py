@@ -4,8 +4,8 @@ A pass serves a cohort at once. Without a window (`claim_jitter_ms` 0) a claim i
 that wait are one. With a window, the first claim opens it, or the first job that a worker waits for, and everyone who
 comes until it closes is in. A cohort's jobs are divided in proportion to what each asked for.
 
-A worker that got less than it can hold waits for the topic's next change, and for the first moment at which time alone
-frees a job: one alarm a queue, set only while somebody waits.
+A worker that got less than it can hold waits for the topic's next change. And while there are workers, the first moment
+at which time alone frees a job, or a place in a worker's hands, is looked at: one alarm a queue.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,9 +58,9 @@ class Dispatcher:
         core, topic, book = self._core, queue.jobs.topic, queue.book
         if topic.config.ttl_ms:
             core.expire(topic)
-        book.forget_below(topic.evict_floor)
+        lost = book.forget_below(topic.evict_floor)
         now = core.now()
-        if book.sweep(now) and queue.workers:
+        if book.sweep(now) or lost:
             self.schedule(queue)
         return now
 
@@ -115,13 +115,13 @@ class Dispatcher:
         if core.topics.get(topic.id) is not topic:
             self.end(queue, TopicNotFoundError(topic.name))
             return
-        hungry = self._hungry(queue)
-        if not hungry or queue.window is not None:
+        if queue.window is not None:
             return
         queue.scheduled = True  # What time frees now is looked at below, not in a pass of its own.
         self.refresh(queue)
         queue.scheduled = False
-        if queue.counters[0] > 0:
+        hungry = self._hungry(queue)
+        if hungry and queue.counters[0] > 0:
             if topic.config.claim_jitter_ms:
                 self._open_window(queue, topic.config.claim_jitter_ms)
                 return
@@ -167,11 +167,11 @@ class Dispatcher:
         self._wait(queue)
 
     def _wait(self, queue: Queue) -> None:
-        """Somebody wants more than there is: the next change of the topic, or of time, is looked at."""
-        if not self._hungry(queue):
+        """Sees to it that the next change is looked at: of time, and of the topic where there were too few jobs."""
+        if not queue.workers:
             return
         topic = queue.jobs.topic
-        if not queue.watching:
+        if not queue.watching and self._hungry(queue):
             queue.watching = True
             if topic.waiters is None:
                 topic.waiters = []

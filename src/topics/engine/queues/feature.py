@@ -5,6 +5,8 @@ the jobs that were appended with a delay, and the number of dead letters. Leases
 nacks are then lost in any restart, which is the same as if every lease had expired.
 """
 
+from collections.abc import Callable
+
 from topics.core.config import TopicType
 from topics.core.leases import Lease
 from topics.engine.core import EngineCore
@@ -37,6 +39,8 @@ class QueueFeature:
         self._core = core
         self._arrivals: list[Arrival] = []
         """Moves found in the log. Those whose other half is missing are finished by `settle`."""
+        self.freed: Callable[[Queue], None] = lambda queue: None
+        """Told of a queue whose workers may have lost jobs that they held (`engine.queues.dispatch`)."""
         core.applier.deleted = self._deleted
 
     # Recovery
@@ -113,6 +117,8 @@ class QueueFeature:
         queue = find_queue(topic)
         if queue is not None:
             queue.book.forget(before_seq, ranges)
+            if queue.workers:
+                self.freed(queue)
 
 
 def leases_are_logged(topic: Topic) -> bool:

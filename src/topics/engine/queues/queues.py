@@ -68,6 +68,7 @@ class Queues:
         core.features.add(feature)
         self._letters = DeadLetters(core, Mover(core, appender, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
+        feature.freed = self._dispatcher.schedule
         appender.delayed = self._delayed
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -147,7 +147,7 @@ class Queue:
         """Whether the topic will tell of its next change."""
         self.scheduled = False
         self.alarm: Alarm | None = None
-        """For the next moment at which time alone frees a job; set only while somebody waits for one."""
+        """For the next moment at which time alone changes anything; set only while there are workers."""
 
     @property
     def counters(self) -> tuple[int, int]:
