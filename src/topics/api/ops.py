@@ -11,6 +11,7 @@ from topics.api.errors import error_headers, render_error, status_of
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
+from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
@@ -39,6 +40,7 @@ class Operations:
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
         described = (
             *V0_ROUTES,
+            *QUEUE_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -74,6 +76,7 @@ class Operations:
             ready=engine is not None and not self.api.draining,
             recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
             uptime_ms=self._uptime_ms(),
+            queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
         snapshot = Snapshot(state, engine, self.http)
         if "application/json" in (exchange.head.headers.get("accept") or ""):
