@@ -85,12 +85,22 @@ class Load:
         self._order(target, order)
 
     def measure(self, target: Running, place: str, workload: Workload, total: int = 0) -> Result:
+        speaker = target.server.speaker
+        order: dict[str, object] = {"connections": workload.connections}
+        if workload.reads:
+            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
+        else:
+            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+        return self.measure_order(target, order)
+
+    def measure_order(self, target: Running, order: dict[str, object]) -> Result:
         """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""
-        best = self._measure_once(target, place, workload, total)
+        order = {"warm_up_s": self._warm_up_s, "seconds": self._seconds, **order}
+        best = self._measure_once(target, order)
         while best.other_cpu > DISTURBED_CORES and self._patience_s > 0:
             begun = time.monotonic()
             self._await_quiet(target.pid)
-            again = self._measure_once(target, place, workload, total)
+            again = self._measure_once(target, order)
             best = min(best, again, key=lambda result: result.other_cpu)
             self._patience_s -= time.monotonic() - begun
         return best
@@ -106,15 +116,7 @@ class Load:
                 return
             before = after
 
-    def _measure_once(self, target: Running, place: str, workload: Workload, total: int) -> Result:
-        order: dict[str, object] = {
-            "connections": workload.connections, "warm_up_s": self._warm_up_s, "seconds": self._seconds,
-        }  # fmt: skip
-        speaker = target.server.speaker
-        if workload.reads:
-            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
-        else:
-            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+    def _measure_once(self, target: Running, order: dict[str, object]) -> Result:
         before = _Usage(target.pid)
         answer = self._order(target, order)
         after = _Usage(target.pid)
@@ -132,12 +134,12 @@ class Load:
         whole = {"address": target.address, "protocol": target.server.speaker.protocol, **order}
         limit_s = self._warm_up_s + self._seconds + 300
         process = subprocess.Popen(
-            pinned(self._core, [str(generator())]),
+            pinned(self._core, target.server.client or [str(generator())]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "GOMAXPROCS": "1"},
+            env={**os.environ, "GOMAXPROCS": "1", **target.server.client_env},
             start_new_session=True,
         )
         try:

@@ -19,7 +19,6 @@ from bench.load import DISTURBED_CORES, SATURATED, Result, Workload
 from bench.peers import BOTH, OURS, PEERS, Server
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-_BEGIN, _END = "<!-- bench:http -->", "<!-- /bench:http -->"
 _LONE_WRITER = "append-1@1"
 
 
@@ -86,6 +85,8 @@ class Results:
 class Report:
     """Builds the terminal's tables and the page's text side by side."""
 
+    unit = "records/s"
+
     def __init__(self, results: Results, console: Console) -> None:
         self._results = results
         self._console = console
@@ -117,8 +118,8 @@ class Report:
                 other = self._results.rate(peer.key, workload.key)
                 row.append("-" if rate is None or not other else f"{rate / other:.2f} ({_short(other)})")
             rows.append(row)
-        head = ["workload", "ours, records/s", *(peer.title for peer in shown)]
-        self._table(f"{title}: ours / peer (and the peer's records/s)", head, rows)
+        head = ["workload", f"ours, {self.unit}", *(peer.title for peer in shown)]
+        self._table(f"{title}: ours / peer (and the peer's {self.unit})", head, rows)
 
     def _lone_writer(self) -> None:
         rows = []
@@ -194,13 +195,14 @@ class Report:
         self._markdown.append("")
 
 
-def write_page(text: str) -> None:
+def write_page(text: str, name: str = "http", heading: str = "Over the network, beside other servers") -> None:
     """Puts the report between its markers; a page without them gets them at its end."""
+    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
     page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
-    if _BEGIN not in page or _END not in page:
-        page = f"{page.rstrip()}\n\n## Over the network, beside other servers\n\n{_BEGIN}\n{_END}\n"
-    before, after = page.split(_BEGIN, 1)[0], page.split(_END, 1)[1]
-    PAGE.write_text(f"{before}{_BEGIN}\n{text.strip()}\n{_END}{after}")
+    if begin not in page or end not in page:
+        page = f"{page.rstrip()}\n\n## {heading}\n\n{begin}\n{end}\n"
+    before, after = page.split(begin, 1)[0], page.split(end, 1)[1]
+    PAGE.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
 def machine(versions: dict[str, str]) -> str:
