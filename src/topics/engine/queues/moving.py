@@ -119,6 +119,7 @@ class Mover:
             operation.then = departure.committed
 
             def fail(error: TopicsError) -> None:
+                departure.arrived = False
                 departure.then = lambda: self._failed(move, error, finished)
                 departure.failed(error)
 
@@ -212,7 +213,7 @@ class ArrivalOperation(TopicOperation):
 class DepartureOperation(TopicOperation):
     """Records that have arrived elsewhere go away."""
 
-    __slots__ = ("_feature", "_ranges", "_reason", "then")
+    __slots__ = ("_feature", "_ranges", "_reason", "arrived", "then")
 
     def __init__(
         self,
@@ -227,6 +228,8 @@ class DepartureOperation(TopicOperation):
         self._feature = feature
         self._reason = move.reason
         self._ranges = ranges
+        self.arrived = True
+        """False when the other half of the move failed, and so nothing departs."""
         self.then: Callable[[], None] = lambda: None
 
     def apply(self, timing: CommitTiming) -> None:
@@ -234,5 +237,10 @@ class DepartureOperation(TopicOperation):
         self.then()
 
     def undo(self, error: TopicsError) -> None:
-        """The move counts all the same; the records stay out of reach until a restart takes them away."""
+        """The move counts all the same. This log takes nothing more, so readers see it now, and recovery sees to it."""
+        if self.arrived:
+            before = self.topic.live_bytes
+            self._core.before_change(self.topic)
+            self._feature.depart(self.topic, self._reason, self._ranges)
+            self._core.total_bytes += self.topic.live_bytes - before
         self.then()
