@@ -6,7 +6,7 @@ crash a job must be what it was seen to be at its last promise or later, or what
 may have made of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -171,8 +171,10 @@ class QueueWorld:
         def change(sight: Sight) -> set[Sight]:
             return {Sight(QUEUE, seq, "", ready_at) for seq in range(1, 40)} if sight == GONE else set()
 
-        batch = Batch(records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms, create=False)
-        only = {value: change for value in values}
+        batch = Batch(
+            records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms, create=False
+        )
+        only: dict[int, Change] = dict.fromkeys(values, change)
         self._do(lambda done: self.engine.append(QUEUE, batch, done), _nothing, only)
 
     def claim(self, node: str, wanted: int) -> list[int]:
@@ -248,7 +250,7 @@ class QueueWorld:
         self,
         submit: Callable[[Callable[[object], None]], object],
         change: Change,
-        only: dict[int, Change] | None = None,
+        only: Mapping[int, Change] | None = None,
     ) -> object:
         answers: list[object] = []
 
@@ -274,6 +276,7 @@ class QueueWorld:
 
     def observe(self, durable: bool, kept: bool = True) -> None:
         found = look(self.engine)
+        assert not (wrong := list(miscounted(found))), wrong
         for value, story in self.stories.items():
             places = found.jobs.get(value, [GONE])
             assert len(places) == 1, f"job {value} is seen in {places}"
@@ -339,18 +342,21 @@ def broken(world: QueueWorld, power: bool) -> Iterator[str]:
             yield f"job {value} is {places[0]}, and may be one of {len(allowed)}, such as {likely}"
     for value in found.jobs.keys() - world.stories.keys():
         yield f"job {value} is in {found.jobs[value]}, and nobody appended it"
-    ready, in_flight, delayed, dead_lettered = found.counters
+    yield from miscounted(found)
+
+
+def miscounted(found: Dump) -> Iterator[str]:
     here = [places[0] for places in found.jobs.values() if places[0].where == QUEUE]
     counted = (
         sum(not sight.node and not sight.moment for sight in here),
         sum(bool(sight.node) for sight in here),
         sum(not sight.node and bool(sight.moment) for sight in here),
     )
-    if (ready, in_flight, delayed) != counted:
+    if found.counters[:3] != counted:
         yield f"the counters say {found.counters}, the jobs {counted}"
     buried = sum(any(sight.where == DEAD for sight in places) for places in found.jobs.values())
-    if dead_lettered < buried:
-        yield f"{dead_lettered} dead letters are counted, and {buried} are there"
+    if found.counters[3] < buried:
+        yield f"{found.counters[3]} dead letters are counted, and {buried} are there"
 
 
 def nothing_is_stranded(world: QueueWorld) -> Iterator[str]:
