@@ -20,6 +20,7 @@ applying it a second time, to a state that knew of it already, changes nothing.
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from topics.core.errors import InvalidRequestError, quoted
@@ -217,10 +218,11 @@ class LeaseBook:
 
     def held(self, node: str, seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Held:
         """Finds the leases of a node; with tokens, only those whose token is the one given, if one is given."""
-        leases, found, skipped = self.leases, {}, []
-        for place, seq in enumerate(seqs):
+        leases = self.leases
+        found: dict[int, Lease] = {}
+        skipped: list[int] = []
+        for seq, token in zip(seqs, tokens or repeat(None), strict=False):
             lease = leases.get(seq)
-            token = tokens[place] if tokens is not None else None
             if lease is None or lease.node != node or seq in found or (token is not None and token != lease.token):
                 skipped.append(seq)
             else:
@@ -255,9 +257,13 @@ class LeaseBook:
 
     def leave(self, leases: Iterable[Lease]) -> None:
         """The leases are acknowledged, as soon as the log has it: from now on nothing else can happen to them."""
+        held, leaving = self.leases, self.leaving
         for lease in leases:
-            self._end(lease)
-            self.leaving[lease.seq] = lease
+            seq = lease.seq
+            del held[seq]
+            leaving[seq] = lease
+            if lease.holder is not None:
+                lease.holder.ended(seq)
 
     def leave_unleased(self, seqs: Iterable[int]) -> None:
         """The same for jobs that nobody holds: they are on their way to another topic."""
@@ -309,10 +315,12 @@ class LeaseBook:
     def _forget_all(self, seqs: Iterable[int]) -> None:
         leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
         for seq in seqs:
-            if seq in leases:
+            if seq in leaving:
+                del leaving[seq]
+                delivered.pop(seq, None)
+            elif seq in leases:
                 self._end(leases[seq])
             else:
-                leaving.pop(seq, None)
                 delayed.pop(seq, None)
                 delivered.pop(seq, None)
 

@@ -25,7 +25,7 @@ from topics.engine.queues.state import Demand, PollClaim, Queue, Worker
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
-from topics.storage.commit import CommitTiming
+from topics.storage.commit import AT_ONCE, CommitTiming
 
 _RETRY_MS = 100
 _DAMAGED_RETRY_MS = 60_000
@@ -81,7 +81,7 @@ class Dispatcher:
         """Sends what was just changed to the leases log, if that is durable; `then` is called when it is there."""
         core, topic = self._core, queue.jobs.topic
         if not leases_are_logged(topic) or core.closed or topic.closing:
-            then(CommitTiming())
+            then(AT_ONCE)
             return
         shard = core.shards[topic.shard]
         needs_sync = topic.config.durability.acks_after_sync or topic.sync_inflight > 0
@@ -207,6 +207,7 @@ class Dispatcher:
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0
         jobs, doomed = book.take(sum(wanted), queue.jobs, bound)
+        # A cohort of one, which is almost every one there is, needs no dividing.
         hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), wanted))
         granted = [self._grant(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
         if doomed:
@@ -238,9 +239,12 @@ class Dispatcher:
     def _hand_over(self, queue: Queue, demand: Demand, leases: list[Lease], ready: int) -> None:
         topic = queue.jobs.topic
         if not leases:
-            demand.deliver(topic.name, [], ready, CommitTiming())
+            demand.deliver(topic.name, [], ready, AT_ONCE)
             return
         cut = plan_cut(topic, [lease.seq for lease in leases])
+        if not leases_are_logged(topic):
+            self._cut(queue, demand, leases, cut, ready, AT_ONCE)
+            return
 
         def undo(error: TopicsError) -> None:
             queue.book.withdraw(leases)
@@ -259,23 +263,26 @@ class Dispatcher:
         self, queue: Queue, demand: Demand, leases: list[Lease], cut: Cut, ready: int, timing: CommitTiming
     ) -> None:
         reader = self._core.reader
-
-        def finished(outcome: object) -> None:
-            if isinstance(outcome, list):
-                if not demand.deliver(cut.topic_name, claimed_jobs(leases, outcome), ready, timing):
-                    self.give_back(queue, leases)
-            else:
-                self._unreadable(queue, demand, leases, outcome)
-
         if cut.cold:
-            self._background(lambda: execute_cut(cut, reader), finished)
+            self._background(
+                lambda: execute_cut(cut, reader),
+                lambda outcome: self._deliver(queue, demand, leases, outcome, ready, timing),
+            )
             return
+        outcome: object
         try:
-            fragments = execute_cut(cut, reader)
+            outcome = execute_cut(cut, reader)
         except CorruptSegmentError as error:
-            finished(error)
-        else:
-            finished(fragments)
+            outcome = error
+        self._deliver(queue, demand, leases, outcome, ready, timing)
+
+    def _deliver(
+        self, queue: Queue, demand: Demand, leases: list[Lease], outcome: object, ready: int, timing: CommitTiming
+    ) -> None:
+        if not isinstance(outcome, list):
+            self._unreadable(queue, demand, leases, outcome)
+        elif not demand.deliver(queue.jobs.topic.name, claimed_jobs(leases, outcome), ready, timing):
+            self.give_back(queue, leases)
 
     def _unreadable(self, queue: Queue, demand: Demand, leases: list[Lease], problem: object) -> None:
         """Some jobs cannot be read: those are held back, the others free at once, and the caller is told."""

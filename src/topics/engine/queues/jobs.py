@@ -79,7 +79,7 @@ class Cut(NamedTuple):
     @property
     def cold(self) -> bool:
         """Whether it would touch the cold folder, whose speed nobody knows."""
-        return any(isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.stretches)
+        return any([isinstance(run, Segment) and run.cold and run.blocks is None for run, _, _ in self.stretches])
 
 
 def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
@@ -112,8 +112,10 @@ def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
             continue
         try:
             for view, view_lo, view_hi, _ in reader.views(cut.topic_id, run, lo, hi):
-                text, starts = view.text, [view.start(index) for index in range(view_lo, view_hi + 1)]
-                fragments += [bytes(text[starts[i] : starts[i + 1] - 1]) for i in range(view_hi - view_lo)]
+                text, bias = view.text, view.bias
+                starts = [start - bias for start in view.rows[3 * view_lo : 3 * view_hi : 3].tolist()]
+                ends = [*starts[1:], view.start(view_hi)]
+                fragments += [bytes(text[start : end - 1]) for start, end in zip(starts, ends, strict=True)]
         except SegmentDamaged as damage:
             first, last = _within((damage.first, damage.last), lo, hi)
             raise CorruptSegmentError(cut.topic_name, run.first_seq + first, run.first_seq + last) from damage

@@ -44,7 +44,7 @@ class LeaseOperation(Submission):
 class AckOperation(TopicOperation):
     """Jobs are done: they are deleted, and their leases with them."""
 
-    __slots__ = ("_after", "_done", "_leases", "_queue", "_ranges", "_skipped")
+    __slots__ = ("_done", "_leases", "_queue", "_ranges", "_schedule", "_skipped")
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class AckOperation(TopicOperation):
         leases: list[Lease],
         ranges: list[SeqRange],
         skipped: list[int],
-        after: Callable[[], None],
+        schedule: Callable[[Queue], None],
         done: AckDone,
     ) -> None:
         super().__init__(core, queue.jobs.topic, pieces, needs_sync)
@@ -63,7 +63,7 @@ class AckOperation(TopicOperation):
         self._leases = leases
         self._ranges = ranges
         self._skipped = skipped
-        self._after = after
+        self._schedule = schedule
         self._done = done
 
     def apply(self, timing: CommitTiming) -> None:
@@ -71,7 +71,8 @@ class AckOperation(TopicOperation):
         ready, in_flight = self._queue.counters
         name, count = self.topic.name, len(self._leases)
         self._done(AckResult(name, count, self._skipped, ready, in_flight, timing.write_ms, timing.sync_ms))
-        self._after()
+        if self._queue.workers:
+            self._schedule(self._queue)
 
     def undo(self, error: TopicsError) -> None:
         self._queue.book.stay([lease.seq for lease in self._leases], 0)

@@ -53,7 +53,7 @@ from topics.engine.topic import Topic
 from topics.formats.control import encode_delete
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseEvent, encode_lease_change
-from topics.storage.commit import CommitTiming
+from topics.storage.commit import AT_ONCE, CommitTiming
 
 _PAGE_MAX = 1000
 
@@ -118,12 +118,12 @@ class Queues:
         ranges = as_ranges([lease.seq for lease in leases], MAX_U64)
         pieces = shard.frame(FrameKind.DELETE, topic.id, encode_delete(0, ranges)) if logged else []
         needs_sync = durability.acks_after_sync or topic.sync_inflight > 0 or (logged and not durability.logged)
-        after = self._after(queue)
-        operation = AckOperation(core, queue, pieces, needs_sync, leases, ranges, skipped, after, done)
+        schedule = self._dispatcher.schedule
+        operation = AckOperation(core, queue, pieces, needs_sync, leases, ranges, skipped, schedule, done)
         if pieces or needs_sync:
             shard.submit(operation)
         else:
-            operation.committed(CommitTiming())
+            operation.committed(AT_ONCE)
 
     def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
         """Gives jobs back that the node holds, at once or after `delay_ms`."""
@@ -139,7 +139,7 @@ class Queues:
             done(NackResult(name, len(leases), skipped, *counters, timing.write_ms, timing.sync_ms))
 
         if not leases:
-            answer(CommitTiming())
+            answer(AT_ONCE)
             return
         delay_ms = clamp_delay_ms(request.delay_ms)
         self._dispatcher.release(queue, leases, now + delay_ms if delay_ms else 0, answer, done)
@@ -159,7 +159,7 @@ class Queues:
             done(ExtendResult(name, len(seqs), skipped, deadlines, timing.write_ms, timing.sync_ms))
 
         if not leases:
-            answer(CommitTiming())
+            answer(AT_ONCE)
             return
         queue.book.extend(leases, deadline)
         self._dispatcher.log(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, deadline, seqs), answer, done)
@@ -195,7 +195,7 @@ class Queues:
             request.lease_ms,
             push,
             ended,
-            self._after(queue),
+            lambda: self._dispatcher.schedule(queue),
             lambda worker: self._close_worker(queue, worker),
         )
         queue.workers.append(worker)
@@ -250,10 +250,10 @@ class Queues:
         return topic
 
     def _queue(self, name: str) -> Queue:
-        return queue_of(self._topic(name), self._core.reader)
-
-    def _after(self, queue: Queue) -> Callable[[], None]:
-        return lambda: self._dispatcher.schedule(queue)
+        topic = self._core.existing(name)
+        if topic.config.type is not TopicType.QUEUE:
+            raise NotAQueueError(name)
+        return queue_of(topic, self._core.reader)
 
     def _delayed(self, topic: Topic, block: Block, ready_at: int) -> None:
         queue_of(topic, self._core.reader).book.delay(range(block.first_seq, block.last_seq + 1), ready_at)

@@ -157,8 +157,7 @@ class Queue:
 
 def find_queue(topic: Topic) -> Queue | None:
     """A topic's queue, if anything happened in it yet."""
-    part = topic.parts.get(PART_NAME) if topic.parts is not None else None
-    return part if isinstance(part, Queue) else None
+    return topic.parts.get(PART_NAME) if topic.parts is not None else None  # type: ignore[return-value]
 
 
 def queue_of(topic: Topic, reader: RunReader) -> Queue:
