@@ -21,6 +21,7 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
+from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -63,20 +64,26 @@ from topics.client.errors import (
     UnexpectedAnswer,
     UnsupportedMediaType,
 )
+from topics.client.hands import JobRetry, RetryJob
+from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.selectors import TagMatch
 
 __all__ = [
     "AccessRefused",
+    "Acked",
     "ApiError",
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncWorker",
     "BatchTooLarge",
+    "Claimed",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -88,6 +95,7 @@ __all__ = [
     "Discard",
     "Durability",
     "ExpectationFailed",
+    "Extended",
     "FeatureMissing",
     "FolderBusy",
     "Follower",
@@ -98,7 +106,12 @@ __all__ = [
     "Health",
     "InternalError",
     "InvalidRequest",
+    "Job",
+    "JobRetry",
+    "Lease",
+    "LeasePage",
     "MethodNotAllowed",
+    "Nacked",
     "NewRecord",
     "NotAQueue",
     "NotAcceptable",
@@ -110,8 +123,10 @@ __all__ = [
     "Ready",
     "Record",
     "RecordTooLarge",
+    "Redriven",
     "RequestRefused",
     "RequestTimeout",
+    "RetryJob",
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
@@ -136,4 +151,5 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "Worker",
 ]
