@@ -1,12 +1,13 @@
 """Appending: decide where a batch goes, log it, and let the operation publish it."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, encode_config, resolve_config
 from topics.core.durability import Durability
-from topics.core.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError
+from topics.core.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError, TopicsError
 from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
@@ -24,6 +25,24 @@ _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
 
 
+class Rider(Protocol):
+    """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
+
+    kind: FrameKind
+
+    def prefix(self, topic: Topic) -> bytes:
+        """What stands in the frame before the block. The topic has its number by now."""
+        ...
+
+    def applied(self, topic: Topic) -> None:
+        """The batch is published."""
+        ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        """The batch failed, and with it whatever rides on it."""
+        ...
+
+
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What an append request asks for."""
 
@@ -34,6 +53,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     config: TopicConfigPatch | None = None
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
+    ts: int | None = None
+    """The time its writer gives it, not in the future; it is moved up to that of the batch before where it must."""
+    rider: Rider | None = None
 
 
 class Appender:
@@ -50,10 +72,16 @@ class Appender:
             topic = self._new_topic(name, batch)
         elif self._answered_before(topic, batch.idempotency_key, done):
             return
-        elif topic.config.ttl_ms:
-            core.expire(topic)
-        self._check_room(topic, records)
-        shard = core.shards[topic.shard]
+        elif topic.guard is not None:
+            topic.guard.check_append(topic)
+        self.write(topic, batch, done)
+
+    def write(self, topic: Topic, batch: Batch, done: AppendDone) -> None:
+        """Appends records that were found right to a topic that takes them."""
+        if topic.config.ttl_ms:
+            self._core.expire(topic)
+        self._check_room(topic, batch.records)
+        shard = self._core.shards[topic.shard]
         if topic.staged_config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done)
@@ -63,7 +91,7 @@ class Appender:
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
         first = topic.staged_head + 1
-        ts = topic.staged_ts = max(core.now(), topic.staged_ts)
+        ts = topic.staged_ts = max(core.now() if batch.ts is None else batch.ts, topic.staged_ts)
         base = topic.next_base if topic.next_base < BASE_MAX else 0
         text, rows, payload_bytes, traits = encode_fragments(batch.records, first, ts, batch.node, base)
         block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
@@ -73,11 +101,15 @@ class Appender:
         topic.staged_bytes += block.payload_bytes
         core.staged_bytes += block.payload_bytes
         created = core.by_name.get(topic.name) is not topic
-        pieces = self._creation(topic, shard) if created else []
+        rider = batch.rider
+        pieces = self._creation(topic, shard) if created and rider is None else []
         if durability.logged:
             encoded_key = key.encode() if key is not None else b""
             head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
-            pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
+            if rider is None:
+                pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
+            else:
+                pieces += shard.frame(rider.kind, topic.id, rider.prefix(topic) + head, text)
         else:
             topic.unlogged = True
         ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
@@ -87,7 +119,7 @@ class Appender:
             or not topic.created
             or (durability.reserves_seqs and last > topic.ceiling)
         )
-        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done)
+        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done, rider)
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
@@ -182,10 +214,14 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
 
 def creation_frame(core: EngineCore, topic: Topic, shard: Shard) -> list[bytes]:
     """Gives a new topic its name and its number for good; the frame must be submitted."""
+    return shard.frame(FrameKind.CREATE, topic.id, creation_body(core, topic))
+
+
+def creation_body(core: EngineCore, topic: Topic) -> bytes:
+    """The body of such a frame, or of a part of another one; it gives the topic its name and number just the same."""
     core.by_name[topic.name] = topic
     core.next_topic_id = topic.id + 1
-    body = encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
-    return shard.frame(FrameKind.CREATE, topic.id, body)
+    return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
 
 
 def _check_cap(topic: Topic, config: TopicConfig, count: int, size: int) -> None:

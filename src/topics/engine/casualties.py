@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from topics.formats.block import BASE_MAX
-from topics.formats.frame import FrameKind
 from topics.storage.log_walk import Hole
 
 
@@ -38,7 +37,7 @@ def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None
     found: list[Casualty] = []
     heads: dict[int, tuple[int, int]] = {}
     for remains in hole.remains:
-        if remains.kind is not FrameKind.APPEND:
+        if not remains.records:
             continue
         place = (remains.first_seq, remains.base)
         fitting = [

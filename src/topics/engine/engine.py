@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -24,9 +25,10 @@ from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
-from topics.engine.runs import Segment
+from topics.engine.runs import RunReader, Segment
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
+from topics.engine.stream_feature import StreamFeature
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
@@ -37,6 +39,8 @@ from topics.storage.wal import ShardLog
 from topics.storage.writers import ThreadCommitter
 from topics.system.clock import Clock
 from topics.system.dice import Dice
+
+T = TypeVar("T")
 
 _READERS = 2
 """Threads for reads of the cold folder and for looking up tags in sealed segments."""
@@ -75,6 +79,7 @@ class Engine:
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self._appender = Appender(core, self.sealer.after_append)
         self._controller = Controller(core, self._background)
+        self.streams = StreamFeature(core)
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
 
     # Life
@@ -232,12 +237,22 @@ class Engine:
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)
-        if topic is not None and topic.closing:
-            self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
+        if (
+            topic is not None
+            and (topic.closing or topic.guard is not None)
+            and self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
+        ):
             return
         if self.sealer.failures:
             self.sealer.check_room()
         self._appender.append(name, batch, done)
+
+    def write(self, topic: Topic, batch: Batch, done: AppendDone) -> None:
+        """Appends to a topic at hand, for features that have checked the batch and the topic by their own rules."""
+        self.core.check_accepting()
+        if self.sealer.failures:
+            self.sealer.check_room()
+        self._appender.write(topic, batch, done)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
@@ -249,6 +264,10 @@ class Engine:
         if not self._wait_for_drop(name, lambda: self.drop_topic(name, if_empty, done), done):
             self._controller.drop(name, if_empty, done)
 
+    def when_free(self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None]) -> bool:
+        """Whether the name is being freed just now: `retry` is then called once it is. What it raises, `done` gets."""
+        return self._wait_for_drop(name, retry, done)
+
     def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         """Deletes records for good."""
         if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
@@ -256,22 +275,32 @@ class Engine:
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
+        self.read_as(name, request, execute_read, done)
+
+    def read_as(
+        self,
+        name: str,
+        request: ReadRequest,
+        execute: Callable[[ReadPlan, RunReader], T],
+        done: Callable[[T | TopicsError], None],
+    ) -> None:
+        """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
         plan = plan_read(self._visible(name), request)
         if not plan.cold or self._pool is None:
-            done(execute_read(plan, self.core.reader))
+            done(execute(plan, self.core.reader))
             return
 
         def finished(outcome: object) -> None:
             if not isinstance(outcome, CorruptSegmentError) or not self._outdated(plan):
-                done(outcome if isinstance(outcome, ReadResult) else _as_error(outcome))
+                done(_as_error(outcome) if isinstance(outcome, Exception) else cast(T, outcome))
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
             try:
-                self.read(name, request, done)
+                self.read_as(name, request, execute, done)
             except TopicsError as error:
                 done(error)
 
-        self._background(lambda: execute_read(plan, self.core.reader), finished)
+        self._background(lambda: execute(plan, self.core.reader), finished)
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
@@ -308,6 +337,8 @@ class Engine:
             if len(infos) == limit:
                 break
             topic = self.core.by_name[name]
+            if topic.guard is not None and topic.guard.hides(topic):
+                continue
             self.core.expire(topic)
             if touch:
                 self._consumed(topic)
@@ -349,6 +380,8 @@ class Engine:
     ) -> bool:
         """Puts an operation off while the topic of its name is being deleted."""
         topic = self.core.by_name.get(name)
+        if topic is not None and topic.guard is not None:
+            topic.guard.sweep(topic)
         if topic is None or not topic.closing:
             return False
 

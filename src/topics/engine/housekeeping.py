@@ -63,6 +63,8 @@ class Housekeeper:
         """One round."""
         self._sealer.resume()
         self._look_at_some_topics()
+        for chore in self._core.chores:
+            chore()
         self.bound_memory()
         self._checkpoint_when_due()
 

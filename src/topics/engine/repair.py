@@ -14,6 +14,7 @@ from topics.engine.jobs import InlineRunner, Job, JobRunner
 from topics.engine.report import RepairReport, Report, relative
 from topics.engine.salvage import Salvage
 from topics.engine.sealing import Sealer
+from topics.engine.stream_feature import StreamFeature
 from topics.engine.verification import OnBytes, Verification
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
@@ -108,6 +109,7 @@ class Repair:
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         core = EngineCore(options, self._layout, store, self._clock, self._dice)
+        StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]
         core.dropped = [[] for _ in range(options.wal_shards)]
         core.shards = [self._shard(core, number, 1, 1) for number in range(options.wal_shards)]

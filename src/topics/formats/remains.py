@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
+from topics.formats.stream import block_in
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
+_APPENDS = (FrameKind.APPEND, FrameKind.STREAM_APPEND)
+_STREAM_BLOCKS = (FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE)
 
 
 class FrameRemains(NamedTuple):
-    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it is an APPEND."""
+    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it carries a block."""
 
     kind: FrameKind
     topic_id: int
@@ -46,8 +49,8 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED or any(zeros)
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
-        remains = _read_block(buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES], topic_id)
-        if (remains is None) == (kind == FrameKind.APPEND):
+        remains = _read_body(_LOGGED[kind], buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES], topic_id)
+        if kind != FrameKind.STREAM_CREATE and (remains is None) == (kind in _APPENDS):
             return []
         found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
         start += length
@@ -56,11 +59,20 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
     return found
 
 
-def _read_block(body: memoryview, topic_id: int) -> FrameRemains | None:
-    """The body as a block, when its lengths agree."""
+def _read_body(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemains | None:
+    """The block in a frame's body, when its lengths agree. Also a frame that should have none is looked at: that it
+    has one all the same shows that its kind is the damaged byte."""
+    try:
+        block = block_in(kind, body) if kind in _STREAM_BLOCKS else body
+    except ValueError:
+        return None
+    return _read_block(kind if kind in _STREAM_BLOCKS else FrameKind.APPEND, block, topic_id) if block else None
+
+
+def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemains | None:
     if len(body) < BLOCK_HEAD.size:
         return None
     first_seq, _, _, count, base, text, layout, _, key = BLOCK_HEAD.unpack_from(body, 0)
     if layout != LAYOUT_JSON or not count or BLOCK_HEAD.size + key + count * ROW_BYTES + text != len(body):
         return None
-    return FrameRemains(FrameKind.APPEND, topic_id, first_seq, count, base, text)
+    return FrameRemains(kind, topic_id, first_seq, count, base, text)
