@@ -20,6 +20,7 @@ from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
 from topics.api.ops import Operations
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
@@ -58,7 +59,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    operations = Operations(clock)
+    operations = Operations(clock, StreamsApi(msgspec.convert(settings, StreamOptions, from_attributes=True)))
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api

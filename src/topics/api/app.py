@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
@@ -33,6 +33,9 @@ _CODE_BY_STATUS = {
 }  # fmt: skip
 """What a refusal of the HTTP layer is called in the product's own words."""
 
+SECURE = (("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"))
+"""On every refusal that is given before a handler has its turn: browsers shall neither guess its type nor hide it."""
+
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
 
@@ -59,11 +62,20 @@ class Match(NamedTuple):
     key: Key
 
 
+class Family(Protocol):
+    """Routes that are found by rules of their own, all below one path."""
+
+    prefix: str
+
+    def find(self, method: str, path: str) -> tuple[Route, str]: ...
+
+
 class Routes:
     """Finds a route by method and path. The paths are few and shallow: a dictionary by shape, no expressions."""
 
-    def __init__(self, routes: tuple[Route, ...]) -> None:
+    def __init__(self, routes: tuple[Route, ...], families: tuple[Family, ...] = ()) -> None:
         self.all = routes
+        self._families = families
         self._fixed: dict[str, dict[str, Route]] = {}
         self._named: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
@@ -74,6 +86,9 @@ class Routes:
     def find(self, method: str, path: str) -> tuple[Route, str]:
         table, topic = self._fixed.get(path), ""
         if table is None:
+            for family in self._families:
+                if path.startswith(family.prefix):
+                    return family.find(method, path)
             table, topic = self._find_named(path)
         if table is None:
             raise NotFoundError(f"there is nothing at {quoted(path)}")
@@ -115,7 +130,7 @@ class Api:
     def admit(self, head: RequestHead) -> int | Refusal:
         try:
             route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.open and not self.probe_auth
+            open_to_all = route.open and (not self.probe_auth or route.method == "OPTIONS")
             key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
             if key is not ANYONE:
                 key.check(route.scopes, topic or None)
@@ -157,7 +172,8 @@ class Api:
             return self._refusal(ShuttingDownError())
         if error.fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES):
             return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000))
-        return Refusal(error.status, render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message))
+        body = render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message)
+        return Refusal(error.status, body, "application/json", SECURE)
 
     def drain(self) -> None:
         """Lets nothing new in and ends what only waits."""
@@ -183,7 +199,7 @@ class Api:
         call.close_books_with(count_out)
 
     def _refusal(self, error: TopicsError) -> Refusal:
-        return Refusal(status_of(error), render_error(error), "application/json", error_headers(error))
+        return Refusal(status_of(error), render_error(error), "application/json", (*SECURE, *error_headers(error)))
 
 
 def _has_body(head: RequestHead) -> bool:

@@ -12,6 +12,7 @@ from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
@@ -24,7 +25,8 @@ _encode = msgspec.json.Encoder().encode
 class Operations:
     """The handlers that answer without an engine, too."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
+        self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
         self._started = clock.monotonic()
         self.api: Api
@@ -52,7 +54,9 @@ class Operations:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
-            )
+                *self._streams.routes,
+            ),
+            (self._streams,),
         )
 
     def health(self, exchange: Exchange) -> None:

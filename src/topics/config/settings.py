@@ -95,6 +95,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 
+    # Streams (/v1).
+    streams_durability: Annotated[
+        Literal["memory", "disk", "fsync"], _text("Class of the topics that /v1 creates.")
+    ] = "fsync"
+    streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
+    streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+
     log_format: Annotated[
         Literal["auto", "human", "json"],
         _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),

@@ -18,6 +18,7 @@
     │   └── OffsetGoneError               offset_gone                read from the start; records were lost in between
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
+    │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -231,6 +232,15 @@ class ThrottledError(RetryLaterError):
     @classmethod
     def under_pressure(cls, retry_after_ms: int) -> Self:
         return cls(f"the server is under pressure; try again in {retry_after_ms} ms", retry_after_ms=retry_after_ms)
+
+
+class AppendTimeoutError(RetryLaterError):
+    """The log took too long; whether the append will be there is not known."""
+
+    code = "append_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("append timed out; append outcome is unknown, check Stream-Next-Offset before retrying")
 
 
 class NotReadyError(RetryLaterError):

@@ -30,8 +30,12 @@ class Rider(Protocol):
 
     kind: FrameKind
 
+    def staged(self, topic: Topic) -> None:
+        """The batch is accepted and on its way: from now on it is either applied or undone."""
+        ...
+
     def prefix(self, topic: Topic) -> bytes:
-        """What stands in the frame before the block. The topic has its number by now."""
+        """What stands in the frame before the block."""
         ...
 
     def applied(self, topic: Topic) -> None:
@@ -102,6 +106,8 @@ class Appender:
         core.staged_bytes += block.payload_bytes
         created = core.by_name.get(topic.name) is not topic
         rider = batch.rider
+        if rider is not None:
+            rider.staged(topic)
         pieces = self._creation(topic, shard) if created and rider is None else []
         if durability.logged:
             encoded_key = key.encode() if key is not None else b""

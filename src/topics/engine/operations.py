@@ -92,6 +92,7 @@ class TopicOperation(Submission):
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
         self.undo(error)
+        self._core.wake(self.topic)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError

@@ -179,7 +179,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
             if count:
                 break
             if damage.first <= lo:
-                raise _corrupt(plan, run, damage) from damage
+                raise corrupt_error(plan, run, damage) from damage
             taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, wanted, room, True, pieces)
         count += kept
         room -= size
@@ -238,6 +238,6 @@ def _window(ranges: list[Range], wanted: int, hi: int) -> tuple[list[Range], int
     return window, taken, hi
 
 
-def _corrupt(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
+def corrupt_error(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
     last = damage.last if damage.last >= damage.first else run.count - 1
     return CorruptSegmentError(plan.topic_name, run.first_seq + damage.first, run.first_seq + last)

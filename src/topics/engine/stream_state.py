@@ -5,6 +5,7 @@ builds. What is staged holds for decisions about the next append while earlier o
 it exists only meanwhile.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 from topics.core.errors import TopicsError
@@ -23,16 +24,22 @@ _RENEWAL_MIN_MS = 1_000
 class Staged:
     """The decisions of appends that are on their way."""
 
-    __slots__ = ("closed", "closer", "inflight", "last_seq", "producers", "waiting")
+    __slots__ = ("begun", "closed", "closer", "finished", "last_seq", "producers", "waiting")
 
     def __init__(self, state: "StreamState") -> None:
         self.closed = state.closed
         self.closer = state.closer
         self.last_seq = state.last_seq
         self.producers: dict[str, Producer] = {}
-        self.inflight = 0
-        self.waiting: list[Callable[[TopicsError | None], None]] = []
-        """Duplicates of what is on its way: they are answered like the originals, and not before them."""
+        self.begun = 0
+        self.finished = 0
+        self.waiting: deque[tuple[int, Callable[[TopicsError | None], None]]] = deque()
+        """Repetitions of what is on its way, each with how many must have finished before: they are answered like the
+        originals, and not before them."""
+
+    def when_settled(self, callback: Callable[[TopicsError | None], None]) -> None:
+        """Calls back once everything that is on its way now is there, or has failed."""
+        self.waiting.append((self.begun, callback))
 
 
 class StreamState:
@@ -97,7 +104,7 @@ class StreamState:
 
     def stage(self, mark: StreamMark) -> None:
         staged = self.staged = self.staged or Staged(self)
-        staged.inflight += 1
+        staged.begun += 1
         if mark.seq is not None:
             staged.last_seq = mark.seq
         if mark.producer is not None:
@@ -111,12 +118,11 @@ class StreamState:
         staged = self.staged
         if staged is None:
             return
-        staged.inflight -= 1
-        if staged.inflight and error is None:
-            return
-        self.staged = None
-        for waiting in staged.waiting:
-            waiting(error)
+        staged.finished += 1
+        if staged.finished == staged.begun or error is not None:
+            self.staged = None
+        while staged.waiting and (error is not None or staged.waiting[0][0] <= staged.finished):
+            staged.waiting.popleft()[1](error)
 
     def producer(self, producer_id: str) -> Producer | None:
         """Where a producer stands once everything on its way is there."""
