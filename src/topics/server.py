@@ -33,6 +33,7 @@ from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
 from topics.system.memory import tune_allocator, tune_collector
+from topics.system.threads import tune_threads
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
@@ -52,6 +53,7 @@ def run(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Raises `TopicsError` or `OSError` when the server cannot start or not go on."""
     configure_logs(settings.log_format)
     tune_allocator()
+    tune_threads()
     uvloop.run(_serve_until_signalled(settings))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
 from topics.core.errors import InvalidRequestError, TopicsError
@@ -35,30 +37,19 @@ class Waiting(Protocol):
         ...
 
 
-class Call:
-    __slots__ = ("_gone", "_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
-
-    def __init__(
-        self,
-        exchange: Exchange,
-        engine: "Engine",
-        key: Key,
-        topic: str,
-        seconds: Callable[[], float],
-        waits: "set[Waiting]",
-    ) -> None:
-        self.exchange = exchange
-        self.engine = engine
-        self.key = key
-        self.topic = topic
-        """The name in the path, decoded; empty where the path has none."""
-        self.waits = waits
-        """Requests that wait for something to happen; a stopping server ends them."""
-        self.on_done: Callable[[], None] | None = None
-        """Closes the books on this request, answered or not."""
-        self._gone: Callable[[], None] | None = None
-        self._seconds = seconds
-        self._query: dict[str, str] | None = None
+class Call(msgspec.Struct, eq=False):
+    exchange: Exchange
+    engine: "Engine"
+    key: Key
+    topic: str
+    """The name in the path, decoded; empty where the path has none."""
+    seconds: Callable[[], float]
+    waits: "set[Waiting]"
+    """Requests that wait for something to happen; a stopping server ends them."""
+    on_done: Callable[[], None] | None = None
+    """Closes the books on this request, answered or not."""
+    _gone: Callable[[], None] | None = None
+    _query: dict[str, str] | None = None
 
     @property
     def query(self) -> dict[str, str]:
@@ -83,9 +74,12 @@ class Call:
 
     def reply(self, status: int, encoded: bytes, measured: bytes = b"") -> None:
         """Answers with a JSON object; `measured` holds more fields of the performance block, each with its comma."""
-        spent = (self._seconds() - self.exchange.started) * 1000.0
-        body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], spent, measured)
+        body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], self.spent_ms(), measured)
         self.finish(status, body)
+
+    def spent_ms(self) -> float:
+        """How long the request has been here."""
+        return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
         self.finish(status_of(error), render_error(error), error_headers(error))
@@ -122,5 +116,6 @@ class Call:
         headers: tuple[tuple[str, str], ...] = (),
         content_type: str = "application/json",
     ) -> None:
-        self._close_books()
+        if self.on_done is not None:
+            self._close_books()
         self.exchange.respond(status, body, content_type, headers)

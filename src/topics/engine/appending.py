@@ -3,11 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
+from topics.core.batch import Batch
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, encode_config, resolve_config
 from topics.core.durability import Durability
-from topics.core.errors import RecordTooLargeError, ThrottledError, TopicFullError, TopicNotFoundError, TopicsError
+from topics.core.errors import (
+    RecordTooLargeError,
+    ShuttingDownError,
+    ThrottledError,
+    TopicFullError,
+    TopicNotFoundError,
+    TopicsError,
+)
 from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
@@ -18,7 +24,7 @@ from topics.engine.topic import Topic
 from topics.formats.block import BASE_MAX, encode_block_head
 from topics.formats.control import encode_ceiling, encode_create
 from topics.formats.frame import FrameKind
-from topics.storage.commit import CommitTiming, Shard
+from topics.storage.commit import AT_ONCE, Shard
 from topics.wire.fragments import encode_fragments
 
 _RESERVE_MAX = 1 << 20
@@ -35,7 +41,7 @@ class Rider(Protocol):
         ...
 
     def prefix(self, topic: Topic) -> bytes:
-        """What stands in the frame before the block."""
+        """What stands in the frame before the block. For a new topic it is also what gives it its name and number."""
         ...
 
     def applied(self, topic: Topic) -> None:
@@ -47,83 +53,81 @@ class Rider(Protocol):
         ...
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """What an append request asks for."""
-
-    records: Sequence[Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
-    disable_backpressure: bool = False
-    """Rather wait for a full log than be refused."""
-    ts: int | None = None
-    """The time its writer gives it, not in the future; it is moved up to that of the batch before where it must."""
-    rider: Rider | None = None
-
-
 class Appender:
     def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
         self._core = core
         self._after = after
 
-    def append(self, name: str, batch: Batch, done: AppendDone) -> None:
-        core, records = self._core, batch.records
-        core.check_accepting()
-        check_records(records, core.limits, batch.node, batch.idempotency_key)
-        topic = core.by_name.get(name)
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name."""
+        core, records, key = self._core, batch.records, batch.idempotency_key
+        if core.closed:
+            raise ShuttingDownError()
+        check_records(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
-        elif self._answered_before(topic, batch.idempotency_key, done):
+        elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
             topic.guard.check_append(topic)
         self.write(topic, batch, done)
 
-    def write(self, topic: Topic, batch: Batch, done: AppendDone) -> None:
-        """Appends records that were found right to a topic that takes them."""
-        if topic.config.ttl_ms:
-            self._core.expire(topic)
-        self._check_room(topic, batch.records)
-        shard = self._core.shards[topic.shard]
-        if topic.staged_config.durability.logged or not topic.created:
-            shard.check_open(patient=batch.disable_backpressure)
-        self._stage(topic, batch, shard, done)
+    def write(
+        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+    ) -> None:
+        """Appends records that were found right to a topic that takes them.
 
-    def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
+        `ts` is a time that the writer gives, not in the future; it is moved up to that of the batch before if need be.
+        """
+        core, config = self._core, topic.staged_config
+        if topic.config.ttl_ms:
+            core.expire(topic)
+        if config.discard is Discard.REJECT or core.limits.max_total_bytes:
+            self._check_room(topic, batch.records)
+        shard = core.shards[topic.shard]
+        if config.durability.logged or not topic.created:
+            shard.check_open(patient=batch.disable_backpressure)
+        self._stage(topic, batch, shard, done, rider, ts)
+
+    def _stage(
+        self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone, rider: Rider | None, given_ts: int | None
+    ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
         first = topic.staged_head + 1
-        ts = topic.staged_ts = max(core.now() if batch.ts is None else batch.ts, topic.staged_ts)
+        ts = core.now() if given_ts is None else given_ts
+        if ts < topic.staged_ts:
+            ts = topic.staged_ts
+        topic.staged_ts = ts
         base = topic.next_base if topic.next_base < BASE_MAX else 0
         text, rows, payload_bytes, traits = encode_fragments(batch.records, first, ts, batch.node, base)
         block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
-        last = topic.staged_head = topic.staged_head + block.count
+        count = block.count
+        last = topic.staged_head = first + count - 1
         topic.next_base = base + len(text) + 1
-        topic.staged_count += block.count
-        topic.staged_bytes += block.payload_bytes
-        core.staged_bytes += block.payload_bytes
-        created = core.by_name.get(topic.name) is not topic
-        rider = batch.rider
+        topic.staged_count += count
+        topic.staged_bytes += payload_bytes
+        core.staged_bytes += payload_bytes
+        exists = topic.created
+        created = not exists and core.by_name.get(topic.name) is not topic
+        pieces = creation_frame(core, topic, shard) if created and rider is None else []
         if rider is not None:
             rider.staged(topic)
-        pieces = self._creation(topic, shard) if created and rider is None else []
         if durability.logged:
             encoded_key = key.encode() if key is not None else b""
             head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
             if rider is None:
-                pieces += shard.frame(FrameKind.APPEND, topic.id, head, text)
+                frame = shard.frame(FrameKind.APPEND, topic.id, head, text)
             else:
-                pieces += shard.frame(rider.kind, topic.id, rider.prefix(topic) + head, text)
+                frame = shard.frame(rider.kind, topic.id, rider.prefix(topic) + head, text)
+            pieces = pieces + frame if pieces else frame
         else:
             topic.unlogged = True
-        ceiling = self._reserve(topic, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        guarded = durability.reserves_seqs
+        ceiling = self._reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
         needs_sync = (
-            durability.acks_after_sync
-            or topic.sync_inflight > 0
-            or not topic.created
-            or (durability.reserves_seqs and last > topic.ceiling)
+            durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
         operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done, rider)
         if key is not None:
@@ -133,8 +137,10 @@ class Appender:
         if pieces or needs_sync:
             shard.submit(operation)
         else:
-            operation.committed(CommitTiming())
-        if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
+            operation.committed(AT_ONCE)
+        # Class disk raises its ceiling before it is reached, so that hardly any append waits for it.
+        low = last + topic.reserve // 2 >= topic.ceiling_staged
+        if low and (durability is Durability.EPHEMERAL or (guarded and not ceiling)):
             self._reserve_ahead(topic, shard, last, ts)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
@@ -147,11 +153,8 @@ class Appender:
         check_topic_name(name)
         return make_topic(core, name, config)
 
-    def _creation(self, topic: Topic, shard: Shard) -> list[bytes]:
-        return creation_frame(self._core, topic, shard)
-
-    def _answered_before(self, topic: Topic, key: str | None, done: AppendDone) -> bool:
-        if key is None or not topic.staged_config.idempotency_window_ms:
+    def _answered_before(self, topic: Topic, key: str, done: AppendDone) -> bool:
+        if not topic.staged_config.idempotency_window_ms:
             return False
         flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
         if isinstance(flying, AppendOperation):
@@ -177,15 +180,12 @@ class Appender:
 
     def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
-        if last <= topic.ceiling_staged:
-            return 0
         ceiling = self._next_ceiling(topic, last, now)
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
     def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
-        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
+        if shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, last, now)
 

@@ -25,14 +25,14 @@ class Applier:
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
-        last = block.last_seq
+        first, count = block.first_seq, block.count
         if not topic.live_count:
-            topic.earliest = block.first_seq
+            topic.earliest = first
         topic.tail.append(block)
-        topic.tail_count += block.count
-        topic.tail_bytes += block.memory_bytes
-        topic.head = last
-        topic.live_count += block.count
+        topic.tail_count += count
+        topic.tail_bytes += len(block.text) + len(block.rows)
+        topic.head = first + count - 1
+        topic.live_count += count
         topic.live_bytes += block.payload_bytes
         topic.last_ts = topic.last_write_ts = block.ts
         if block.key is not None:

@@ -12,11 +12,12 @@ from typing import TypeVar, cast
 
 import msgspec
 
+from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
-from topics.engine.appending import Appender, Batch
+from topics.engine.appending import Appender, Rider
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
@@ -245,14 +246,16 @@ class Engine:
             return
         if self.sealer.failures:
             self.sealer.check_room()
-        self._appender.append(name, batch, done)
+        self._appender.append(topic, name, batch, done)
 
-    def write(self, topic: Topic, batch: Batch, done: AppendDone) -> None:
+    def write(
+        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+    ) -> None:
         """Appends to a topic at hand, for features that have checked the batch and the topic by their own rules."""
         self.core.check_accepting()
         if self.sealer.failures:
             self.sealer.check_room()
-        self._appender.write(topic, batch, done)
+        self._appender.write(topic, batch, done, rider, ts)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""

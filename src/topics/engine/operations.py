@@ -87,7 +87,8 @@ class TopicOperation(Submission):
         core.total_bytes += topic.live_bytes - before
         if unlogged and topic.evict_floor > floor:
             core.log_eviction(topic, expired=False)
-        core.wake(topic)
+        if topic.waiters:
+            core.wake(topic)
 
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
@@ -123,7 +124,7 @@ class AppendOperation(TopicOperation):
         self._core = core
         self.topic = topic
         self.pieces = pieces
-        self.size = sum([len(piece) for piece in pieces])
+        self.size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         self.needs_sync = needs_sync
         self.last_lsn = 0
         topic.sync_inflight += needs_sync
@@ -137,16 +138,17 @@ class AppendOperation(TopicOperation):
         """Others that sent the same idempotency key while this was on its way."""
 
     def apply(self, timing: CommitTiming) -> None:
-        topic, block = self.topic, self._block
+        core, topic, block = self._core, self.topic, self._block
+        payload_bytes = block.payload_bytes
         last = block.first_seq + block.count - 1
         if not topic.created:
-            self._core.add_topic(topic)
+            core.add_topic(topic)
         topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        topic.staged_bytes -= payload_bytes
+        core.staged_bytes -= payload_bytes
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
-        self._core.applier.append(topic, block)
+        core.applier.append(topic, block)
         self._after(topic)
         if block.key is not None:
             self._forget_key()
@@ -157,8 +159,9 @@ class AppendOperation(TopicOperation):
                 topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
             )
         )
-        for follower in self.followers or ():
-            follower(deduped(topic.name, block.first_seq, last))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, block.first_seq, last))
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block

@@ -4,7 +4,10 @@ A run covers consecutive seqs without holes. `live` and `live_bytes` count what 
 topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import attrgetter, is_, or_
 
 from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, words
 from topics.formats.segment import DELETED
@@ -13,6 +16,12 @@ from topics.storage.segments import SegmentKey, SegmentStore
 from topics.wire.cuts import Range, View, payload_sizes
 
 _DELETED = bytes((DELETED,))
+_FLAGS = attrgetter("flags")
+_LIVE = attrgetter("live")
+_LIVE_BYTES = attrgetter("live_bytes")
+_PAYLOAD_BYTES = attrgetter("payload_bytes")
+_TRAITS = attrgetter("traits")
+_IS_NONE = partial(is_, None)
 
 
 class Block:
@@ -105,17 +114,16 @@ class Segment:
     def of_blocks(cls, blocks: list[Block]) -> "Segment":
         """The segment that consecutive blocks make, still in memory."""
         first, last = blocks[0], blocks[-1]
-        traits = 0
-        for block in blocks:
-            traits |= block.traits
-        count = sum([block.count for block in blocks])
+        # A tail may have ten thousand blocks, and this runs between two requests: only passes without Python in them.
+        traits = functools.reduce(or_, set(map(_TRAITS, blocks)))
         segment = cls(
             SegmentState(
-                first.first_seq, count, sum([b.payload_bytes for b in blocks]), last.next_base - 1 - first.base, traits,
-                first.ts, last.ts, sum([b.live for b in blocks]), sum([b.live_bytes for b in blocks]), 0, False,
+                first.first_seq, last.last_seq - first.first_seq + 1, sum(map(_PAYLOAD_BYTES, blocks)),
+                last.next_base - 1 - first.base, traits, first.ts, last.ts, sum(map(_LIVE, blocks)),
+                sum(map(_LIVE_BYTES, blocks)), 0, False,
             )
         )  # fmt: skip
-        if any(block.flags is not None for block in blocks):
+        if not all(map(_IS_NONE, map(_FLAGS, blocks))):
             segment.flags = bytearray().join([block.flags or bytes(block.count) for block in blocks])
             segment.marked = segment.flags.count(DELETED)
         segment.blocks = blocks

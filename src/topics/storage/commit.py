@@ -32,6 +32,10 @@ class CommitTiming(NamedTuple):
     sync_ms: float = 0.0
 
 
+AT_ONCE = CommitTiming()
+"""Of what needs no log."""
+
+
 class Submission:
     """Something waiting for its frames to be in the log. Subclasses say what happens then, on the loop thread."""
 

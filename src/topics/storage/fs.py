@@ -12,6 +12,7 @@ The rules callers rely on, and every implementation is held to by the same check
 * `allocate` and growing writes leave zeros in the bytes nobody wrote.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 BytesLike = bytes | bytearray | memoryview
@@ -25,6 +26,13 @@ class File(Protocol):
         ...
 
     def write_at(self, offset: int, data: BytesLike) -> None: ...
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        """Makes these bytes, one after the other, the whole content of the file.
+
+        For files that are written once and seldom read soon: a disk may pass its cache by. A crash may leave any part.
+        """
+        ...
 
     def size(self) -> int: ...
 

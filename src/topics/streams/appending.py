@@ -144,7 +144,7 @@ class StreamAppender:
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
         ts = None if request.ts is None else min(request.ts, now)
-        self._engine.write(topic, Batch(records=records, ts=ts, rider=rider), written)
+        self._engine.write(topic, Batch(records=records), written, rider, ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core

@@ -133,7 +133,7 @@ class Lifecycle:
             done(outcome if isinstance(outcome, TopicsError) else Created(describe(topic), True))
 
         if records:
-            self._engine.write(topic, Batch(records=records, rider=birth), written)
+            self._engine.write(topic, Batch(records=records), written, birth)
             return
         birth.staged(topic)
         frame = shard.frame(birth.kind, topic.id, birth.prefix(topic))

@@ -5,20 +5,13 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.batch import Batch
+from topics.core.config import TopicConfig
 from topics.core.loss import Tombstone
-from topics.core.records import Record
 
 
-class AppendBody(msgspec.Struct, frozen=True, kw_only=True):
+class AppendBody(Batch, frozen=True, kw_only=True):
     """Records to append, in order."""
-
-    records: list[Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
-    disable_backpressure: bool = False
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
