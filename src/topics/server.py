@@ -61,7 +61,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    operations = Operations(clock, StreamsApi(msgspec.convert(settings, StreamOptions, from_attributes=True)))
+    streams = StreamsApi(_stream_options(settings))
+    operations = Operations(clock, streams)
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api
@@ -69,9 +70,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, api, http, stop)
+        await _run_engine(settings, api, http, streams, stop)
     finally:
+        await streams.close()
         await http.drain(0.0)
+
+
+def _stream_options(settings: Settings) -> StreamOptions:
+    """Webhooks may call this machine itself only where nobody else can ask for them."""
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    return msgspec.convert(values, StreamOptions)
 
 
 def _read_keys(settings: Settings) -> KeyRing:
@@ -108,7 +116,7 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
-async def _run_engine(settings: Settings, api: Api, http: HttpServer, stop: asyncio.Event) -> None:
+async def _run_engine(settings: Settings, api: Api, http: HttpServer, streams: StreamsApi, stop: asyncio.Event) -> None:
     # Written by the replaying thread and read by the event loop: a float needs no lock.
     progress = [0.0]
     api.replay_progress = lambda: progress[0]
@@ -123,6 +131,7 @@ async def _run_engine(settings: Settings, api: Api, http: HttpServer, stop: asyn
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
     tune_collector()
+    streams.subscriptions(engine)
     api.engine = engine
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping

@@ -52,6 +52,8 @@ class Route(NamedTuple):
     ops: bool = False
     open: bool = False
     """Answers without a key."""
+    probe: bool = False
+    """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
 
@@ -130,7 +132,7 @@ class Api:
     def admit(self, head: RequestHead) -> int | Refusal:
         try:
             route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.open and (not self.probe_auth or route.method == "OPTIONS")
+            open_to_all = route.open and not (self.probe_auth and route.probe)
             key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
             if key is not ANYONE:
                 key.check(route.scopes, topic or None)

@@ -43,6 +43,13 @@ STATUS_BY_CODE: dict[str, int] = {
     "shutting_down": 503,
     "read_only": 503,
     "folder_busy": 503,
+    "INVALID_TOKEN": 401,
+    "WEBHOOK_URL_REJECTED": 400,
+    "SUBSCRIPTION_NOT_FOUND": 404,
+    "SUBSCRIPTION_CONFLICT": 409,
+    "ALREADY_CLAIMED": 409,
+    "FENCED": 409,
+    "NO_PENDING_WORK": 409,
 }
 """Every code a client can meet. A test fails when an error class has a code that is not here."""
 

@@ -96,4 +96,4 @@ class Operations:
 
 
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
-    return Route("GET", path, handler, ops=True, open=True, operation=operation)
+    return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)

@@ -77,6 +77,8 @@ class EngineCore:
         self.applier = Applier(self.reader, self.retention)
         self.features = Features()
         self.crossings = Crossings()
+        self.added: list[Callable[[Topic], None]] = []
+        """Who wants to know of every topic that comes to be."""
         self.chores: list[Callable[[], None]] = []
         """What features want done about once a second (`engine.housekeeping`)."""
         self.shards: list[Shard] = []
@@ -144,6 +146,8 @@ class EngineCore:
         self.topics[topic.id] = topic
         self.by_name[topic.name] = topic
         insort(self.names, topic.name)
+        for told in self.added:
+            told(topic)
 
     def remove_topic(self, topic: Topic) -> None:
         del self.topics[topic.id]

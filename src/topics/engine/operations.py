@@ -93,7 +93,9 @@ class TopicOperation(Submission):
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
         self.undo(error)
-        self._core.wake(self.topic)
+        if not self.topic.created:
+            # Others may have waited for it to come to be.
+            self._core.wake(self.topic)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError

@@ -17,7 +17,7 @@ _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 _APPENDS = (FrameKind.APPEND, FrameKind.STREAM_APPEND)
-_STREAM_BLOCKS = (FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE)
+_CARRIERS = (*_APPENDS, FrameKind.STREAM_CREATE)
 
 
 class FrameRemains(NamedTuple):
@@ -49,24 +49,30 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED or any(zeros)
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
-        remains = _read_body(_LOGGED[kind], buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES], topic_id)
-        if kind != FrameKind.STREAM_CREATE and (remains is None) == (kind in _APPENDS):
+        body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
+        blocks = _blocks(body, topic_id)
+        # A body that holds a block for another kind shows that the kind is the damaged byte.
+        if blocks.keys() - {_LOGGED[kind]} or (kind in _APPENDS and not blocks):
             return []
-        found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
+        found.append(blocks.get(_LOGGED[kind]) or FrameRemains(_LOGGED[kind], topic_id))
         start += length
     if next_lsn is not None and first_lsn + len(found) != next_lsn:
         return []
     return found
 
 
-def _read_body(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemains | None:
-    """The block in a frame's body, when its lengths agree. Also a frame that should have none is looked at: that it
-    has one all the same shows that its kind is the damaged byte."""
-    try:
-        block = block_in(kind, body) if kind in _STREAM_BLOCKS else body
-    except ValueError:
-        return None
-    return _read_block(kind if kind in _STREAM_BLOCKS else FrameKind.APPEND, block, topic_id) if block else None
+def _blocks(body: memoryview, topic_id: int) -> dict[FrameKind, FrameRemains]:
+    """Every way to read a block in a frame's body, by the kind of frame that would have it there."""
+    found = {}
+    for kind in _CARRIERS:
+        try:
+            block = block_in(kind, body)
+        except ValueError:
+            continue
+        remains = _read_block(kind, block, topic_id) if block is not None else None
+        if remains is not None:
+            found[kind] = remains
+    return found
 
 
 def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemains | None:

@@ -39,6 +39,13 @@ _STATUS = {"record_too_large": 413}
 """Where this protocol has another word for a refusal."""
 
 
+def base_url(call: Call) -> str:
+    """How the client reached the server: scheme, host and port, and nothing behind them."""
+    headers = call.exchange.head.headers
+    scheme = headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
+    return f"{scheme if scheme in ('http', 'https') else 'http'}://{headers.get('host', 'localhost')}"
+
+
 def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b"", content_type: str = "") -> None:
     call.finish(status, body, (*EVERY, *headers), content_type)
 

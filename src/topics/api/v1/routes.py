@@ -1,5 +1,6 @@
 """Every /v1 route: which method of which resource is answered by whom, and what it needs."""
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -13,13 +14,16 @@ from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import LongPoll, parse_read, read_once
 from topics.api.v1.sse import SharedEvents, SseReader
+from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
 from topics.api.v1.values import write_time
+from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.http.exchange import Exchange
 from topics.streams import Streams
+from topics.streams.subscriptions import Subscriptions
 
 STREAM = "/v1/stream/{stream}"
 
@@ -30,6 +34,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_durability: str = "fsync"
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
+    webhook_loopback: bool = True
+    """Whether webhooks may call this machine itself."""
 
 
 class StreamsApi:
@@ -40,6 +46,9 @@ class StreamsApi:
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._streams: Streams | None = None
+        self._subscriptions: Subscriptions | None = None
+        self._subscription_routes = SubscriptionsApi(self.subscriptions)
+        self._webhooks = WebhookCaller(options.webhook_loopback)
         self._writes = Writes()
         self._shared = SharedEvents()
         get = self._route("GET", self._get, Scope.READ)
@@ -65,6 +74,8 @@ class StreamsApi:
         """The route of a path below the root, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
+        if path.startswith(PREFIX):
+            return self._subscription_routes.find(method, path)
         where = split_path(path)
         table = self._tables.get(where.resource)
         if table is None:
@@ -84,6 +95,18 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             self._streams = Streams(engine, Durability(self._options.streams_durability))
         return self._streams
+
+    def subscriptions(self, engine: Engine) -> Subscriptions:
+        """The subscriptions of an engine; asking for them begins to serve them."""
+        if self._subscriptions is None:
+            streams, loopback = self.streams(engine), self._options.webhook_loopback
+            self._subscriptions = Subscriptions(streams, self._webhooks.deliver, _later, loopback)
+            self._subscriptions.start()
+        return self._subscriptions
+
+    async def close(self) -> None:
+        """Ends calls of webhooks that are on their way."""
+        await self._webhooks.close()
 
     def _get(self, call: Call) -> None:
         streams = self._of(call)
@@ -110,6 +133,10 @@ class StreamsApi:
         if info.closed:
             headers.append(CLOSED)
         answer(call, 200, tuple(headers), b"", info.content_type)
+
+
+def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    return asyncio.get_running_loop().call_later(seconds, function).cancel
 
 
 def preflight(exchange: Exchange) -> None:

@@ -2,7 +2,7 @@
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
-from topics.api.v1.answers import CLOSED, Header, answer, refuse
+from topics.api.v1.answers import CLOSED, Header, answer, base_url, refuse
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.paths import read_name
 from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
@@ -33,7 +33,7 @@ class Writes:
             if info.closed:
                 headers.append(CLOSED)
             if outcome.created:
-                headers.append(("location", _absolute(call)))
+                headers.append(("location", base_url(call) + call.exchange.head.path))
             answer(call, 201 if outcome.created else 200, tuple(headers), b"", info.content_type)
 
         try:
@@ -130,10 +130,3 @@ def _fork(call: Call, headers: Headers) -> ForkFrom | None:
     call.key.check(Scope.READ, name)
     sub = 0 if sub_offset is None else read_integer("Stream-Fork-Sub-Offset", sub_offset)
     return ForkFrom(name, offset, sub)
-
-
-def _absolute(call: Call) -> str:
-    """The stream's own address, as the client sees it."""
-    head = call.exchange.head
-    scheme = head.headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
-    return f"{scheme if scheme in ('http', 'https') else 'http'}://{head.headers.get('host', 'localhost')}{head.path}"
