@@ -85,8 +85,6 @@ class Subscription:
         self.pending: set[str] = set()
         """Linked streams with something behind what is acknowledged."""
         self.claim: Claim | None = None
-        self.last_token = ""
-        """The token of the claim before, which is told that it is over instead of that it is unknown."""
         self.failures = 0
         self.resting: Callable[[], None] | None = None
         """Takes back the next try after failures."""

@@ -24,15 +24,8 @@ class Signer:
 
     def jwks(self) -> dict[str, object]:
         """The public key, as receivers fetch it."""
-        key = {
-            "kty": "OKP",
-            "crv": "Ed25519",
-            "x": _b64(self._public),
-            "kid": self.key_id,
-            "use": "sig",
-            "alg": "EdDSA",
-        }
-        return {"keys": [key]}
+        key = {"kty": "OKP", "crv": "Ed25519", "x": _b64(self._public), "kid": self.key_id}
+        return {"keys": [{**key, "use": "sig", "alg": "EdDSA"}]}
 
 
 def _b64(data: bytes) -> str:

@@ -38,13 +38,9 @@ def check_url(url: str, allow_loopback: bool) -> Target:
     address = _address(host)
     if address is not None or loopback:
         check_address(host if address is not None else "127.0.0.1", allow_loopback)
+    port = port or (443 if parts.scheme == "https" else 80)
     path = parts.path or "/"
-    return Target(
-        parts.scheme,
-        host,
-        port or (443 if parts.scheme == "https" else 80),
-        f"{path}?{parts.query}" if parts.query else path,
-    )
+    return Target(parts.scheme, host, port, f"{path}?{parts.query}" if parts.query else path)
 
 
 def check_address(address: str, allow_loopback: bool) -> None:
