@@ -14,7 +14,7 @@ import msgspec
 
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch
-from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
+from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.core.priority import effective_priority
 from topics.core.selectors import DeleteSelector
 from topics.engine.appending import Appender, Rider
@@ -278,17 +278,19 @@ class Engine:
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
-        self.read_as(name, request, execute_read, done)
+        self.read_as(self.core.existing(name), request, execute_read, done)
 
     def read_as(
         self,
-        name: str,
+        topic: Topic,
         request: ReadRequest,
         execute: Callable[[ReadPlan, RunReader], T],
         done: Callable[[T | TopicsError], None],
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
-        plan = plan_read(self._visible(name), request)
+        self.core.expire(topic)
+        self._consumed(topic)
+        plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
             return
@@ -298,10 +300,10 @@ class Engine:
                 done(_as_error(outcome) if isinstance(outcome, Exception) else cast(T, outcome))
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
-            try:
-                self.read_as(name, request, execute, done)
-            except TopicsError as error:
-                done(error)
+            if self.core.topics.get(topic.id) is topic:
+                self.read_as(topic, request, execute, done)
+            else:
+                done(TopicNotFoundError(topic.name))
 
         self._background(lambda: execute(plan, self.core.reader), finished)
 
@@ -314,7 +316,10 @@ class Engine:
 
         Nothing is lost between a read that found nothing and this call when both happen in the same tick.
         """
-        topic = self.core.existing(name)
+        return self.watch_topic(self.core.existing(name), woken)
+
+    def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
+        """The same for a topic at hand."""
         if topic.waiters is None:
             topic.waiters = []
         topic.waiters.append(woken)

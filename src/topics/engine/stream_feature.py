@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 
 from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
 from topics.core.loss import LossReason
+from topics.core.names import is_topic_name
 from topics.engine.core import EngineCore, Note
 from topics.engine.operations import DropDone, DropOperation, DropResult, TopicOperation
 from topics.engine.stream_state import JSON_TYPE, PART, StreamState, stream_of
@@ -125,12 +126,19 @@ class StreamFeature:
         state = stream_of(topic)
         if state is None:
             return
+        if not is_topic_name(topic.name):
+            raise TopicNotFoundError(topic.name)
         if state.retired:
             raise StreamGoneError(topic.name)
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
 
     def hides(self, topic: Topic) -> bool:
+        """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
+        return self.over(topic) or not is_topic_name(topic.name)
+
+    def over(self, topic: Topic) -> bool:
+        """Whether a stream is there for nobody any more."""
         state = stream_of(topic)
         return state is not None and (state.retired or self.expired(topic))
 
@@ -216,9 +224,12 @@ def check_visible(topic: Topic | None, name: str) -> Topic:
     """The topic of that name as users of streams see it; a retired one is told apart from one that never was."""
     if topic is None or not topic.created:
         raise TopicNotFoundError(name)
+    guard = topic.guard
+    if guard is None:
+        return topic
     state = stream_of(topic)
     if state is not None and state.retired:
         raise StreamGoneError(name)
-    if topic.guard is not None and topic.guard.hides(topic):
+    if not isinstance(guard, StreamFeature) or guard.over(topic):
         raise TopicNotFoundError(name)
     return topic

@@ -24,11 +24,10 @@ _RENEWAL_MIN_MS = 1_000
 class Staged:
     """The decisions of appends that are on their way."""
 
-    __slots__ = ("begun", "closed", "closer", "finished", "last_seq", "producers", "waiting")
+    __slots__ = ("begun", "closed", "finished", "last_seq", "producers", "waiting")
 
     def __init__(self, state: "StreamState") -> None:
         self.closed = state.closed
-        self.closer = state.closer
         self.last_seq = state.last_seq
         self.producers: dict[str, Producer] = {}
         self.begun = 0
@@ -44,7 +43,7 @@ class Staged:
 
 class StreamState:
     __slots__ = (
-        "closed", "closer", "content_type", "epochs", "expires_ms", "fork", "last_seq", "origin_id", "producers",
+        "closed", "content_type", "epochs", "expires_ms", "fork", "last_seq", "origin_id", "producers",
         "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
     )  # fmt: skip
 
@@ -54,7 +53,6 @@ class StreamState:
         self.expires_ms = part.expires_ms
         self.renewed_ms = self.renewed_logged = part.renewed_ms
         self.closed = part.closed
-        self.closer = part.closer
         self.last_seq = part.last_seq
         self.producers = {producer.id: producer for producer in part.producers} or None
         self.retired = part.retired
@@ -69,7 +67,7 @@ class StreamState:
         """The state for a snapshot."""
         origin = topic.origin
         return StreamPart(
-            self.content_type, self.ttl_s, self.expires_ms, self.renewed_ms, self.closed, self.closer, self.last_seq,
+            self.content_type, self.ttl_s, self.expires_ms, self.renewed_ms, self.closed, self.last_seq,
             list((self.producers or {}).values()), self.retired,
             Origin(self.origin_id, origin.upto, origin.below) if origin is not None else None, list(self.epochs),
             self.fork,
@@ -98,7 +96,7 @@ class StreamState:
                 del producers[next(iter(producers))]
             self.producers = producers
         if mark.close:
-            self.closed, self.closer = True, mark.producer
+            self.closed = True
 
     # While appends are on their way
 
@@ -110,7 +108,7 @@ class StreamState:
         if mark.producer is not None:
             staged.producers[mark.producer.id] = mark.producer
         if mark.close:
-            staged.closed, staged.closer = True, mark.producer
+            staged.closed = True
 
     def unstage(self, error: TopicsError | None) -> None:
         """One of those on their way is there, or has failed. A failure takes all that follow it along, so what was

@@ -68,7 +68,6 @@ class StreamPart(msgspec.Struct, array_like=True, frozen=True):
     expires_ms: int | None = None
     renewed_ms: int = 0
     closed: bool = False
-    closer: Producer | None = None
     last_seq: str | None = None
     producers: list[Producer] = []
     retired: bool = False

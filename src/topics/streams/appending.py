@@ -168,12 +168,13 @@ class StreamAppender:
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
         """A closed stream takes nothing, but closing it twice is fine, and so is repeating what closed it."""
-        closer = state.staged.closer if state.staged is not None else state.closer
         producer = request.producer
-        repeated = producer is not None and producer == closer
+        known = state.producer(producer.id) if producer is not None else None
+        # A batch that is in the stream already may be repeated; only one that is not comes too late.
+        repeated = producer is not None and known is not None and _is_before(producer, known)
         if not repeated and (request.body or producer is not None):
             raise StreamClosedError(topic.name)
-        self._when_settled(state, lambda: Appended(tail_offset(topic), True, True, closer if repeated else None), done)
+        self._when_settled(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
 
     def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
         def answer() -> Appended:
@@ -187,3 +188,7 @@ class StreamAppender:
             done(answer())
             return
         state.staged.when_settled(lambda error: done(answer() if error is None else error))
+
+
+def _is_before(sent: Producer, known: Producer) -> bool:
+    return sent.epoch == known.epoch and sent.seq <= known.seq

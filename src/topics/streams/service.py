@@ -15,9 +15,6 @@ from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Li
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
 
-_INTERNAL = "__ds/"
-"""Names that begin so are the server's own."""
-
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
@@ -63,11 +60,11 @@ class Streams:
             return read_offset(topic, offset)
         return Position(0) if since_ms is None else seek(topic, self.engine.core.reader, since_ms)
 
-    def read(self, name: str, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
+    def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
-        topic = self.engine.core.by_name.get(name)
-        if topic is None or topic.origin is None or spec.position.counter >= topic.origin.upto:
-            self.engine.read_as(name, spec.request(), cutter(spec), done)
+        self.check_there(topic)
+        if topic.origin is None or spec.position.counter >= topic.origin.upto:
+            self.engine.read_as(topic, spec.request(), cutter(spec), done)
             return
 
         def got(outcome: StreamSlice | TopicsError) -> None:
@@ -76,11 +73,21 @@ class Streams:
                 done(outcome)
                 return
             try:
-                self.read(name, following, lambda rest: done(_joined(spec, outcome, rest)))
+                self.read(topic, following, lambda rest: done(_joined(spec, outcome, rest)))
             except TopicsError as error:
                 done(error)
 
-        self.engine.read_as(name, spec.request(), cutter(spec), got)
+        self.engine.read_as(topic, spec.request(), cutter(spec), got)
+
+    def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once after the stream's next change; returns a function that takes the wish back."""
+        self.check_there(topic)
+        return self.engine.watch_topic(topic, woken)
+
+    def check_there(self, topic: Topic) -> None:
+        """Raises when a stream that was found before is no longer there, or when another one has its name."""
+        now = self.engine.core.by_name.get(topic.name)
+        check_visible(now if now is topic else None, topic.name)
 
     def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
         """Raises where an offset points to what retention has taken: going on from there would hide the loss.
@@ -107,7 +114,7 @@ class Streams:
             names = islice(seen, skip, None)
         for name in names:
             topic = core.by_name[name]
-            if not name.startswith(_INTERNAL) and (topic.guard is None or not topic.guard.hides(topic)):
+            if topic.guard is None or (topic.guard is self.engine.streams and not self.engine.streams.over(topic)):
                 yield describe(topic)
 
     def sealed_through(self, name: str) -> int:

@@ -114,7 +114,7 @@ def read_once(call: Call, streams: Streams, read: ReadCall) -> None:
         headers: tuple[Header, ...] = (("stream-next-offset", tail_offset(topic)), *_ends(topic), UP_TO_DATE, NO_STORE)
         answer(call, 200, (*headers, CLOSED) if _closed(streams, topic) else headers, body, _type(read))
         return
-    streams.read(topic.name, read.spec, lambda outcome: _answer_read(call, streams, read, outcome))
+    streams.read(topic, read.spec, lambda outcome: _answer_read(call, streams, read, outcome))
 
 
 def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:
@@ -201,7 +201,7 @@ class LongPoll:
 
     def read(self) -> None:
         try:
-            self._streams.read(self._read.topic.name, self._read.spec, self._got)
+            self._streams.read(self._read.topic, self._read.spec, self._got)
         except TopicsError as error:
             self._finish(error)
 
@@ -225,7 +225,7 @@ class LongPoll:
             self._call.on_gone(self._forget)
             self._call.waits.add(self)
         try:
-            self._unwatch = self._call.engine.watch(self._read.topic.name, self._woken)
+            self._unwatch = self._streams.watch(self._read.topic, self._woken)
         except TopicsError as error:
             self._finish(error)
 

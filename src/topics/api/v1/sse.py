@@ -112,7 +112,7 @@ class SseReader:
             self._open()
             self._got(outcome)
 
-        self._streams.read(self._read.topic.name, self._read.spec, got)
+        self._streams.read(self._read.topic, self._read.spec, got)
 
     def _open(self) -> None:
         headers: list[Header] = [
@@ -134,7 +134,7 @@ class SseReader:
             return
         self._reading = True
         try:
-            self._streams.read(self._read.topic.name, self._read.spec, self._got)
+            self._streams.read(self._read.topic, self._read.spec, self._got)
         except TopicsError:
             # The stream is gone, and so is what there was to tell.
             self.end()
@@ -175,7 +175,7 @@ class SseReader:
 
     def _watch(self) -> None:
         try:
-            self._unwatch = self._call.engine.watch(self._read.topic.name, self._woken)
+            self._unwatch = self._streams.watch(self._read.topic, self._woken)
         except TopicsError:
             self.end()
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable
 
 from topics.core.errors import TopicsError
-from topics.engine import Engine
 from topics.engine.topic import Topic
 from topics.streams.offsets import START, read_offset, tail_offset
+from topics.streams.service import Streams
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.model import Link, Subscription
 from topics.streams.subscriptions.store import NAME
 
 
 class Links:
-    def __init__(self, engine: Engine, book: Book, news: Callable[[Subscription], None]) -> None:
-        self._engine = engine
-        self._core = engine.core
+    def __init__(self, streams: Streams, book: Book, news: Callable[[Subscription], None]) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
         self._book = book
         self._news = news
         """Told of a subscription that has something to do."""
@@ -45,7 +45,7 @@ class Links:
                 self.look(subscription, name)
 
             try:
-                link.unwatch = self._engine.watch(name, woken)
+                link.unwatch = self._streams.watch(self._streams.topic(name), woken)
             except TopicsError:
                 # It is not there, or no longer.
                 subscription.pending.discard(name)

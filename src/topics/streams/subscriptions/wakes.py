@@ -32,7 +32,7 @@ class Wakes:
         self._deliver = deliver
         self._later = later
         self.leases = Leases(self._core.dice, later, self.consider)
-        self.links = Links(streams.engine, book, self.consider)
+        self.links = Links(streams, book, self.consider)
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
         """Told when a webhook says that everything it was woken for is done."""
 
