@@ -485,7 +485,7 @@ def test_the_stream_of_no_session_is_not_found(server: LiveServer) -> None:
 )  # fmt: skip
 def test_accept_must_allow_events(server: LiveServer, append: Append, name: str, accept: str, status: int) -> None:
     append(1)
-    with EventStream(server.url, watch(server.url, name).made["stream_url"], accept=accept) as stream:
+    with EventStream(server.url, watch(server.url, name).made["stream_url"], {"accept": accept}) as stream:
         assert stream.status == status
         if status == 406:
             refused(stream.refusal, 406, "not_acceptable")
