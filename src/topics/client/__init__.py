@@ -21,6 +21,8 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
+from topics.client.async_socket import AsyncSocket
+from topics.client.async_watch import AsyncWatcher
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -67,9 +69,12 @@ from topics.client.errors import (
     UnsupportedMessage,
     UpgradeRequired,
 )
+from topics.client.events import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.sync_socket import Socket
+from topics.client.sync_watch import Watcher
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.selectors import TagMatch
@@ -80,7 +85,10 @@ __all__ = [
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncSocket",
+    "AsyncWatcher",
     "BatchTooLarge",
+    "CaughtUp",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -124,6 +132,7 @@ __all__ = [
     "ServerTrouble",
     "ShuttingDown",
     "SlowConsumer",
+    "Socket",
     "StateRefused",
     "TagMatch",
     "Throttled",
@@ -131,11 +140,15 @@ __all__ = [
     "TopicConfigPatch",
     "TopicDropped",
     "TopicExistsIncompatible",
+    "TopicFailed",
     "TopicFull",
+    "TopicGap",
+    "TopicGone",
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicPage",
     "TopicPut",
+    "TopicRecord",
     "TopicState",
     "TopicSummary",
     "TopicType",
@@ -144,4 +157,5 @@ __all__ = [
     "UnsupportedMediaType",
     "UnsupportedMessage",
     "UpgradeRequired",
+    "Watcher",
 ]
