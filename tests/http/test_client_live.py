@@ -20,6 +20,7 @@ from topics.client import (
     Forbidden,
     GapError,
     InvalidRequest,
+    Record,
     RetryPolicy,
     Throttled,
     TopicGap,
@@ -291,7 +292,7 @@ def test_threads_share_a_socket(server: LiveServer, client: Client, topic: str) 
         writers = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
         for writer in writers:
             writer.start()
-        found = []
+        found: list[Record] = []
         while len(found) < 200:
             item = next(socket)
             if isinstance(item, TopicRecord):
