@@ -22,7 +22,7 @@ def test_the_id_of_few_topics_is_the_map_of_the_protocol() -> None:
 def test_an_id_says_where_everything_stood(seqs: list[int]) -> None:
     cursors = {f"topic-{number}": seq for number, seq in enumerate(seqs)}
     text = IdWriter(cursors).write().decode()
-    assert read_id(text, cursors) == cursors
+    assert read_id(text, cursors) == (cursors, 0)
     raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     assert raw.startswith(b"{") == (len(seqs) <= MAPPED_TOPICS_MAX)
 
@@ -32,7 +32,7 @@ def test_an_id_follows_the_positions_as_they_move() -> None:
     writer = IdWriter(cursors)
     before = writer.write()
     cursors["t7"] = 2**40
-    assert read_id(writer.write().decode(), cursors) == cursors
+    assert read_id(writer.write().decode(), cursors) == (cursors, 0)
     assert writer.write() != before
 
 
@@ -41,7 +41,15 @@ def test_an_id_of_many_topics_means_nothing_for_others() -> None:
     text = IdWriter(cursors).write().decode()
     assert read_id(text, [*cursors, "another"]) is None
     assert read_id(text, list(cursors)[1:]) is None
-    assert read_id(text, reversed(list(cursors))) == cursors
+    assert read_id(text, reversed(list(cursors))) == (cursors, 0)
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 256])
+def test_an_id_tells_its_generation(count: int) -> None:
+    writer = IdWriter({f"t{number}": number for number in range(count)})
+    writer.generation = 7
+    seen = read_id(writer.write().decode(), [f"t{number}" for number in range(count)])
+    assert seen == ({f"t{number}": number for number in range(count)}, 7)
 
 
 @pytest.mark.parametrize(
