@@ -97,8 +97,9 @@ class ApiError(ClientError):
         detail: Mapping[str, object] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(f"{code}: {message} (HTTP status {status})")
+        super().__init__(f"{code}: {message} (HTTP status {status})" if status else f"{code}: {message}")
         self.status = status
+        """0 for a refusal on a WebSocket, which has none."""
         self.code = code
         self.message = message
         self.detail: dict[str, object] = dict(detail or {})
