@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from topics.core.config import TopicType
 from topics.engine import Engine, EngineStats
+from topics.engine.throttle import ThrottleStats
 from topics.engine.topic import Topic
 from topics.http.server import HttpServer
 
@@ -66,6 +67,7 @@ class Snapshot(Collector):
             stats = self._engine.stats()
             yield from _engine_metrics(stats)
             yield from _wal_metrics(stats)
+            yield from _throttle_metrics(stats.throttle)
             yield from _topic_metrics(self._engine)
 
 
@@ -126,6 +128,32 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _fsync_histogram(stats)
 
 
+def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:
+    yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", stats.pressure)
+    readings = GaugeMetricFamily("topics_pressure_reading", "The parts of the pressure, 0 to 1.", labels=["of"])
+    for name, value in stats.readings.items():
+        readings.add_metric([name], value)
+    yield readings
+    level = "What is done about it: 0 nothing, 1 coalescing, 2 wider commits, 3 deferring, 4 refusing."
+    yield _gauge("topics_throttle_level", level, stats.throttle_level)
+    yield _gauge("topics_loop_lag_ms", "How late the event loop was at the last look.", stats.loop_lag_ms)
+    yield _gauge("topics_commit_ms", "How long commits took, or are taking, at the last look.", stats.commit_ms)
+    yield _gauge("topics_coalesce_window_ms", "Distance kept between deliveries.", stats.coalesce_window_ms)
+    window = "What commits wait for company because of pressure."
+    yield _gauge("topics_commit_window_ms", window, stats.commit_window_ms)
+    yield _gauge("topics_scheduler_waiting", "Topics whose watchers are to be told.", stats.topics_waiting)
+    yield _gauge("topics_scheduler_deferred", "Topics that pressure keeps waiting.", stats.topics_deferred)
+    yield _counter("topics_scheduler_told", "Watchers told of a change.", stats.watchers_told_total)
+    joined = "Changes that joined a wake-up already waiting."
+    yield _counter("topics_scheduler_coalesced", joined, stats.wakes_coalesced_total)
+    put_off = "Times that a topic was put off because of pressure."
+    yield _counter("topics_scheduler_deferrals", put_off, stats.topics_deferred_total)
+    yield _counter("topics_throttle_refused", "Appends refused because of pressure.", stats.appends_refused_total)
+    yield _gauge("topics_throttle_parked", "Appends that wait to be let in.", stats.appends_parked)
+    yield _counter("topics_throttle_waits", "Appends that had to wait to be let in.", stats.appends_parked_total)
+    yield _counter("topics_throttle_wait_ms", "Time that appends waited to be let in.", stats.append_wait_ms_total)
+
+
 def _fsync_histogram(stats: EngineStats) -> Metric:
     total: dict[int, int] = {}
     for shard in stats.shards:
@@ -147,8 +175,9 @@ def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
     yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
     queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
-    yield _per_topic("topics_topic_queue_ready", "Jobs nobody works on.", queues, [t.live_count for t in queues])
-    yield _per_topic("topics_topic_queue_in_flight", "Jobs leased to workers.", queues, [0 for _ in queues])
+    counters = [engine.queues.counters_of(topic) for topic in queues]
+    yield _per_topic("topics_topic_queue_ready", "Jobs that can be claimed.", queues, [c.ready for c in counters])
+    yield _per_topic("topics_topic_queue_in_flight", "Jobs held by workers.", queues, [c.in_flight for c in counters])
 
 
 def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:

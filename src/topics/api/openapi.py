@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, made from the route table and the message types, and a page of it that needs no network."""
 
 import html
+import re
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ _REF = "#/components/schemas/{name}"
 _EVERY_ROUTE = ("invalid_request", "internal")
 _WITH_KEYS = ("unauthorized", "forbidden")
 _WITH_ENGINE = ("throttled", "not_ready")
+_NAME_PATTERNS = {"topic": TOPIC_NAME_PATTERN, "router": ROUTER_NAME_PATTERN, "wid": "^wid_[A-Za-z0-9_-]{22}$"}
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 _MATCH = {
     "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',
@@ -71,10 +73,10 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
         {"name": p.name, "in": "query", "required": False, "schema": p.schema, "description": p.text}
         for p in operation.query
     ]
-    for name, pattern in (("topic", TOPIC_NAME_PATTERN), ("router", ROUTER_NAME_PATTERN)):
-        if f"{{{name}}}" in route.path:
-            schema = {"type": "string", "pattern": pattern}
-            parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": schema})
+    named = re.search(r"\{(\w+)\}", route.path)
+    if named is not None:
+        schema = {"type": "string", "pattern": _NAME_PATTERNS[named[1]]}
+        parameters.insert(0, {"name": named[1], "in": "path", "required": True, "schema": schema})
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
@@ -90,6 +92,9 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
 def _answers(operation: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, answer in operation.answers.items():
+        if status == 101:
+            answers["101"] = {"description": "Switching Protocols"}
+            continue
         if isinstance(answer, str):
             content: dict[str, Any] = {answer: {}}
         else:

@@ -26,6 +26,7 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
+from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -42,6 +43,7 @@ from topics.client.errors import (
     GapError,
     HeadersTooLarge,
     InternalError,
+    InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
@@ -58,6 +60,7 @@ from topics.client.errors import (
     RouterNotFound,
     ServerTrouble,
     ShuttingDown,
+    SlowConsumer,
     StateRefused,
     Throttled,
     TopicExistsIncompatible,
@@ -67,10 +70,15 @@ from topics.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
 )
+from topics.client.hands import JobRetry, RetryJob
+from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.routers import Guarantee
@@ -78,11 +86,14 @@ from topics.core.selectors import TagMatch
 
 __all__ = [
     "AccessRefused",
+    "Acked",
     "ApiError",
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncWorker",
     "BatchTooLarge",
+    "Claimed",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -94,6 +105,7 @@ __all__ = [
     "Discard",
     "Durability",
     "ExpectationFailed",
+    "Extended",
     "FeatureMissing",
     "FolderBusy",
     "Follower",
@@ -104,8 +116,14 @@ __all__ = [
     "HeadersTooLarge",
     "Health",
     "InternalError",
+    "InvalidJson",
     "InvalidRequest",
+    "Job",
+    "JobRetry",
+    "Lease",
+    "LeasePage",
     "MethodNotAllowed",
+    "Nacked",
     "NewRecord",
     "NotAQueue",
     "NotAcceptable",
@@ -117,8 +135,10 @@ __all__ = [
     "Ready",
     "Record",
     "RecordTooLarge",
+    "Redriven",
     "RequestRefused",
     "RequestTimeout",
+    "RetryJob",
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
@@ -130,6 +150,7 @@ __all__ = [
     "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
+    "SlowConsumer",
     "StateRefused",
     "TagMatch",
     "Throttled",
@@ -148,4 +169,7 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "UnsupportedMessage",
+    "UpgradeRequired",
+    "Worker",
 ]

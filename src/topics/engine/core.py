@@ -13,6 +13,7 @@ from topics.engine.apply import Applier
 from topics.engine.features import Crossings, Features
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
+from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
 from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
@@ -44,6 +45,14 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_window_us: int = 500
     commit_queue_bytes: int = 64 * 1024 * 1024
     disk_reserve_seqs: int = 256
+    pressure_lag_ms: int = 5
+    pressure_commit_ms: int = 20
+    pressure_coalesce_percent: int = 20
+    pressure_widen_percent: int = 40
+    pressure_defer_percent: int = 80
+    pressure_refuse_percent: int = 95
+    coalesce_max_ms: int = 20
+    commit_window_max_us: int = 10_000
     limits: Limits = Limits()
 
 
@@ -99,6 +108,8 @@ class EngineCore:
         """Takes a topic's state for a running checkpoint (`engine.checkpoint`)."""
         self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
         """Runs a function later in this tick of the loop."""
+        # `defer` is looked up when it is called: a started engine has another.
+        self.scheduler = Scheduler(self.now, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
         self.turned: Callable[[int], None] = lambda shard: None
         """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
         self.dropped_with: Callable[[Topic], list[str]] = lambda topic: []
@@ -108,7 +119,6 @@ class EngineCore:
         self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
         """In a recovery: tells seqs, first and last, whose records cannot be made again."""
         self.closed = False
-        self._woken: list[Topic] = []
 
     # Time
 
@@ -201,18 +211,9 @@ class EngineCore:
             shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
 
     def wake(self, topic: Topic) -> None:
-        """Remembers to tell whoever waits on a topic, once a commit however many changes it brought."""
+        """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""
         if topic.waiters:
-            self._woken.append(topic)
-            if len(self._woken) == 1:
-                self.defer(self.flush_wakes)
-
-    def flush_wakes(self) -> None:
-        woken, self._woken = self._woken, []
-        for topic in woken:
-            waiters, topic.waiters = topic.waiters, None
-            for waiter in waiters or ():
-                waiter()
+            self.scheduler.add(topic)
 
     def _lose_to_a_crash(self, topic: Topic, first: int, last: int) -> None:
         self.applier.gap(topic, first, last, LossReason.CRASH)

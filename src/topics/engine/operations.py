@@ -26,6 +26,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     deduped: bool = False
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    """How long the append waited to be let in."""
 
     @property
     def count(self) -> int:
@@ -80,7 +82,8 @@ class TopicOperation(Submission):
         core.total_bytes += topic.live_bytes - before
         if unlogged and topic.evict_floor > floor:
             core.log_eviction(topic, expired=False)
-        core.wake(topic)
+        if topic.waiters:
+            core.wake(topic)
 
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
@@ -91,6 +94,13 @@ class TopicOperation(Submission):
 
     def undo(self, error: TopicsError) -> None:
         raise NotImplementedError
+
+
+def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
+    """A block is no longer on its way: it is published, or it failed."""
+    topic.staged_count -= block.count
+    topic.staged_bytes -= block.payload_bytes
+    core.staged_bytes -= block.payload_bytes
 
 
 class AppendOperation(TopicOperation):
@@ -114,7 +124,7 @@ class AppendOperation(TopicOperation):
         self._core = core
         self.topic = topic
         self.pieces = pieces
-        self.size = sum([len(piece) for piece in pieces])
+        self.size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         self.needs_sync = needs_sync
         self.last_lsn = 0
         topic.sync_inflight += needs_sync
@@ -127,16 +137,14 @@ class AppendOperation(TopicOperation):
         """Others that sent the same idempotency key while this was on its way."""
 
     def apply(self, timing: CommitTiming) -> None:
-        topic, block = self.topic, self._block
+        core, topic, block = self._core, self.topic, self._block
         last = block.first_seq + block.count - 1
         if not topic.created:
-            self._core.add_topic(topic)
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+            core.add_topic(topic)
+        unstage(core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
-        self._core.applier.append(topic, block)
+        core.applier.append(topic, block)
         self._after(topic)
         if block.key is not None:
             self._forget_key()
@@ -145,14 +153,13 @@ class AppendOperation(TopicOperation):
                 topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
             )
         )
-        for follower in self.followers or ():
-            follower(deduped(topic.name, block.first_seq, last))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, block.first_seq, last))
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]

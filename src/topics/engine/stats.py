@@ -8,6 +8,7 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.routing import Routing
 from topics.engine.sealing import Sealer
+from topics.engine.throttle import Throttle, ThrottleStats
 
 
 class ShardStats(msgspec.Struct, frozen=True):
@@ -53,9 +54,12 @@ class EngineStats(msgspec.Struct, frozen=True):
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
+    throttle: ThrottleStats
 
 
-def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, routing: Routing) -> EngineStats:
+def collect_stats(
+    core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
+) -> EngineStats:
     by_class = {durability.value: 0 for durability in Durability}
     queues = records = tail = 0
     for topic in core.topics.values():
@@ -68,7 +72,7 @@ def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, 
         len(core.topics), by_class, queues, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
         len(routers), sum(r.blocked for r in routers), sum(max(r.source.head - r.cursor, 0) for r in routers),
         sum(r.forwarded for r in routers), checkpointer.completed, checkpointer.failures,
-        [_shard_stats(core, n) for n in range(len(core.shards))],
+        [_shard_stats(core, n) for n in range(len(core.shards))], throttle.stats(),
     )  # fmt: skip
 
 

@@ -5,21 +5,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.batch import Batch
+from topics.core.config import TopicConfig
 from topics.core.loss import Tombstone
-from topics.core.records import Record
 from topics.core.routers import Guarantee
 
 
-class AppendBody(msgspec.Struct, frozen=True, kw_only=True):
+class AppendBody(Batch, frozen=True, kw_only=True):
     """Records to append, in order."""
-
-    records: list[Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
-    disable_backpressure: bool = False
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +101,7 @@ class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     in_flight: int
+    delayed: int = 0
     dead_lettered: int
 
 

@@ -1,4 +1,4 @@
-"""Reading a request's JSON body into its type."""
+"""Reading a request's body into its message."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
-    """The body as its type; a refusal that names the field where it is none."""
+    """Raises InvalidRequestError, which says what is wrong and where."""
     try:
         # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
         if not body.isascii():

@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
-from topics.api.v0 import records, routers, topics
+from topics.api.v0 import records, routers, topics, ws
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,
@@ -64,7 +64,8 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
-            ("batch_too_large", "record_too_large", "topic_not_found", "topic_full", *_WRITES), AppendBody, True,
+            ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
+            AppendBody, True,
             (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
         ),
     ),
@@ -80,6 +81,13 @@ V0_ROUTES = (
         operation=Operation(
             "deleteRecords", "Delete records for good.", {200: DeleteAnswer},
             ("topic_not_found", "corrupt_segment", *_WRITES), DeleteBody, True,
+        ),
+    ),
+    Route(
+        "GET", "/v0/ws", ws.open_socket, query_token=True,
+        operation=Operation(
+            "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
+            query=(Parameter("token", {"type": "string"}, "The key, for browsers, which cannot send a header here."),),
         ),
     ),
     Route(

@@ -101,6 +101,7 @@ class Forwarder:
         """Gives out seqs and sends the frame on its way; must be called inside a crossing, which it leaves."""
         core, appender = self._core, self._appender
         shard, durability = core.shards[dest.shard], dest.staged_config.durability
+        shard.stage_gathered()
         first = dest.staged_head + 1
         ts = dest.staged_ts = max(core.now(), dest.staged_ts)
         base = dest.next_base if dest.next_base < BASE_MAX else 0
@@ -120,7 +121,7 @@ class Forwarder:
             pieces = shard.frame(FrameKind.FORWARD, dest.id, load.frame(router, first, ts, base, block), text)
         else:
             dest.unlogged = True
-        ceiling = appender.reserve(dest, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        ceiling = appender.reserve(dest, shard, last, ts, pieces)
         needs_sync = (
             durability.acks_after_sync or dest.sync_inflight > 0 or (durability.reserves_seqs and last > dest.ceiling)
         )
