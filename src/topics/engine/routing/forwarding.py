@@ -13,7 +13,7 @@ from topics.core.loss import LossReason
 from topics.core.routers import RouterRules, Stamp
 from topics.engine.appending import Appender
 from topics.engine.core import EngineCore
-from topics.engine.operations import TopicOperation
+from topics.engine.operations import TopicOperation, unstage
 from topics.engine.routing.registry import Router, make_part
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
@@ -170,7 +170,8 @@ class ForwardOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         core, dest, load, block = self._core, self.topic, self._load, self._block
-        self._unstage()
+        if block is not None:
+            unstage(core, dest, block)
         if self._ceiling > dest.ceiling:
             dest.ceiling = self._ceiling
         if load.lost:
@@ -188,11 +189,6 @@ class ForwardOperation(TopicOperation):
         router.forwarded += block.count if block is not None else 0
 
     def undo(self, error: TopicsError) -> None:
-        self._unstage()
-        self.topic.staged_head = min(self.topic.staged_head, self._first - 1)
-
-    def _unstage(self) -> None:
         if self._block is not None:
-            self.topic.staged_count -= self._block.count
-            self.topic.staged_bytes -= self._block.payload_bytes
-            self._core.staged_bytes -= self._block.payload_bytes
+            unstage(self._core, self.topic, self._block)
+        self.topic.staged_head = min(self.topic.staged_head, self._first - 1)

@@ -12,7 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
-| the server is at its quota, the source cannot be read | the next second |
+| the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
 """
 
@@ -151,6 +151,8 @@ class Pump:
         if dest.closing:
             self._wait_for(router, dest)
             return 0
+        if core.scheduler.deferring and self._put_off(router):
+            return 0.1
         if core.crossings.closed:
             self._wait_for_turn(router)
             return 0
@@ -174,6 +176,17 @@ class Pump:
             return 1
         self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
         return 1 + gathered.count / _RECORDS_A_COST if fresh else 1
+
+    def _put_off(self, router: Router) -> bool:
+        """Whether the server has more urgent things to do; having waited counts."""
+        core = self._core
+        if router.put_off_ms is None:
+            router.put_off_ms = core.now()
+        if core.scheduler.may_run(router.source, router.put_off_ms):
+            router.put_off_ms = None
+            return False
+        self.stuck.add(router)
+        return True
 
     def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
         """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
@@ -244,11 +257,12 @@ class Pump:
             self._pass_over(router, wanted.upto)
             return
         core = self._core
+        if dest.staged_config.durability.logged:
+            core.shards[dest.shard].check_open(patient=True)
         load = self._fitting(dest, wanted)
         if load is None:
             self._wait_for(router, dest)
             return
-        core.shards[dest.shard].check_open(patient=True)
         router.inflight = True
         core.crossings.enter(lambda: self._forwarder.send(router, dest, load, self._finished))
 
