@@ -101,8 +101,8 @@ class QueueReport(Report):
     unit = "jobs/s"
 
     def make(self, machine: str, method: str) -> str:
-        self._paragraph(f"Measured with `make bench-queue` on {machine}.")
-        self._paragraph(method)
+        self.paragraph(f"Measured with `make bench-queue` on {machine}.")
+        self.paragraph(method)
         for durability in BOTH:
             peers = [peer for peer in QUEUE_PEERS if durability in peer.classes]
             self._ratios(f"Jobs, class {durability}", OUR_QUEUES[durability], peers, WORKLOADS[:-1])
@@ -119,7 +119,7 @@ class QueueReport(Report):
             if workload is _LONE
         ]
         if rows:
-            self._table("A claim by a lone worker, milliseconds", ["server", "p50", "p99"], rows)
+            self.table("A claim by a lone worker, milliseconds", ["server", "p50", "p99"], rows)
 
     def _shares(self) -> None:
         rows = [
@@ -128,7 +128,7 @@ class QueueReport(Report):
             if workload is not _LONE
         ]
         if rows:
-            self._table("Shares of a core", ["row", "server", "client"], rows)
+            self.table("Shares of a core", ["row", "server", "client"], rows)
 
     def _aimed(self) -> None:
         rows = []
@@ -145,7 +145,7 @@ class QueueReport(Report):
             verdict = "met" if rate >= _AIMED_JOBS_PER_S else "missed"
             rows.append(["16 workers, class disk", f"at least {_AIMED_JOBS_PER_S:,}", f"{rate:,.0f}", verdict])
         if rows:
-            self._table("Aims", ["aim", "wanted", "measured", ""], rows)
+            self.table("Aims", ["aim", "wanted", "measured", ""], rows)
 
     def _found(self) -> "Iterator[tuple[Server, Workload, Result]]":
         for server in SERVERS:

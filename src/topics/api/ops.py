@@ -8,11 +8,13 @@ from topics import __version__
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
 from topics.api.errors import error_headers, render_error, status_of
+from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
 from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.watch_routes import WATCH_ROUTES
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
@@ -30,6 +32,7 @@ class Operations:
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
+        self.live: Live | None = None
         self._document = b""
         self._page = b""
 
@@ -41,6 +44,7 @@ class Operations:
         described = (
             *V0_ROUTES,
             *QUEUE_ROUTES,
+            *WATCH_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -76,6 +80,8 @@ class Operations:
             ready=engine is not None and not self.api.draining,
             recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
             uptime_ms=self._uptime_ms(),
+            sse_connections=0 if self.live is None else self.live.connections.open,
+            watch_sessions=0 if self.live is None else len(self.live.sessions),
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
         snapshot = Snapshot(state, engine, self.http)

@@ -15,6 +15,11 @@ from topics.client.answers import (
     Health,
     QueueCounters,
     Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
     TopicDropped,
     TopicPage,
     TopicPut,
@@ -38,6 +43,7 @@ from topics.client.errors import (
     GapError,
     HeadersTooLarge,
     InternalError,
+    InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
@@ -54,6 +60,7 @@ from topics.client.errors import (
     RouterNotFound,
     ServerTrouble,
     ShuttingDown,
+    SlowConsumer,
     StateRefused,
     Throttled,
     TopicExistsIncompatible,
@@ -63,6 +70,8 @@ from topics.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
 )
 from topics.client.hands import JobRetry, RetryJob
 from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
@@ -72,6 +81,7 @@ from topics.client.sync import Client, Follower
 from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 __all__ = [
@@ -102,9 +112,11 @@ __all__ = [
     "Forbidden",
     "Gap",
     "GapError",
+    "Guarantee",
     "HeadersTooLarge",
     "Health",
     "InternalError",
+    "InvalidJson",
     "InvalidRequest",
     "Job",
     "JobRetry",
@@ -130,9 +142,15 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
+    "RouterDropped",
     "RouterNotFound",
+    "RouterPage",
+    "RouterPut",
+    "RouterState",
+    "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
+    "SlowConsumer",
     "StateRefused",
     "TagMatch",
     "Throttled",
@@ -151,5 +169,7 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "UnsupportedMessage",
+    "UpgradeRequired",
     "Worker",
 ]

@@ -19,6 +19,7 @@ from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
+from topics.engine.gathering import Gatherer, may_gather
 from topics.engine.operations import AppendDone, AppendOperation, deduped
 from topics.engine.runs import Block, block_head
 from topics.engine.topic import Topic
@@ -40,6 +41,7 @@ class Appender:
         """Called after each batch that was published (`engine.sealing`)."""
         self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
         """Told of jobs that are held back until a moment (`engine.queues`)."""
+        self._gatherers: dict[Shard, Gatherer] = {}
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name."""
@@ -53,15 +55,24 @@ class Appender:
             return
         elif topic.config.ttl_ms:
             core.expire(topic)
-        config = topic.staged_config
+        config, quota = topic.staged_config, core.limits.max_total_bytes
         if batch.delay_ms and config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
-        if config.discard is Discard.REJECT or core.limits.max_total_bytes:
+        if config.discard is Discard.REJECT or quota:
             self._check_room(topic, records)
         shard = core.shards[topic.shard]
+        if shard.committer.gathers and not quota and shard.accepts and may_gather(topic, batch):
+            self._gatherer(shard).add(topic, records[0], done)
+            return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done)
+
+    def _gatherer(self, shard: Shard) -> Gatherer:
+        found = self._gatherers.get(shard)
+        if found is None:
+            found = self._gatherers[shard] = Gatherer(shard, self._stage)
+        return found
 
     def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
@@ -83,7 +94,7 @@ class Appender:
         else:
             topic.unlogged = True
         guarded = durability.reserves_seqs
-        ceiling = self.reserve(topic, shard, block, pieces) if guarded and last > topic.ceiling_staged else 0
+        ceiling = self.reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
         needs_sync = (
             durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
@@ -96,10 +107,8 @@ class Appender:
             shard.submit(operation)
         else:
             operation.committed(AT_ONCE)
-        # Class disk raises its ceiling before it is reached, so that hardly any append waits for it.
-        low = last + topic.reserve // 2 >= topic.ceiling_staged
-        if low and (durability is Durability.EPHEMERAL or (guarded and not ceiling)):
-            self._reserve_ahead(topic, shard, last, ts)
+        if durability is Durability.EPHEMERAL or (guarded and not ceiling):
+            self.reserve_ahead(topic, shard, last, ts)
 
     def _delay(self, block: Block, ready_at: int, topic: Topic) -> None:
         self.delayed(topic, block, ready_at)
@@ -147,17 +156,17 @@ class Appender:
             size = sum([len(record.data) + len(record.meta or b"") for record in records])
             _check_cap(topic, config, len(records), size)
 
-    def reserve(self, topic: Topic, shard: Shard, block: Block, pieces: list[bytes]) -> int:
+    def reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
-        last = block.last_seq
-        if not topic.staged_config.durability.reserves_seqs or last <= topic.ceiling_staged:
+        if last <= topic.ceiling_staged:
             return 0
-        ceiling = self._next_ceiling(topic, last, block.ts)
+        ceiling = self._next_ceiling(topic, last, now)
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
-    def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        if shard.writer.poison is not None:
+    def reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
+        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
+        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, last, now)
 

@@ -117,6 +117,7 @@ class Checkpointer:
 
         def turn() -> None:
             nonlocal lsn
+            shard.stage_gathered()
             lsn = shard.next_lsn
             shard.committer.rotate(Rotation(turned, resume))
 
@@ -132,6 +133,7 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
+            core.turned(shard.number)
             resume(None)
 
         self._core.crossings.close(turn)

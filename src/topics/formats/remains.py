@@ -1,9 +1,10 @@
 """What damaged frames still tell about themselves, so that a loss can be told with its topic and its seqs.
 
 Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames must
-fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner lengths of
-one, and only that, because one wrong byte can break the one or the other but never make both agree. Whether the topic
-and the seqs are believed is decided by who knows the topics (`engine.casualties`).
+fill the damaged place exactly, with consecutive lsns; and what says APPEND must have the inner lengths of a block, what
+says FORWARD those of a forward, what says ARRIVAL those of an arrival, and nothing else may have any of them, because
+one wrong byte can break the one or the other but never make both agree. Whether the topic and the seqs are believed is
+decided by who knows the topics (`engine.casualties`).
 """
 
 from struct import Struct
@@ -12,15 +13,17 @@ from typing import NamedTuple
 
 from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
-from topics.formats.queue import BLOCK_KINDS, decode_arrival
+from topics.formats.queue import decode_arrival
+from topics.formats.routing import decode_forward
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
+_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.FORWARD, FrameKind.ARRIVAL)
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 
 
 class FrameRemains(NamedTuple):
-    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it holds a block."""
+    """A damaged frame as it seems to have been. The numbers behind the topic are 0 unless it gave out seqs."""
 
     kind: FrameKind
     topic_id: int
@@ -28,6 +31,11 @@ class FrameRemains(NamedTuple):
     records: int = 0
     base: int = 0
     text_bytes: int = 0
+
+    @property
+    def next_base(self) -> int:
+        """Where the text of what follows in the same topic begins."""
+        return self.base + self.text_bytes + 1 if self.text_bytes else self.base
 
 
 def records_at_most(size: int) -> int:
@@ -49,8 +57,8 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
         body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
-        remains = _read_block(body, topic_id) or _read_arrival(body, topic_id)
-        if kind != (remains.kind if remains is not None else kind) or (remains is None and kind in BLOCK_KINDS):
+        remains = _read_block(body, topic_id) or _read_forward(body, topic_id) or _read_arrival(body, topic_id)
+        if (remains.kind if remains is not None else None) != (kind if kind in _GIVE_OUT_SEQS else None):
             return []
         found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
         start += length
@@ -67,6 +75,16 @@ def _read_block(body: memoryview, topic_id: int) -> FrameRemains | None:
     if layout != LAYOUT_JSON or not count or BLOCK_HEAD.size + key + count * ROW_BYTES + text != len(body):
         return None
     return FrameRemains(FrameKind.APPEND, topic_id, first_seq, count, base, text)
+
+
+def _read_forward(body: memoryview, topic_id: int) -> FrameRemains | None:
+    """The body as a forward, when its lengths agree and its ranges add up."""
+    try:
+        forward = decode_forward(body)
+    except ValueError:
+        return None
+    records = forward.lost + forward.count
+    return FrameRemains(FrameKind.FORWARD, topic_id, forward.first_seq, records, forward.base, forward.text_length)
 
 
 def _read_arrival(body: memoryview, topic_id: int) -> FrameRemains | None:

@@ -95,7 +95,8 @@ class Mover:
             pieces = shard.frame(FrameKind.ARRIVAL, dest.id, front + block_head(block), block.text)
         else:
             dest.unlogged = True
-        ceiling = self._appender.reserve(dest, shard, block, pieces)
+        guarded = durability.reserves_seqs
+        ceiling = self._appender.reserve(dest, shard, block.last_seq, block.ts, pieces) if guarded else 0
         needs_sync = (
             durability.acks_after_sync
             or dest.sync_inflight > 0
