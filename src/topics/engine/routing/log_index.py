@@ -14,6 +14,7 @@ import msgspec
 
 from topics.formats.block import ROW_BYTES, block_first_seq, decode_block, words
 from topics.formats.frame import Frame, FrameKind, read_frame
+from topics.formats.queue import BLOCK_KINDS, block_body
 from topics.formats.routing import Forward, SeqRange, decode_forward, forward_first_seq
 from topics.wire.copies import Change, Stretch, cut_copies, render
 from topics.wire.cuts import View
@@ -24,6 +25,7 @@ Walk = Callable[[Callable[[Frame], None]], None]
 
 _MEMO_BYTES = 16 * 1024 * 1024
 _OFFSET_BITS = 40
+_WITH_RECORDS = BLOCK_KINDS | {FrameKind.FORWARD}
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -79,14 +81,15 @@ class LogIndex:
     def _note(self, frame: Frame) -> None:
         if frame.kind is FrameKind.ROUTER:
             self._sources.add(frame.topic_id)
-        elif frame.topic_id in self._sources and frame.kind in (FrameKind.APPEND, FrameKind.FORWARD):
+        elif frame.topic_id in self._sources and frame.kind in _WITH_RECORDS:
             frames = self._frames.setdefault(frame.topic_id, _Frames())
             buffer = memoryview(frame.body.obj)
             if not self._buffers or self._buffers[-1].obj is not buffer.obj:
                 self._buffers.append(buffer)
             place = len(self._buffers) - 1 << _OFFSET_BITS | frame.start
-            appended = frame.kind is FrameKind.APPEND
-            frames.first_seqs.append(block_first_seq(frame.body) if appended else forward_first_seq(frame.body))
+            forwarded = frame.kind is FrameKind.FORWARD
+            first = forward_first_seq(frame.body) if forwarded else block_first_seq(block_body(frame))
+            frames.first_seqs.append(first)
             frames.places.append(place)
 
     def _places(self, forward: Forward) -> list[int]:
@@ -113,8 +116,8 @@ class LogIndex:
                 pending.pop()
                 continue
             frame = self._frame(place)
-            if frame.kind is FrameKind.APPEND:
-                parts = decode_block(frame.body)
+            if frame.kind in BLOCK_KINDS:
+                parts = decode_block(block_body(frame))
                 view = View(parts.text, words(parts.rows), parts.base, parts.count)
                 self._remember(place, [Stretch(view, 0, parts.count, parts.first_seq)])
                 continue
