@@ -23,6 +23,10 @@ def public(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
 
 
+_AT_ONCE = ("follow", "topic_pages", "all_topics", "all_routers", "worker")
+"""What gives an object at once, to be iterated over or run, and so is no coroutine function."""
+
+
 def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
     assert public(Client) - {"close"} == public(AsyncClient) - {"aclose"}
     for name in sorted(public(Client) - {"close", "closed", "from_env"}):
