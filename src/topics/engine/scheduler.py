@@ -262,7 +262,7 @@ class Scheduler:
         if now_ms - self._aged_ms < AGE_TICK_MS:
             return
         self._aged_ms = now_ms
-        for topic, place in islice(self._waiting.items(), AGED_A_TICK):
+        for topic, place in list(islice(self._waiting.items(), AGED_A_TICK)):
             if place is None or place.since_ms == now_ms:
                 continue
             band = band_of(self._priority(topic, place.since_ms, now_ms))
