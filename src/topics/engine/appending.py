@@ -16,6 +16,7 @@ from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
+from topics.engine.gathering import Gatherer, may_gather
 from topics.engine.operations import AppendDone, AppendOperation, deduped
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
@@ -33,6 +34,7 @@ class Appender:
     def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
         self._core = core
         self._after = after
+        self._gatherers: dict[Shard, Gatherer] = {}
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name."""
@@ -46,13 +48,22 @@ class Appender:
             return
         elif topic.config.ttl_ms:
             core.expire(topic)
-        config = topic.staged_config
-        if config.discard is Discard.REJECT or core.limits.max_total_bytes:
+        config, quota = topic.staged_config, core.limits.max_total_bytes
+        if config.discard is Discard.REJECT or quota:
             self._check_room(topic, records)
         shard = core.shards[topic.shard]
+        if shard.committer.gathers and not quota and shard.accepts and may_gather(topic, batch):
+            self._gatherer(shard).add(topic, records[0], done)
+            return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done)
+
+    def _gatherer(self, shard: Shard) -> Gatherer:
+        found = self._gatherers.get(shard)
+        if found is None:
+            found = self._gatherers[shard] = Gatherer(shard, self._stage)
+        return found
 
     def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""

@@ -118,6 +118,7 @@ class Checkpointer:
 
         def turn() -> None:
             nonlocal lsn
+            shard.stage_gathered()
             lsn = shard.next_lsn
             shard.committer.rotate(Rotation(turned, resume))
 

@@ -173,6 +173,13 @@ class Writer:
 class Committer(Protocol):
     """Who runs a shard's writer."""
 
+    gathers: bool
+    """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
+
+    def expect(self) -> None:
+        """Something is gathered: at the end of the tick it has to be staged and committed."""
+        ...
+
     def submit(self, submission: Submission) -> None: ...
 
     def rotate(self, rotation: Rotation) -> None: ...
@@ -197,6 +204,8 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
+        self.gathered: Callable[[], None] | None = None
+        """Stages what was put off to the end of the tick (`engine.gathering`); None while there is nothing."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
@@ -207,8 +216,24 @@ class Shard:
         self.next_lsn = lsn + 1
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
 
+    def stage_gathered(self) -> None:
+        """Has staged what was gathered for the end of the tick."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            gathered()
+
+    @property
+    def accepts(self) -> bool:
+        """Whether `check_open` would let a caller through who is not patient."""
+        return self.writer.poison is None and self.queue_bytes <= self._queue_bytes_max
+
     def check_open(self, size: int = 0, patient: bool = False) -> None:
-        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused."""
+        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused.
+
+        To be called before anything is staged: what came earlier in this tick and was only gathered goes first.
+        """
+        if self.gathered is not None:
+            self.stage_gathered()
         if self.writer.poison is not None:
             raise self.writer.poison
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
@@ -251,12 +276,20 @@ class Shard:
 
 
 class InlineCommitter:
-    """Commits on the caller's stack: deterministic, for tests and tools. `hold` gathers a group first."""
+    """Commits on the caller's stack: deterministic, for tests and tools.
+
+    `hold` keeps submissions until `flush`; with `gathers` as well, single records are gathered until then.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._held: list[Submission] = []
         self.hold = False
+        self.gathers = False
+
+    def expect(self) -> None:
+        if not self.hold:
+            self.flush()
 
     def submit(self, submission: Submission) -> None:
         self._held.append(submission)
@@ -264,6 +297,7 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
+        self._shard.stage_gathered()
         while self._held:
             batch, self._held = self._held, []
             self._shard.writer.commit(batch, self._shard.settle)

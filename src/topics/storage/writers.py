@@ -59,7 +59,10 @@ class ThreadCommitter:
         self._wide_s = 0.0
         """A longer window while the server is under pressure; 0 when it is not."""
         self._sync_s = sync_s
+        self.gathers = True
         self._tick: list[Submission] = []
+        self._expecting = False
+        """Whether the tick's hand-over is on its way."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self._cohort = 0
@@ -76,7 +79,12 @@ class ThreadCommitter:
 
     def submit(self, submission: Submission) -> None:
         self._tick.append(submission)
-        if len(self._tick) == 1:
+        if not self._expecting:
+            self.expect()
+
+    def expect(self) -> None:
+        if not self._expecting:
+            self._expecting = True
             self._defer(self._hand_over)
 
     def rotate(self, rotation: Rotation) -> None:
@@ -100,6 +108,11 @@ class ThreadCommitter:
         self._wide_s = window_s
 
     def _hand_over(self) -> None:
+        try:
+            self._shard.stage_gathered()
+        finally:
+            # Only now, so that what is staged goes with this hand-over and does not ask for another.
+            self._expecting = False
         if not self._tick:
             return
         batch, self._tick = self._tick, []
