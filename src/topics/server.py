@@ -19,6 +19,7 @@ import uvloop
 from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
+from topics.api.live import Live, LiveLimits
 from topics.api.ops import Operations
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
@@ -61,14 +62,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     clock = SystemClock()
     keys = _read_keys(settings)
     operations = Operations(clock)
-    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key)
+    live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
+    live = operations.live = Live(live_limits, keys, clock, SystemDice())
+    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api
     http = operations.http = HttpServer(api, HttpLimits(body_bytes=settings.max_body_bytes), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, api, http, stop)
+        await _run_engine(settings, api, http, live, stop)
     finally:
         await http.drain(0.0)
 
@@ -107,7 +110,7 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
-async def _run_engine(settings: Settings, api: Api, http: HttpServer, stop: asyncio.Event) -> None:
+async def _run_engine(settings: Settings, api: Api, http: HttpServer, live: Live, stop: asyncio.Event) -> None:
     # Written by the replaying thread and read by the event loop: a float needs no lock.
     progress = [0.0]
     api.replay_progress = lambda: progress[0]
@@ -122,6 +125,7 @@ async def _run_engine(settings: Settings, api: Api, http: HttpServer, stop: asyn
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
     tune_collector()
+    live.open(engine)
     api.engine = engine
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping

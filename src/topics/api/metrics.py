@@ -25,7 +25,6 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     uptime_ms: int
     sse_connections: int = 0
     watch_sessions: int = 0
-    routers: int = 0
     queue_leases_in_flight: int = 0
 
 
@@ -60,7 +59,6 @@ class Snapshot(Collector):
         yield _gauge("topics_uptime_ms", "Milliseconds since the server started.", state.uptime_ms)
         yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
-        yield _gauge("topics_routers", "Routers.", state.routers)
         leases = state.queue_leases_in_flight
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
         if self._http is not None:
@@ -103,6 +101,10 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_tail_bytes", "Memory held by records that are not sealed yet.", stats.tail_bytes)
     yield _gauge("topics_seal_backlog_bytes", "Sealed payload not written to its files yet.", stats.seal_backlog_bytes)
     yield _gauge("topics_seal_failures", "Failed attempts since sealing last worked.", stats.seal_failures)
+    yield _gauge("topics_routers", "Routers.", stats.routers)
+    yield _gauge("topics_routers_blocked", "Routers that wait for room in their destination.", stats.routers_blocked)
+    yield _gauge("topics_router_lag", "Records that routers have not come to yet.", stats.router_lag)
+    yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
     yield _gauge(
         "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures

@@ -8,10 +8,12 @@ from topics import __version__
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
 from topics.api.errors import error_headers, render_error, status_of
+from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.watch_routes import WATCH_ROUTES
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
@@ -29,6 +31,7 @@ class Operations:
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
+        self.live: Live | None = None
         self._document = b""
         self._page = b""
 
@@ -39,6 +42,7 @@ class Operations:
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
         described = (
             *V0_ROUTES,
+            *WATCH_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -74,6 +78,8 @@ class Operations:
             ready=engine is not None and not self.api.draining,
             recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
             uptime_ms=self._uptime_ms(),
+            sse_connections=0 if self.live is None else self.live.connections.open,
+            watch_sessions=0 if self.live is None else len(self.live.sessions),
         )
         snapshot = Snapshot(state, engine, self.http)
         if "application/json" in (exchange.head.headers.get("accept") or ""):

@@ -15,6 +15,11 @@ from topics.client.answers import (
     Health,
     QueueCounters,
     Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
     TopicDropped,
     TopicPage,
     TopicPut,
@@ -37,6 +42,7 @@ from topics.client.errors import (
     GapError,
     HeadersTooLarge,
     InternalError,
+    InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
@@ -53,6 +59,7 @@ from topics.client.errors import (
     RouterNotFound,
     ServerTrouble,
     ShuttingDown,
+    SlowConsumer,
     StateRefused,
     Throttled,
     TopicExistsIncompatible,
@@ -62,12 +69,15 @@ from topics.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
 )
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 __all__ = [
@@ -94,9 +104,11 @@ __all__ = [
     "Forbidden",
     "Gap",
     "GapError",
+    "Guarantee",
     "HeadersTooLarge",
     "Health",
     "InternalError",
+    "InvalidJson",
     "InvalidRequest",
     "MethodNotAllowed",
     "NewRecord",
@@ -115,9 +127,15 @@ __all__ = [
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
+    "RouterDropped",
     "RouterNotFound",
+    "RouterPage",
+    "RouterPut",
+    "RouterState",
+    "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
+    "SlowConsumer",
     "StateRefused",
     "TagMatch",
     "Throttled",
@@ -136,4 +154,6 @@ __all__ = [
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "UnsupportedMessage",
+    "UpgradeRequired",
 ]

@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, Self
 import httpx
 
 from topics.client import following, requests
-from topics.client.answers import TopicPage, TopicSummary
+from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
@@ -103,6 +103,10 @@ class Client(Session):
     append_many = _call(requests.append_many)
     diff = _call(requests.diff)
     delete = _call(requests.delete)
+    put_router = _call(requests.put_router)
+    get_router = _call(requests.get_router)
+    list_routers = _call(requests.list_routers)
+    delete_router = _call(requests.delete_router)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
@@ -122,6 +126,18 @@ class Client(Session):
         """Every topic, in the order of the names."""
         for page in self.topic_pages(prefix, page_size=page_size):
             yield from page.topics
+
+    def all_routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
+    ) -> Iterator[RouterSummary]:
+        """Every router, in the order of the names."""
+        cursor: str | None = None
+        while True:
+            page = self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
+            yield from page.routers
+            cursor = page.next_cursor
+            if not cursor:
+                return
 
     def send(self, request: Request[A]) -> A:
         """Sends a request made by `topics.client.requests` and returns its answer; every call comes through here."""

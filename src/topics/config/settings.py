@@ -99,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Limits on what is stored and asked.
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
+    max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
@@ -112,6 +113,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
+
+    # Following topics live, by event stream or WebSocket.
+    max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
+    max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
+    max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
+    max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
+    watch_session_ttl_ms: Annotated[int, _number("How long a watch session lives without a stream.", 1)] = 300_000
+    buffer_grace_ms: Annotated[
+        int, _number("How long a follower may take nothing before a loss it meets counts as its own.")
+    ] = 5_000
+    slow_consumer_timeout_ms: Annotated[
+        int, _number("How long a follower may take nothing before its connection ends.", 1)
+    ] = 30_000
+    test_min_heartbeat_ms: Annotated[int, _number("Shortest heartbeat that may be asked for; for tests.", 1, 1_000)] = (
+        1_000
+    )
 
     log_format: Annotated[
         Literal["auto", "human", "json"],

@@ -8,7 +8,9 @@
     │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
     │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
     │   ├── TopicNotEmptyError            topic_not_empty            empty it, or delete without the condition
-    │   └── TopicFullError                topic_full                 send again once consumers made room
+    │   ├── TopicFullError                topic_full                 send again once consumers made room
+    │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
+    │   └── RouterCycleError              router_cycle               break the cycle, or allow it
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
     │   ├── NotReadyError                 not_ready
@@ -137,6 +139,24 @@ class TopicFullError(TopicStateError):
             head_seq=head_seq,
             earliest_seq=earliest_seq,
         )
+
+
+class RouterNotFoundError(TopicStateError):
+    """There is no such router."""
+
+    code = "router_not_found"
+
+    def __init__(self, router: str) -> None:
+        super().__init__(f"router {quoted(router)} does not exist", router=router)
+
+
+class RouterCycleError(TopicStateError):
+    """The router would close a cycle, in which records would go round. `cycle` begins and ends with its source."""
+
+    code = "router_cycle"
+
+    def __init__(self, cycle: Sequence[str]) -> None:
+        super().__init__(f"records would go round: {' -> '.join(map(quoted, cycle))}", cycle=list(cycle))
 
 
 class RetryLaterError(TopicsError):

@@ -40,6 +40,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_topics: int = 100_000
     """0 is unlimited. Only creating a topic counts against it."""
+    max_routers: int = 10_000
+    """0 is unlimited. Only creating a router counts against it."""
     max_total_bytes: int = 0
     """0 is unlimited. Live payload bytes over all topics."""
 

@@ -94,7 +94,7 @@ class Appender:
         else:
             topic.unlogged = True
         guarded = durability.reserves_seqs
-        ceiling = self._reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
+        ceiling = self.reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
         needs_sync = (
             durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
@@ -107,10 +107,8 @@ class Appender:
             shard.submit(operation)
         else:
             operation.committed(AT_ONCE)
-        # Class disk raises its ceiling before it is reached, so that hardly any append waits for it.
-        low = last + topic.reserve // 2 >= topic.ceiling_staged
-        if low and (durability is Durability.EPHEMERAL or (guarded and not ceiling)):
-            self._reserve_ahead(topic, shard, last, ts)
+        if durability is Durability.EPHEMERAL or (guarded and not ceiling):
+            self.reserve_ahead(topic, shard, last, ts)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
         """The topic this write creates; it gets its name only when it is staged."""
@@ -147,14 +145,17 @@ class Appender:
         if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
             raise ThrottledError.over_cap("max_total_bytes", quota)
 
-    def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
+    def reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
+        if last <= topic.ceiling_staged:
+            return 0
         ceiling = self._next_ceiling(topic, last, now)
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
-    def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        if shard.writer.poison is not None:
+    def reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
+        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
+        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, last, now)
 

@@ -134,6 +134,7 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
+            core.turned(shard.number)
             resume(None)
 
         self._core.crossings.close(turn)

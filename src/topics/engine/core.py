@@ -8,6 +8,7 @@ from xxhash import xxh3_64_intdigest
 
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
+from topics.core.loss import LossReason
 from topics.engine.apply import Applier
 from topics.engine.features import Crossings, Features
 from topics.engine.retention import Retention
@@ -15,7 +16,7 @@ from topics.engine.runs import RunReader, Segment
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
 from topics.formats.control import encode_evict
-from topics.formats.frame import FrameKind
+from topics.formats.frame import Frame, FrameKind
 from topics.storage.commit import CommitTiming, Shard, Submission
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentKey, SegmentStore
@@ -109,6 +110,14 @@ class EngineCore:
         """Runs a function later in this tick of the loop."""
         # `defer` is looked up when it is called: a started engine has another.
         self.scheduler = Scheduler(self.now, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
+        self.turned: Callable[[int], None] = lambda shard: None
+        """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
+        self.dropped_with: Callable[[Topic], list[str]] = lambda topic: []
+        """Removes the routers that go with a deleted topic; their names, sorted (`engine.routing`)."""
+        self.walk_log: Callable[[Callable[[Frame], None]], None] = lambda visit: None
+        """In a recovery: hands every frame of the log behind the snapshots, all shards, to a function."""
+        self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
+        """In a recovery: tells seqs, first and last, whose records cannot be made again."""
         self.closed = False
 
     # Time
@@ -205,6 +214,9 @@ class EngineCore:
         """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""
         if topic.waiters:
             self.scheduler.add(topic)
+
+    def _lose_to_a_crash(self, topic: Topic, first: int, last: int) -> None:
+        self.applier.gap(topic, first, last, LossReason.CRASH)
 
     def _segment_dropped(self, topic: Topic, segment: Segment) -> None:
         self.trash.append(SegmentKey(topic.id, segment.first_seq, segment.cold))

@@ -14,6 +14,7 @@ import msgspec
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
+from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
 from topics.engine.appending import Appender
@@ -25,6 +26,9 @@ from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.routing import RouterInfo, Routing
+from topics.engine.routing.control import PutDone as RouterPutDone
+from topics.engine.routing.control import RemoveDone as RouterRemoveDone
 from topics.engine.runs import Segment
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
@@ -79,7 +83,8 @@ class Engine:
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
-        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
+        self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
+        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job, self.routing.pump.retry)
 
     # Life
 
@@ -204,6 +209,8 @@ class Engine:
         self.sealer.hold_back = hold_back
         self.housekeeper.start(loop)
         self.throttle.start(loop)
+        self.routing.pump.use_ticks()
+        self.routing.kick()
 
     async def close(self) -> None:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
@@ -273,6 +280,28 @@ class Engine:
         if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
             self._controller.delete(name, selector, done)
 
+    def put_router(self, name: str, wish: RouterWish, done: RouterPutDone) -> None:
+        """Creates a router, with the topics it connects where they are missing, or changes what it does."""
+        self.routing.put(name, wish, done)
+
+    def remove_router(self, name: str, done: RouterRemoveDone) -> None:
+        """Deletes a router; what it forwarded stays."""
+        self.routing.remove(name, done)
+
+    def router(self, name: str) -> RouterInfo:
+        """What a router does, and how far it got."""
+        return self.routing.info(name)
+
+    def list_routers(
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        wanted: Callable[[RouterInfo], bool] = lambda info: True,
+    ) -> list[RouterInfo]:
+        """Routers in the order of their names, those behind `after`."""
+        return self.routing.listed(prefix, after, limit, wanted)
+
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
         plan = plan_read(self._visible(name), request)
@@ -335,7 +364,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing)
 
     # Helpers
 

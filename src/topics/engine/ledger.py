@@ -15,6 +15,7 @@ from topics.engine.casualties import Casualty, casualties
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.storage.log_walk import Hole
 
@@ -91,6 +92,8 @@ class Ledger:
                 self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
             if frame.kind is FrameKind.APPEND:
                 self.first_logged.setdefault(topic_id, decode_block(frame.body).first_seq)
+            elif frame.kind is FrameKind.FORWARD:
+                self.first_logged.setdefault(topic_id, decode_forward(frame.body).first_seq)
             return
         _TAKE[frame.kind](self, account, frame, path)
 
@@ -101,6 +104,19 @@ class Ledger:
         self.first_logged.setdefault(frame.topic_id, block.first_seq)
         account.head = block.first_seq + block.count - 1
         account.next_base = block.base + len(block.text) + 1
+
+    def _forward(self, account: Account, frame: Frame, path: str) -> None:
+        forward = decode_forward(frame.body)
+        self._continue(account, forward.first_seq - 1, frame, path)
+        self.records += forward.count
+        self.first_logged.setdefault(frame.topic_id, forward.first_seq)
+        account.head, account.next_base = forward.last_seq, forward.next_base
+
+    def _router(self, account: Account, frame: Frame, path: str) -> None:
+        decode_router(frame.body)
+
+    def _unroute(self, account: Account, frame: Frame, path: str) -> None:
+        decode_unroute(frame.body)
 
     def _configure(self, account: Account, frame: Frame, path: str) -> None:
         head, config = control.decode_config_change(frame.body)
@@ -145,4 +161,7 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.DELETE: Ledger._delete,
     FrameKind.EVICT: Ledger._evict,
     FrameKind.CEILING: Ledger._ceiling,
+    FrameKind.ROUTER: Ledger._router,
+    FrameKind.UNROUTE: Ledger._unroute,
+    FrameKind.FORWARD: Ledger._forward,
 }

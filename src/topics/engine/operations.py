@@ -43,6 +43,8 @@ class PutResult(msgspec.Struct, frozen=True):
 class DropResult(msgspec.Struct, frozen=True):
     topic: str
     deleted: bool
+    routers_removed: list[str] = []
+    """The routers that had it as source or destination."""
 
 
 class DeleteResult(msgspec.Struct, frozen=True):
@@ -215,8 +217,9 @@ class DropOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
+        routers = self._core.dropped_with(topic)
         self._core.remove_topic(topic)
-        self._done(DropResult(topic.name, True))
+        self._done(DropResult(topic.name, True, routers))
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():
             retry()
@@ -224,6 +227,7 @@ class DropOperation(TopicOperation):
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
         topic.closing = False
+        self._core.wake(topic)
         self._done(error)
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():

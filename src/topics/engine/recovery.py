@@ -47,6 +47,7 @@ class Recovery:
         self._check_nothing_vanished()
         head = self._load_snapshots()
         positions = {position.shard: position for position in head.positions} if head is not None else {}
+        self._core.walk_log = lambda visit: self._walk(positions, visit)
         for shard in self._shard_folders():
             self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         for position in positions.values():
@@ -154,6 +155,17 @@ class Recovery:
                 "the log ended in an unfinished write; what was never synced is not read",
                 extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
             )
+
+    def _walk(self, positions: dict[int, WalPosition], visit: Callable[[Frame], None]) -> None:
+        """Shows every frame of the log without applying any."""
+        for shard in self._shard_folders():
+            position = positions.get(shard, WalPosition(shard, 1, 1))
+            try:
+                ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).replay(
+                    position.file, position.lsn, visit
+                )
+            except LogDamaged as damage:
+                raise DamageError([damage.finding]) from damage
 
     def _count(self, size: int) -> None:
         self._log_bytes += size

@@ -12,6 +12,8 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder, read_machine
 from topics.engine.jobs import InlineRunner, Job, JobRunner
 from topics.engine.report import RepairReport, Report, relative
+from topics.engine.routing.registry import Registry
+from topics.engine.routing.replaying import RouterFeature
 from topics.engine.salvage import Salvage
 from topics.engine.sealing import Sealer
 from topics.engine.verification import OnBytes, Verification
@@ -73,6 +75,7 @@ class Repair:
         core = self._core(look, dry_run)
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)
+        core.features.add(RouterFeature(core, Registry(core), sealer.after_append))
         salvage = Salvage(core, self._fs, look.same_boot, sealer, look)
         salvage.run()
         folders = evidence_folders(self._fs, self._layout)

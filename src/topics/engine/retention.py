@@ -42,6 +42,18 @@ class Retention:
         if config.cap_bytes and topic.live_bytes > config.cap_bytes:
             self.evict(topic, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes), expired=False)
 
+    def make_room(self, topic: Topic, count: int, size: int) -> None:
+        """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
+        config = topic.config
+        if config.discard is Discard.REJECT:
+            return
+        excess = topic.live_count + count - config.cap_records
+        if config.cap_records and excess > 0:
+            self.evict(topic, self._upto_for_count(topic, min(excess, topic.live_count)), expired=False)
+        excess = topic.live_bytes + size - config.cap_bytes
+        if config.cap_bytes and excess > 0:
+            self.evict(topic, self._upto_for_bytes(topic, min(excess, topic.live_bytes)), expired=False)
+
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
         """Everything live below `upto` is lost; the floors say so. True when there was anything."""
         removed, last = self.remove_front(topic, upto)

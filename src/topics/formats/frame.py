@@ -54,6 +54,12 @@ class FrameKind(IntEnum):
     """Records below a floor expired."""
     CEILING = 7
     """No seq above this one was given out before this frame was on disk."""
+    ROUTER = 8
+    """A router of this topic was created or changed (`formats.routing`)."""
+    UNROUTE = 9
+    """A router of this topic was deleted."""
+    FORWARD = 10
+    """Copies of another topic's records: which seqs of this topic are which of that one."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

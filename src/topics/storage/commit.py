@@ -284,6 +284,7 @@ class InlineCommitter:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._held: list[Submission] = []
+        self._flushing = False
         self.hold = False
         self.gathers = False
 
@@ -297,10 +298,17 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
+        """Commits what is held. What an answer submits comes behind everyone who is still to be answered."""
         self._shard.stage_gathered()
-        while self._held:
-            batch, self._held = self._held, []
-            self._shard.writer.commit(batch, self._shard.settle)
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._held:
+                batch, self._held = self._held, []
+                self._shard.writer.commit(batch, self._shard.settle)
+        finally:
+            self._flushing = False
 
     def rotate(self, rotation: Rotation) -> None:
         self.flush()

@@ -12,6 +12,7 @@ import msgspec
 
 _META_NAME_BYTES = len(b',"meta":')
 _TAG_NAME_BYTES = len(b',"$tag":')
+_DATA_NAME_BYTES = len(b',"data":')
 _decode_string = msgspec.json.Decoder(str).decode
 
 Range = tuple[int, int]
@@ -46,8 +47,10 @@ def fitting(view: View, lo: int, hi: int, budget: int) -> int:
     return max(lo, bisect_right(starts, view.bias + start + budget + 1, lo, hi) - 1)
 
 
-def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool) -> list[bytes | memoryview]:
-    """The fragments of some ranges, without `$tag` or `meta` where they were not asked for; join them with commas."""
+def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool, data: bool = True) -> list[bytes | memoryview]:
+    """The fragments of some ranges, less the `$tag`, `meta` or `data` not asked for; join them with commas."""
+    if not data:
+        return [b",".join(_without_data(view, lo, hi, tags, meta)) for lo, hi in ranges if lo < hi]
     if tags and meta:
         return [view.whole(lo, hi) for lo, hi in ranges]
     text, rows = view.text, view.rows
@@ -70,6 +73,22 @@ def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool) -> list
         if cut:
             pieces.append(b"},".join(cut) + b"}")
     return pieces
+
+
+def _without_data(view: View, lo: int, hi: int, tags: bool, meta: bool) -> list[bytes]:
+    """Each record of a range with its head, less the name of its data, and what else was asked for."""
+    text, cut = view.text, []
+    for index in range(lo, hi):
+        start, end = view.start(index), view.start(index + 1) - 2
+        meta_bytes, word = view.rows[3 * index + 1], view.rows[3 * index + 2]
+        tag_at = end - (word & 0xFFFF)
+        head = text[start : start + (word >> 16) - _DATA_NAME_BYTES]
+        cut.append(
+            b"".join(
+                (head, text[tag_at - meta_bytes : tag_at] if meta else b"", text[tag_at:end] if tags else b"", b"}")
+            )
+        )
+    return cut
 
 
 def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ...]) -> list[Range]:

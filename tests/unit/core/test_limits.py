@@ -13,6 +13,7 @@ from topics.core.limits import (
 
 DEFAULTS = {
     "max_topics": 100_000,
+    "max_routers": 10_000,
     "max_total_bytes": 0,
     "max_batch_records": 10_000,
     "max_record_bytes": 1_048_576,
