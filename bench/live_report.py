@@ -15,8 +15,9 @@ moment it was due until a watcher has read it, so that what waits at the server'
 every record, or the run fails. A frame may carry several records: that is what coalescing does."""
 _ROUTING = """\
 The rows with routers append to one source; every destination is watched, through event streams of up to 250 topics
-each. Copies are derived from the source's record, whose payload is logged once: the last column has the bytes that the
-log grew by for each appended record, whatever the number of copies."""
+each. Copies are derived from the source's record, whose payload is logged once whatever their number. What is logged
+for a destination is which records of the source it got, about sixty bytes for each forward of one or many records. The
+last column has the bytes that the log grew by for each appended record, all of that included."""
 
 
 @dataclass(frozen=True)

@@ -281,7 +281,7 @@ func (l *live) tick() error {
 	for left := binary.LittleEndian.Uint64(expired[:]); left > 0; left-- {
 		l.due += l.interval
 		if l.due >= l.to {
-			return nil
+			break
 		}
 		l.waiting = append(l.waiting, l.due)
 	}

@@ -12,7 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
-| the server is at its quota, the source cannot be read | the next second |
+| the server is at its quota, under pressure, or the source cannot be read | the next second |
 | the destination's shard is read-only | the next start |
 """
 
@@ -154,6 +154,9 @@ class Pump:
         core.expire(source)
         last = self._reach(router, dest, part)
         if last <= router.cursor:
+            return 0
+        if core.scheduler.puts_off(router, source):
+            self.stuck.add(router)
             return 0
         hops = 0
         if router.cyclic:
