@@ -296,7 +296,10 @@ class Scheduler:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
-            self.on_put_off(topic)
+            try:
+                self.on_put_off(topic)
+            except Exception:
+                _log.exception("a watcher failed")
 
     def _priority(self, topic: Topic, since_ms: int | None, now_ms: int) -> int:
         config = topic.config
