@@ -107,7 +107,18 @@ class Load:
         self._order(target, order)
 
     def measure(self, target: Running, place: str, workload: Workload, total: int = 0) -> Result:
-        return self.least_disturbed(target, lambda: self._measure_once(target, place, workload, total))
+        speaker = target.server.speaker
+        order: dict[str, object] = {"connections": workload.connections}
+        if workload.reads:
+            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
+        else:
+            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+        return self.measure_order(target, order)
+
+    def measure_order(self, target: Running, order: dict[str, object]) -> Result:
+        """What the generator finds when it does as it is told."""
+        order = {"warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
+        return self.least_disturbed(target, lambda: self._measure_once(target, order))
 
     def least_disturbed(self, target: Running, attempt: Callable[[], R]) -> R:
         """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""
@@ -130,15 +141,7 @@ class Load:
                 return
             before = after
 
-    def _measure_once(self, target: Running, place: str, workload: Workload, total: int) -> Result:
-        order: dict[str, object] = {
-            "connections": workload.connections, "warm_up_s": self.warm_up_s, "seconds": self.seconds,
-        }  # fmt: skip
-        speaker = target.server.speaker
-        if workload.reads:
-            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
-        else:
-            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+    def _measure_once(self, target: Running, order: dict[str, object]) -> Result:
         before = _Usage(target.pid)
         answer = self._order(target, order)
         after = _Usage(target.pid)
@@ -177,12 +180,12 @@ class Load:
         whole = {"address": target.address, "protocol": target.server.speaker.protocol, **order}
         limit_s = self.warm_up_s + self.seconds + 300
         process = subprocess.Popen(
-            pinned(self._core, [str(generator())]),
+            pinned(self._core, target.server.client or [str(generator())]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "GOMAXPROCS": "1"},
+            env={**os.environ, "GOMAXPROCS": "1", **target.server.client_env},
             start_new_session=True,
         )
         try:

@@ -128,6 +128,8 @@ class Sheet:
 class Report(Sheet):
     """The report of the HTTP benchmark."""
 
+    unit = "records/s"
+
     def __init__(self, results: Results, console: Console) -> None:
         super().__init__(console)
         self._results = results
@@ -158,8 +160,8 @@ class Report(Sheet):
                 other = self._results.rate(peer.key, workload.key)
                 row.append("-" if rate is None or not other else f"{rate / other:.2f} ({short(other)})")
             rows.append(row)
-        head = ["workload", "ours, records/s", *(peer.title for peer in shown)]
-        self.table(f"{title}: ours / peer (and the peer's records/s)", head, rows)
+        head = ["workload", f"ours, {self.unit}", *(peer.title for peer in shown)]
+        self.table(f"{title}: ours / peer (and the peer's {self.unit})", head, rows)
 
     def _lone_writer(self) -> None:
         rows = []

@@ -25,6 +25,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "slow_consumer": 408,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
+    "not_a_queue": 409,
     "router_cycle": 409,
     "payload_too_large": 413,
     "unsupported_media_type": 415,

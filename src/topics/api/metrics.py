@@ -175,8 +175,9 @@ def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
     yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
     queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
-    yield _per_topic("topics_topic_queue_ready", "Jobs nobody works on.", queues, [t.live_count for t in queues])
-    yield _per_topic("topics_topic_queue_in_flight", "Jobs leased to workers.", queues, [0 for _ in queues])
+    counters = [engine.queues.counters_of(topic) for topic in queues]
+    yield _per_topic("topics_topic_queue_ready", "Jobs that can be claimed.", queues, [c.ready for c in counters])
+    yield _per_topic("topics_topic_queue_in_flight", "Jobs held by workers.", queues, [c.in_flight for c in counters])
 
 
 def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:

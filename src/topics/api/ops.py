@@ -12,6 +12,7 @@ from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
+from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch_routes import WATCH_ROUTES
 from topics.core.errors import NotReadyError, ShuttingDownError
@@ -42,6 +43,7 @@ class Operations:
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
         described = (
             *V0_ROUTES,
+            *QUEUE_ROUTES,
             *WATCH_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
@@ -80,6 +82,7 @@ class Operations:
             uptime_ms=self._uptime_ms(),
             sse_connections=0 if self.live is None else self.live.connections.open,
             watch_sessions=0 if self.live is None else len(self.live.sessions),
+            queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
         snapshot = Snapshot(state, engine, self.http)
         if "application/json" in (exchange.head.headers.get("accept") or ""):

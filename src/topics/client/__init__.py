@@ -26,6 +26,7 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
+from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -72,9 +73,12 @@ from topics.client.errors import (
     UnsupportedMessage,
     UpgradeRequired,
 )
+from topics.client.hands import JobRetry, RetryJob
+from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.routers import Guarantee
@@ -82,11 +86,14 @@ from topics.core.selectors import TagMatch
 
 __all__ = [
     "AccessRefused",
+    "Acked",
     "ApiError",
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncWorker",
     "BatchTooLarge",
+    "Claimed",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -98,6 +105,7 @@ __all__ = [
     "Discard",
     "Durability",
     "ExpectationFailed",
+    "Extended",
     "FeatureMissing",
     "FolderBusy",
     "Follower",
@@ -110,7 +118,12 @@ __all__ = [
     "InternalError",
     "InvalidJson",
     "InvalidRequest",
+    "Job",
+    "JobRetry",
+    "Lease",
+    "LeasePage",
     "MethodNotAllowed",
+    "Nacked",
     "NewRecord",
     "NotAQueue",
     "NotAcceptable",
@@ -122,8 +135,10 @@ __all__ = [
     "Ready",
     "Record",
     "RecordTooLarge",
+    "Redriven",
     "RequestRefused",
     "RequestTimeout",
+    "RetryJob",
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
@@ -156,4 +171,5 @@ __all__ = [
     "UnsupportedMediaType",
     "UnsupportedMessage",
     "UpgradeRequired",
+    "Worker",
 ]

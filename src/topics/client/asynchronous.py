@@ -6,11 +6,13 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, requests
+from topics.client import following, hands, queue_requests, requests
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
+from topics.client.async_worker import AsyncWorker
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
+from topics.client.hands import Plan
 from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
@@ -88,6 +90,14 @@ def _follow(build: Callable[P, Following]) -> Callable[Concatenate["AsyncClient"
     return method
 
 
+def _work(build: Callable[P, Plan]) -> Callable[Concatenate["AsyncClient", P], AsyncWorker]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWorker:
+        return AsyncWorker(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncWorker)
+    return method
+
+
 class AsyncClient(Session):
     """Talks to a server. Use it in an `async with` block, or close it."""
 
@@ -118,6 +128,13 @@ class AsyncClient(Session):
     get_router = _call(requests.get_router)
     list_routers = _call(requests.list_routers)
     delete_router = _call(requests.delete_router)
+    claim = _call(queue_requests.claim)
+    ack = _call(queue_requests.ack)
+    nack = _call(queue_requests.nack)
+    extend = _call(queue_requests.extend)
+    redrive = _call(queue_requests.redrive)
+    list_leases = _call(queue_requests.list_leases)
+    worker = _work(hands.worker)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)

@@ -99,6 +99,7 @@ def append(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Request[Appended]:
@@ -115,6 +116,7 @@ def append(
         idempotency_key=idempotency_key,
         create=create,
         config=config,
+        delay_ms=delay_ms,
         disable_backpressure=disable_backpressure,
         return_seqs=return_seqs,
     )
@@ -128,14 +130,15 @@ def append_many(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Request[Appended]:
     """Appends records in this order, all or none; each is a `NewRecord` or simply a value.
 
     `node` stands for every record without one of its own, `create` and `config` say what to do when there is no such
-    topic, `disable_backpressure` rather waits in the server than be refused, and `return_seqs=False` spares a huge
-    batch the list of its seqs, which have no holes anyway.
+    topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
+    be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
@@ -143,6 +146,7 @@ def append_many(
         "idempotency_key": idempotency_key,
         "create": create,
         "config": config,
+        "delay_ms": delay_ms or None,
         "disable_backpressure": disable_backpressure or None,
     }
     return Request(

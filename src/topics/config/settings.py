@@ -111,6 +111,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1, 65_535)] = (
         _LIMITS.max_idempotency_key_bytes
     )
+    max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
+        _LIMITS.max_claim
+    )
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 

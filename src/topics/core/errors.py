@@ -8,6 +8,7 @@
     │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
     │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
     │   ├── TopicNotEmptyError            topic_not_empty            empty it, or delete without the condition
+    │   ├── NotAQueueError                not_a_queue                correct the name: only queues have jobs
     │   ├── TopicFullError                topic_full                 send again once consumers made room
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
     │   └── RouterCycleError              router_cycle               break the cycle, or allow it
@@ -123,6 +124,15 @@ class TopicNotEmptyError(TopicStateError):
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__(f"topic {quoted(topic)} still holds {count} records", topic=topic, count=count)
+
+
+class NotAQueueError(TopicStateError):
+    """The request is about jobs and the topic is a plain log: a mistyped name must not swallow work."""
+
+    code = "not_a_queue"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {quoted(topic)} is not a queue", topic=topic)
 
 
 class TopicFullError(TopicStateError):

@@ -238,7 +238,7 @@ class Assembler:
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
         try:
             self._core.features.load(topic, state.parts)
-        except ValueError as error:
+        except (ValueError, KeyError) as error:
             self.actions.append(f"topic {state.name}: what it was besides a log is lost: {error}")
         return topic
 

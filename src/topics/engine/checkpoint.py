@@ -23,10 +23,9 @@ from topics.core.config import encode_config
 from topics.core.errors import TopicsError
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop, Until
-from topics.engine.runs import Block, Segment
+from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
-from topics.formats.block import encode_block_head
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Rotation, Shard
@@ -265,13 +264,6 @@ def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> Top
         [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
         [bytes(block.flags or b"") for block in tail], parts,
     )  # fmt: skip
-
-
-def block_head(block: Block) -> bytes:
-    key = block.key.encode() if block.key is not None else b""
-    return encode_block_head(
-        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
-    )
 
 
 def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:

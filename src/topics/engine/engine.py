@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from topics.core.batch import Batch
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
@@ -24,6 +24,7 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
+from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.routing import RouterInfo, Routing
@@ -61,6 +62,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    queue: QueueCounters | None = None
+    """What its jobs are doing; None for a topic that is no queue."""
 
     @property
     def next_seq(self) -> int:
@@ -84,6 +87,8 @@ class Engine:
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
         self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
+        self.queues = Queues(core, self._appender, self._background, self.put_topic)
+        """Claims, acknowledgements and everything else about jobs."""
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job, self.routing.pump.retry)
 
     # Life
@@ -211,6 +216,7 @@ class Engine:
         self.throttle.start(loop)
         self.routing.pump.use_ticks()
         self.routing.kick()
+        self.queues.start(loop)
 
     async def close(self) -> None:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
@@ -220,6 +226,7 @@ class Engine:
         self.housekeeper.stop()
         self.admission.close()
         self.throttle.stop()
+        self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
         await finished
@@ -229,6 +236,7 @@ class Engine:
         """The same for an engine without a loop."""
         self.core.closed = True
         self.admission.close()
+        self.queues.stop()
         self._runner.start(self.checkpointer.job())
         self._shut()
 
@@ -387,6 +395,7 @@ class Engine:
         return TopicInfo(
             topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, topic.config,
             priority, topic.last_write_ts or None, topic.last_read_ts or None,
+            self.queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         )  # fmt: skip
 
     def _wait_for_drop(

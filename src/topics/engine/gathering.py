@@ -35,6 +35,7 @@ def may_gather(topic: Topic, batch: Batch) -> bool:
         len(batch.records) == 1
         and batch.idempotency_key is None
         and batch.node is None
+        and not batch.delay_ms
         and topic.created
         and config.durability.logged
         and not config.ttl_ms

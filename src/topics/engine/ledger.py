@@ -15,6 +15,7 @@ from topics.engine.casualties import Casualty, casualties
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import BLOCK_KINDS, block_body, decode_delay, decode_departure, decode_lease
 from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.storage.log_walk import Hole
@@ -90,15 +91,15 @@ class Ledger:
             if topic_id not in self.strangers:
                 self.strangers.add(topic_id)
                 self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
-            if frame.kind is FrameKind.APPEND:
-                self.first_logged.setdefault(topic_id, decode_block(frame.body).first_seq)
+            if frame.kind in BLOCK_KINDS:
+                self.first_logged.setdefault(topic_id, decode_block(block_body(frame)).first_seq)
             elif frame.kind is FrameKind.FORWARD:
                 self.first_logged.setdefault(topic_id, decode_forward(frame.body).first_seq)
             return
         _TAKE[frame.kind](self, account, frame, path)
 
     def _append(self, account: Account, frame: Frame, path: str) -> None:
-        block = decode_block(frame.body)
+        block = decode_block(block_body(frame))
         self._continue(account, block.first_seq - 1, frame, path)
         self.records += block.count
         self.first_logged.setdefault(frame.topic_id, block.first_seq)
@@ -148,11 +149,20 @@ class Ledger:
     def _ceiling(self, account: Account, frame: Frame, path: str) -> None:
         control.decode_ceiling(frame.body)
 
+    def _queue(self, account: Account, frame: Frame, path: str) -> None:
+        _QUEUE_BODIES[frame.kind](frame.body)
+
     def _tell(
         self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
     ) -> None:
         self._found(Finding(path, what, (frame.start, frame.end), seqs, account.name if account else None))
 
+
+_QUEUE_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
+    FrameKind.LEASE: decode_lease,
+    FrameKind.DELAY: decode_delay,
+    FrameKind.DEPARTURE: decode_departure,
+}
 
 _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.APPEND: Ledger._append,
@@ -164,4 +174,8 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.ROUTER: Ledger._router,
     FrameKind.UNROUTE: Ledger._unroute,
     FrameKind.FORWARD: Ledger._forward,
+    FrameKind.ARRIVAL: Ledger._append,
+    FrameKind.LEASE: Ledger._queue,
+    FrameKind.DELAY: Ledger._queue,
+    FrameKind.DEPARTURE: Ledger._queue,
 }

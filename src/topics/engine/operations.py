@@ -96,6 +96,13 @@ class TopicOperation(Submission):
         raise NotImplementedError
 
 
+def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
+    """A block is no longer on its way: it is published, or it failed."""
+    topic.staged_count -= block.count
+    topic.staged_bytes -= block.payload_bytes
+    core.staged_bytes -= block.payload_bytes
+
+
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
@@ -131,13 +138,10 @@ class AppendOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         core, topic, block = self._core, self.topic, self._block
-        payload_bytes = block.payload_bytes
         last = block.first_seq + block.count - 1
         if not topic.created:
             core.add_topic(topic)
-        topic.staged_count -= block.count
-        topic.staged_bytes -= payload_bytes
-        core.staged_bytes -= payload_bytes
+        unstage(core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
         core.applier.append(topic, block)
@@ -155,9 +159,7 @@ class AppendOperation(TopicOperation):
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]

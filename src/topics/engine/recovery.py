@@ -18,6 +18,7 @@ from topics.engine.topic import Topic
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import block_body
 from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
@@ -196,7 +197,7 @@ class Recovery:
             raise LogDamaged(Finding(damage.path, damage.reason, topic=known.name), None) from damage
 
     def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block.of(decode_block(frame.body))
+        block = Block.of(decode_block(block_body(frame)))
         if block.first_seq != topic.head + 1:
             raise LogDamaged(
                 Finding(
@@ -208,6 +209,10 @@ class Recovery:
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
         self.after_append(topic)
+
+    def _arrive(self, topic: Topic, frame: Frame) -> None:
+        self._append(topic, frame)
+        self._core.features.replay(topic, frame)
 
     def after_append(self, topic: Topic) -> None:
         """Replaced by the sealer, so that replay keeps no more in memory than the live engine does."""
@@ -318,6 +323,7 @@ class Recovery:
 
 _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
     FrameKind.APPEND: Recovery._append,
+    FrameKind.ARRIVAL: Recovery._arrive,
     FrameKind.CONFIG: Recovery._configure,
     FrameKind.DROP: Recovery._drop,
     FrameKind.DELETE: Recovery._delete,

@@ -11,6 +11,7 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder, read_machine
 from topics.engine.jobs import InlineRunner, Job, JobRunner
+from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
 from topics.engine.routing.registry import Registry
 from topics.engine.routing.replaying import RouterFeature
@@ -111,6 +112,7 @@ class Repair:
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         core = EngineCore(options, self._layout, store, self._clock, self._dice)
+        core.features.add(QueueFeature(core))
         core.dirty = [set() for _ in range(options.wal_shards)]
         core.dropped = [[] for _ in range(options.wal_shards)]
         core.shards = [self._shard(core, number, 1, 1) for number in range(options.wal_shards)]

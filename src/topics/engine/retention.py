@@ -8,7 +8,7 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 from collections.abc import Callable, Iterator
 
 from topics.core.config import Discard
-from topics.engine.runs import Run, RunReader, Segment, live_ranges
+from topics.engine.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, payload_sizes
@@ -103,8 +103,8 @@ class Retention:
             flags = self._reader.flags(topic.id, run)
         except SegmentDamaged:
             flags = None
-        first = live_ranges(flags, lo, run.count)
-        topic.earliest = run.first_seq + (first[0][0] if first else lo)
+        first = first_live(flags, lo, run.count)
+        topic.earliest = run.first_seq + (first if first < run.count else lo)
 
     def drop_first(self, topic: Topic, run: Run) -> None:
         if isinstance(run, Segment):

@@ -32,6 +32,7 @@ from topics.engine.verification import Verification
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import block_body
 from topics.formats.remains import records_at_most
 from topics.formats.routing import decode_forward
 from topics.formats.snapshot import WalPosition
@@ -219,6 +220,8 @@ class Salvage(Recovery):
             self._append(topic, frame)
         elif topic is not None and frame.kind is FrameKind.FORWARD:
             self._forward(topic, frame)
+        elif topic is not None and frame.kind is FrameKind.ARRIVAL:
+            self._arrive(topic, frame)
         elif topic is not None and frame.kind is FrameKind.CONFIG:
             self._configure(topic, frame)
         else:
@@ -233,7 +236,7 @@ class Salvage(Recovery):
             self._assembler.configless.discard(topic.id)
 
     def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block.of(decode_block(frame.body))
+        block = Block.of(decode_block(block_body(frame)))
         if not topic.config.durability.logged:
             self._begin_logging(topic, block.first_seq - 1)
         self._go_on_at(topic, block.first_seq - 1)

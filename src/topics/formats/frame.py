@@ -60,6 +60,14 @@ class FrameKind(IntEnum):
     """A router of this topic was deleted."""
     FORWARD = 10
     """Copies of another topic's records: which seqs of this topic are which of that one."""
+    LEASE = 11
+    """Jobs of a queue were claimed, extended or given back (`formats.queue`)."""
+    DELAY = 12
+    """The jobs of the append behind it are held back until a moment."""
+    ARRIVAL = 13
+    """Records came from another topic: a block, and where they were."""
+    DEPARTURE = 14
+    """Records went to another topic and are gone here."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

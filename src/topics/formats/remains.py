@@ -1,22 +1,24 @@
 """What damaged frames still tell about themselves, so that a loss can be told with its topic and its seqs.
 
 Nothing here is proven: one byte is wrong and nobody knows which. Two things make a guess worth having. The frames must
-fill the damaged place exactly, with consecutive lsns; and what says APPEND must have the inner lengths of a block, what
-says FORWARD those of a forward, and nothing else may have either, because one wrong byte can break the one or the other
-but never make both agree. Whether the topic and the seqs are believed is decided by who knows the topics
-(`engine.casualties`).
+fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner lengths of
+one, what says FORWARD those of a forward, and nothing else may have any of them, because one wrong byte can break the
+one or the other but never make both agree. Whether the topic and the seqs are believed is decided by who knows the
+topics (`engine.casualties`).
 """
 
 from struct import Struct
+from struct import error as StructError
 from typing import NamedTuple
 
 from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
+from topics.formats.queue import decode_arrival
 from topics.formats.routing import decode_forward
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
-_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.FORWARD)
+_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.FORWARD)
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 
 
@@ -55,7 +57,7 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
         body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
-        remains = _read_block(body, topic_id) or _read_forward(body, topic_id)
+        remains = _read_block(body, topic_id) or _read_arrival(body, topic_id) or _read_forward(body, topic_id)
         if (remains.kind if remains is not None else None) != (kind if kind in _GIVE_OUT_SEQS else None):
             return []
         found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
@@ -83,3 +85,12 @@ def _read_forward(body: memoryview, topic_id: int) -> FrameRemains | None:
         return None
     records = forward.lost + forward.count
     return FrameRemains(FrameKind.FORWARD, topic_id, forward.first_seq, records, forward.base, forward.text_length)
+
+
+def _read_arrival(body: memoryview, topic_id: int) -> FrameRemains | None:
+    """The body as records that came from another topic, when its lengths agree."""
+    try:
+        block = _read_block(decode_arrival(body)[1], topic_id)
+    except (ValueError, StructError):
+        return None
+    return block._replace(kind=FrameKind.ARRIVAL) if block is not None else None

@@ -101,6 +101,7 @@ class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     in_flight: int
+    delayed: int = 0
     dead_lettered: int
 
 

@@ -14,6 +14,7 @@ from topics.core.errors import (
     Finding,
     FolderBusyError,
     InvalidRequestError,
+    NotAQueueError,
     NotReadyError,
     OperatorError,
     ReadOnlyError,
@@ -41,6 +42,7 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     (RecordTooLargeError("no", index=0), "record_too_large", InvalidRequestError, {"index": 0}),
     (TopicNotFoundError("jobs"), "topic_not_found", TopicStateError, {"topic": "jobs"}),
     (TopicExistsIncompatibleError("no", topic="t"), "topic_exists_incompatible", TopicStateError, {"topic": "t"}),
+    (NotAQueueError("jobs"), "not_a_queue", TopicStateError, {"topic": "jobs"}),
     (TopicNotEmptyError("jobs", 4), "topic_not_empty", TopicStateError, {"topic": "jobs", "count": 4}),
     (
         TopicFullError("jobs", cap_records=2, cap_bytes=0, head_seq=9, earliest_seq=8),

@@ -27,6 +27,7 @@ DEFAULTS = {
     "max_batch_bytes": 8_388_608,
     "default_batch_bytes": 1_048_576,
     "max_wait_ms": 30_000,
+    "max_claim": 1_000,
 }
 
 

@@ -94,6 +94,10 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.ROUTER, 8),
         (FrameKind.UNROUTE, 9),
         (FrameKind.FORWARD, 10),
+        (FrameKind.LEASE, 11),
+        (FrameKind.DELAY, 12),
+        (FrameKind.ARRIVAL, 13),
+        (FrameKind.DEPARTURE, 14),
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
@@ -101,7 +105,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 13
+    assert len(FrameKind) == 17
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

@@ -64,7 +64,8 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
-            ("batch_too_large", "record_too_large", "topic_not_found", "topic_full", *_WRITES), AppendBody, True,
+            ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
+            AppendBody, True,
             (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
         ),
     ),

@@ -4,7 +4,7 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
-from topics.core.config import TopicType, parse_config
+from topics.core.config import parse_config
 from topics.core.errors import TopicsError
 from topics.engine import DropResult, PutResult, TopicInfo
 from topics.wire.v0 import (
@@ -32,11 +32,11 @@ def put_topic(call: Call) -> None:
 
 def get_topic(call: Call) -> None:
     info = call.engine.info(call.topic, touch=call.flag("touch", True))
-    is_queue = info.config.type is TopicType.QUEUE
+    counters = info.queue
     answer = TopicAnswer(
         topic=info.topic, type=info.config.type.value, head_seq=info.head_seq, earliest_seq=info.earliest_seq,
         next_seq=info.next_seq, count=info.count, bytes=info.bytes, config=info.config,
-        queue=QueueCounters(ready=info.count, in_flight=0, dead_lettered=0) if is_queue else msgspec.UNSET,
+        queue=QueueCounters(**msgspec.structs.asdict(counters)) if counters is not None else msgspec.UNSET,
         effective_priority=info.effective_priority, last_write_ts=info.last_write_ts, last_read_ts=info.last_read_ts,
     )  # fmt: skip
     call.reply(200, _encode(answer))

@@ -86,7 +86,7 @@ class Forwarder:
             pieces = shard.frame(FrameKind.FORWARD, dest.id, encode_forward(forward), text)
         else:
             dest.unlogged = True
-        ceiling = appender.reserve(dest, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        ceiling = appender.reserve(dest, shard, last, ts, pieces)
         needs_sync = (
             durability.acks_after_sync or dest.sync_inflight > 0 or (durability.reserves_seqs and last > dest.ceiling)
         )
