@@ -82,6 +82,7 @@ class Feeds:
         Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
         """
         topic = self.engine.core.existing(name)
+        self.engine.consumed(topic)
         feeds = self._by_topic.get(topic.id)
         if feeds is None:
             feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)

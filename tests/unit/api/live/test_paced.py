@@ -1,4 +1,4 @@
-"""Followers of a topic that pressure puts off are told so, and get everything later."""
+"""Priorities and followers: following raises a topic, and those of a topic that pressure puts off are told so."""
 
 import pytest
 
@@ -66,3 +66,10 @@ def test_a_topic_that_nobody_follows_is_put_off_without_a_word(rig: Rig) -> None
     rig.engine.watch("low", lambda: None)
     rig.append("low")
     assert len(rig.feeds) == 0
+
+
+def test_coming_to_follow_a_topic_counts_as_consuming_it(rig: Rig) -> None:
+    rig.put("quiet")
+    assert rig.engine.info("quiet", touch=False).effective_priority == 0
+    rig.follow("quiet")
+    assert rig.engine.info("quiet", touch=False).effective_priority == 500
