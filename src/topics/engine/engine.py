@@ -390,7 +390,7 @@ class Engine:
         topic = self.core.existing(name)
         self.core.expire(topic)
         if touch:
-            self._consumed(topic)
+            self.consumed(topic)
         return self._info(topic)
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
@@ -404,7 +404,7 @@ class Engine:
                 continue
             self.core.expire(topic)
             if touch:
-                self._consumed(topic)
+                self.consumed(topic)
             infos.append(self._info(topic))
         return infos
 
@@ -417,7 +417,7 @@ class Engine:
     def _visible(self, name: str) -> Topic:
         topic = self.core.existing(name)
         self.core.expire(topic)
-        self._consumed(topic)
+        self.consumed(topic)
         return topic
 
     def _outdated(self, plan: ReadPlan) -> bool:
@@ -425,7 +425,8 @@ class Engine:
         topic = self.core.topics.get(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
-    def _consumed(self, topic: Topic) -> None:
+    def consumed(self, topic: Topic) -> None:
+        """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
 
     def _info(self, topic: Topic) -> TopicInfo:
