@@ -26,7 +26,7 @@ def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
         ours, theirs = getattr(Client, name), getattr(AsyncClient, name)
         assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters, name
         assert ours.__doc__ == theirs.__doc__, name
-        assert inspect.iscoroutinefunction(theirs) or name in ("follow", "topic_pages", "all_topics", "worker"), name
+        assert inspect.iscoroutinefunction(theirs) or name in ("follow", "topic_pages", "all_topics", "all_routers", "worker"), name
 
 
 def test_a_call_tells_its_own_signature() -> None:
@@ -118,7 +118,7 @@ def test_pages_follow_each_other_until_the_last(kind: str) -> None:
     queries = [dict(request.url.params) for request in script.requests]
     asked = {"prefix": "p", "page_size": "2"}
     assert queries == [asked, {**asked, "cursor": "x+/="}, {**asked, "cursor": "y"}]
-    names = [topic.topic for topic in Driver(kind, Script(pages)).collect("all_topics")]
+    names = [topic.topic for topic in Driver(kind, Script(pages)).collect("all_topics", "all_routers")]
     assert names == ["a", "b", "c"]
 
 
