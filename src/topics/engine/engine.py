@@ -344,7 +344,7 @@ class Engine:
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
         self.core.expire(topic)
-        self._consumed(topic)
+        self.consumed(topic)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
