@@ -84,6 +84,13 @@ class MethodNotAllowedError(TopicsError):
         self.allowed = allowed
 
 
+class RequestTimeoutError(TopicsError):
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("request timed out")
+
+
 class UnsupportedMediaTypeError(TopicsError):
     code = "unsupported_media_type"
 

@@ -41,6 +41,12 @@ def path(name: str) -> str:
 def create(
     http: httpx.Client, path: str, content_type: str = "text/plain", body: bytes = b"", **headers: str
 ) -> httpx.Response:
+    return create_with(http, path, content_type, headers, body)
+
+
+def create_with(
+    http: httpx.Client, path: str, content_type: str, headers: dict[str, str], body: bytes = b""
+) -> httpx.Response:
     named = {key.replace("_", "-"): value for key, value in headers.items()}
     return http.put(path, content=body, headers={"content-type": content_type, **named})
 

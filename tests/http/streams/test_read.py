@@ -120,7 +120,7 @@ def test_a_key_reads_its_own_entries_only(http: httpx.Client, path: str, key: st
     create(http, path, "application/json")
     for number in range(120):
         mine = number % 40 == 3
-        headers = {"content-type": "application/json", "stream-key": (key if mine else "other").encode()}
+        headers = {b"content-type": b"application/json", b"stream-key": (key if mine else "other").encode()}
         http.post(path, content=b"%d" % number, headers=headers)
     answer = http.get(path, params={"key": key})
     assert answer.json() == [3, 43, 83]
