@@ -22,6 +22,8 @@ class Applier:
         self._retention = retention
         self.cut: Callable[[Topic], None] = lambda topic: None
         """Turns a topic's tail into segments (`engine.sealing`)."""
+        self.removed: Callable[[Topic, int, int], None] = lambda topic, first, last: None
+        """Told of seqs that somebody deleted on purpose (`engine.removals`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
@@ -57,8 +59,12 @@ class Applier:
 
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
         """Removes records for good; how many of them were live."""
-        removed = self._retention.remove_front(topic, before_seq)[0] if before_seq else 0
+        removed = 0
+        if before_seq:
+            self.removed(topic, topic.earliest, before_seq - 1)
+            removed = self._retention.remove_front(topic, before_seq)[0]
         for first, last in ranges:
+            self.removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.settle_front(topic)

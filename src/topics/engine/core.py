@@ -43,6 +43,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_window_us: int = 500
     commit_queue_bytes: int = 64 * 1024 * 1024
     disk_reserve_seqs: int = 256
+    track_removals: bool = False
+    """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
 
 
