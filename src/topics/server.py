@@ -43,7 +43,12 @@ def engine_options(settings: Settings) -> EngineOptions:
     """The engine's part of the settings: fields of the same name, and the number of shards decided."""
     limits = msgspec.convert(settings, Limits, from_attributes=True)
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
-    values = {**msgspec.structs.asdict(settings), "wal_shards": wal_shards, "limits": limits}
+    values = {
+        **msgspec.structs.asdict(settings),
+        "wal_shards": wal_shards,
+        "limits": limits,
+        "track_removals": _is_on(settings.archive),
+    }
     return msgspec.convert(values, EngineOptions)
 
 

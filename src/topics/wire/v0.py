@@ -123,6 +123,8 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    epoch: int
+    """Tells a topic from a later one of the same name, whose seqs begin again."""
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
