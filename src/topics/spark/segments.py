@@ -141,8 +141,9 @@ def pack(refs: Iterable[SegmentRef], group_bytes: int = GROUP_BYTES, groups_min:
     target = max(1, min(group_bytes, -(-total // max(groups_min, 1))))
     groups: list[list[SegmentRef]] = []
     size = 0
-    for ref in refs:
-        if not groups or size >= target:
+    for place, ref in enumerate(refs):
+        # As many groups as were wanted must still come out of what is left.
+        if not groups or size >= target or len(refs) - place <= groups_min - len(groups):
             groups.append([])
             size = 0
         groups[-1].append(ref)

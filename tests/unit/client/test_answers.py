@@ -101,7 +101,8 @@ SUMMARY = TopicSummary(topic="a", head_seq=1, earliest_seq=1, count=1, bytes=2, 
             ),
             TopicState(
                 topic="a", type="queue", head_seq=1, earliest_seq=1, next_seq=2, count=1, bytes=3, config=TopicConfig(),
-                queue=QueueCounters(ready=1, in_flight=2, dead_lettered=3), effective_priority=4, last_write_ts=5, epoch=6,
+                queue=QueueCounters(ready=1, in_flight=2, dead_lettered=3), effective_priority=4, last_write_ts=5,
+                epoch=6,
             ),
         ),
         (
