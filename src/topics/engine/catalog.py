@@ -6,6 +6,9 @@ states that the snapshot holds, off the loop, so that the two cannot tell differ
 
 from collections.abc import Callable
 
+import msgspec
+from xxhash import xxh3_64_digest
+
 from topics.formats.catalog import (
     CatalogRemoval,
     CatalogSegment,
@@ -26,8 +29,12 @@ class CatalogKeeper:
         self._fs = fs
         self._layout = layout
         self._entries: dict[int, bytes] = {}
+        self._changed = False
         self.number = 0
         """The last one published."""
+        self.work_number = 0
+        """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
+        self._work: dict[int, bytes] = {}
         self.published: Callable[[], None] = lambda: None
         """Called off the loop behind each publication."""
 
@@ -42,13 +49,17 @@ class CatalogKeeper:
             return False
         if head.number != snapshot:
             return False
-        self._entries, self.number = entries, head.number
+        self._entries, self.number, self.work_number = entries, head.number, head.number
         return True
 
     def take(self, state: bytes) -> None:
         """Notes a topic as a snapshot has it."""
         topic = decode_topic(memoryview(state))
         entry = catalog_topic(topic)
+        work = encode_work(entry)
+        if self._work.get(topic.topic_id, b"") != work:
+            self._work[topic.topic_id] = work
+            self._changed = True
         if entry.segments or entry.earliest > 1:
             self._entries[topic.topic_id] = encode_topic(entry)
         else:
@@ -57,9 +68,13 @@ class CatalogKeeper:
     def publish(self, head: SnapshotHead) -> None:
         """Replaces the file, durably."""
         for topic_id in head.dropped:
-            self._entries.pop(topic_id, None)
+            self._work.pop(topic_id, None)
+            if self._entries.pop(topic_id, None) is not None:
+                self._changed = True
         write_catalog(self._fs, self._layout, encode_catalog(head.number, head.now_ms, self._entries.values()))
         self.number = head.number
+        if self._changed:
+            self.work_number, self._changed = head.number, False
         self.published()
 
 
@@ -69,6 +84,14 @@ def catalog_topic(state: TopicState) -> CatalogTopic:
         state.topic_id, state.name, state.epoch, state.config, state.head, state.earliest, state.evict_floor,
         [_segment(segment) for segment in state.segments], [(lost.first, lost.last) for lost in state.lost], removals,
     )  # fmt: skip
+
+
+def encode_work(entry: CatalogTopic) -> bytes:
+    """A digest of what a pipeline works on; empty when there is nothing."""
+    if not entry.segments and not entry.removals:
+        return b""
+    spans = [(segment.first_seq, segment.count) for segment in entry.segments]
+    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals)))
 
 
 def _segment(state: SegmentState) -> CatalogSegment:

@@ -27,6 +27,7 @@ class SparkOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where Spark runs; `topics.config` explains each setting."""
 
     master: str = "local[*]"
+    """Empty where whoever started the program has said it, as spark-submit does."""
     remote: str | None = None
     conf_file: str | None = None
     memory: str = "1g"
@@ -57,7 +58,9 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         # Two processes of the embedded Spark on one machine must not look for each other by the machine's name.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if options.is_local else None
         os.environ["JAVA_HOME"] = str(java_home())
-        builder = SparkSession.builder.appName(options.app_name).master(options.master)
+        builder = SparkSession.builder.appName(options.app_name)
+        if options.master:
+            builder = builder.master(options.master)
         for name, value in session_conf(options).items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()

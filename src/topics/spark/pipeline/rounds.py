@@ -6,7 +6,6 @@ from typing import Protocol
 
 import msgspec
 
-from topics.formats.catalog import Catalog
 from topics.spark.archive.tasks import Failure
 from topics.spark.pipeline.products import Gain, Piece, Product
 from topics.spark.pipeline.status import LastRun, load_status, quarantine, save_status
@@ -54,8 +53,11 @@ class Pipeline:
             self._work(work, total, now)
         for product in self._products:
             product.finish(catalog)
-        if total or self.status.catalog != catalog.head.number:
-            self._after(catalog)
+        if total:
+            self._update(running=False, failures=0, error=None, **self._lag(self._clock.now_ms()))
+        elif self.status.catalog != catalog.head.number:
+            # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
+            self._update(running=False, catalog=catalog.head.number, **self._lag(self._clock.now_ms()))
         return total > 0
 
     def _work(self, work: list[tuple[Product, list[bytes]]], total: int, started_ms: int) -> None:
@@ -83,7 +85,6 @@ class Pipeline:
             rounds=status.rounds + 1,
             records=status.records + gains.records,
             segments=status.segments + gains.segments,
-            failures=0,
             last_run=run,
         )
 
@@ -125,11 +126,6 @@ class Pipeline:
                 except JobFailedError as error:
                     culprits[product.name].append(Failure(topic_id, topic, str(error)))
         return done, culprits
-
-    def _after(self, catalog: Catalog) -> None:
-        """Tells how far behind the products are now."""
-        now = self._clock.now_ms()
-        self._update(running=False, catalog=catalog.head.number, **self._lag(now))
 
     def _lag(self, now: int) -> dict[str, int]:
         backlogs = [product.backlog() for product in self._products]

@@ -31,7 +31,6 @@ class LastRun(msgspec.Struct, frozen=True):
     bytes: int
     segments: int
     records_per_s: float
-    error: str | None = None
 
 
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +47,8 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     segments: int = 0
     failures: int = 0
     """Rounds that failed as a whole since one last worked."""
+    error: str | None = None
+    """Why the last round failed as a whole; None once one has worked."""
     last_run: LastRun | None = None
     quarantined: tuple[Quarantine, ...] = ()
 
