@@ -14,7 +14,7 @@ from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 Seen = tuple[int, int, str | None, str | None, str | None, str]
 """seq, ts, node, tag, meta, data"""

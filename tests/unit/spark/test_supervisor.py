@@ -28,7 +28,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make(folder: Path, script: str, work: list[int], **settings: str) -> Supervisor:
     """A supervisor of a Python script instead of the pipeline."""
-    chosen = Settings(**{"data_dir": str(folder), "archive": "1", **settings})
+    chosen = Settings(**{"data_dir": str(folder), "archive": "1", **settings})  # type: ignore[arg-type]
     command = (sys.executable, "-c", script)
     return Supervisor(chosen, PosixFileSystem(), SystemClock(), lambda: work[0], command)
 
