@@ -28,6 +28,7 @@ from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
@@ -86,6 +87,7 @@ class Engine:
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
+        self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core, self.sealer.after_append)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
@@ -156,7 +158,8 @@ class Engine:
             for number, end in recovery.ends.items()
             if number >= shard_count
         ]
-        if recovery.changed:
+        # A catalog that is behind its snapshot was lost to a crash; guests must not be left with it.
+        if not self.checkpointer.catalog.load(self.checkpointer.number) or recovery.changed:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
