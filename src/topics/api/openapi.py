@@ -10,13 +10,14 @@ from topics.api.app import Route
 from topics.api.errors import STATUS_BY_CODE
 from topics.api.operations import Operation
 from topics.core.names import TOPIC_NAME_PATTERN
+from topics.core.routers import ROUTER_NAME_PATTERN
 from topics.wire.v0 import ErrorAnswer, Performance
 
 _REF = "#/components/schemas/{name}"
 _EVERY_ROUTE = ("invalid_request", "internal")
 _WITH_KEYS = ("unauthorized", "forbidden")
 _WITH_ENGINE = ("throttled", "not_ready")
-_NAME_PATTERNS = {"topic": TOPIC_NAME_PATTERN, "wid": "^wid_[A-Za-z0-9_-]{22}$"}
+_NAME_PATTERNS = {"topic": TOPIC_NAME_PATTERN, "router": ROUTER_NAME_PATTERN, "wid": "^wid_[A-Za-z0-9_-]{22}$"}
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 _MATCH = {
     "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',
@@ -137,6 +138,7 @@ def _sharpen(components: dict[str, Any]) -> None:
     delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}], "description": "Delete records with a lower seq."}
     delete["match"] = _MATCH
     components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
+    components["RouterBody"]["properties"]["filter"] = _MATCH
     record = components["Record"]["properties"]
     record["data"] = {"description": "Any JSON; stored and given back as it was sent."}
     record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "Small headers, as sent."}

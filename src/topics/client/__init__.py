@@ -15,6 +15,11 @@ from topics.client.answers import (
     Health,
     QueueCounters,
     Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
     TopicDropped,
     TopicPage,
     TopicPut,
@@ -23,6 +28,7 @@ from topics.client.answers import (
 )
 from topics.client.async_socket import AsyncSocket
 from topics.client.async_watch import AsyncWatcher
+from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -58,6 +64,8 @@ from topics.client.errors import (
     ShuttingDown,
     SlowConsumer,
     StateRefused,
+    StreamClosed,
+    StreamGone,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -70,25 +78,32 @@ from topics.client.errors import (
     UpgradeRequired,
 )
 from topics.client.events import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
+from topics.client.hands import JobRetry, RetryJob
+from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
 from topics.client.sync_socket import Socket
 from topics.client.sync_watch import Watcher
+from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 __all__ = [
     "AccessRefused",
+    "Acked",
     "ApiError",
     "Appended",
     "AsyncClient",
     "AsyncFollower",
     "AsyncSocket",
     "AsyncWatcher",
+    "AsyncWorker",
     "BatchTooLarge",
     "CaughtUp",
+    "Claimed",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -100,18 +115,25 @@ __all__ = [
     "Discard",
     "Durability",
     "ExpectationFailed",
+    "Extended",
     "FeatureMissing",
     "FolderBusy",
     "Follower",
     "Forbidden",
     "Gap",
     "GapError",
+    "Guarantee",
     "HeadersTooLarge",
     "Health",
     "InternalError",
     "InvalidJson",
     "InvalidRequest",
+    "Job",
+    "JobRetry",
+    "Lease",
+    "LeasePage",
     "MethodNotAllowed",
+    "Nacked",
     "NewRecord",
     "NotAQueue",
     "NotAcceptable",
@@ -123,17 +145,26 @@ __all__ = [
     "Ready",
     "Record",
     "RecordTooLarge",
+    "Redriven",
     "RequestRefused",
     "RequestTimeout",
+    "RetryJob",
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
+    "RouterDropped",
     "RouterNotFound",
+    "RouterPage",
+    "RouterPut",
+    "RouterState",
+    "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
     "SlowConsumer",
     "Socket",
     "StateRefused",
+    "StreamClosed",
+    "StreamGone",
     "TagMatch",
     "Throttled",
     "TopicConfig",
@@ -158,4 +189,5 @@ __all__ = [
     "UnsupportedMessage",
     "UpgradeRequired",
     "Watcher",
+    "Worker",
 ]

@@ -12,6 +12,7 @@ import msgspec
 
 _META_NAME_BYTES = len(b',"meta":')
 _TAG_NAME_BYTES = len(b',"$tag":')
+_NODE_NAME = b',"$node":'
 _DATA_NAME_BYTES = len(b',"data":')
 _decode_string = msgspec.json.Decoder(str).decode
 
@@ -136,8 +137,56 @@ def tag_value(text: bytes) -> str:
     return _decode_string(text) if b"\\" in text else str(text[1:-1], "utf-8")
 
 
+class RecordParts(msgspec.Struct, frozen=True, gc=False):
+    """One record taken apart; data and meta are the writer's text."""
+
+    data: bytes
+    meta: bytes | None
+    tag: str | None
+    node: str | None
+
+
+def parts_of(view: View, index: int) -> RecordParts:
+    """Takes a stored record apart, so that it can be written to another topic."""
+    meta_size, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    start, end = view.start(index), view.start(index + 1) - 2
+    head_size, tag_size = last >> 16, last & 0xFFFF
+    head = bytes(view.text[start : start + head_size])
+    meta = bytes(view.text[end - tag_size - meta_size + _META_NAME_BYTES : end - tag_size]) if meta_size else None
+    tag = tag_value(bytes(view.text[end - tag_size + _TAG_NAME_BYTES : end])) if tag_size else None
+    node_at = head.find(_NODE_NAME)
+    node = _decode_string(head[node_at + len(_NODE_NAME) : -_DATA_NAME_BYTES]) if node_at >= 0 else None
+    return RecordParts(data_of(view, index), meta, tag, node)
+
+
 def data_of(view: View, index: int) -> bytes:
     """One record's payload, verbatim."""
     meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
     begin = view.start(index) + (last >> 16)
     return bytes(view.text[begin : view.start(index + 1) - 2 - (last & 0xFFFF) - meta])
+
+
+def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
+    """The payloads of a range, verbatim."""
+    text, bias = view.text, view.bias
+    starts = view.rows[3 * lo : 3 * hi : 3].tolist()
+    starts.append(view.start(hi) + bias)
+    metas = view.rows[3 * lo + 1 : 3 * hi : 3].tolist()
+    lasts = view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
+    return [
+        text[begin - bias + (last >> 16) : end - bias - 2 - (last & 0xFFFF) - meta]
+        for begin, end, meta, last in zip(starts, starts[1:], metas, lasts, strict=False)
+    ]
+
+
+def data_span(view: View, index: int) -> Range:
+    """Where one record's payload begins and ends in the text."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    return view.start(index) + (last >> 16), view.start(index + 1) - 2 - (last & 0xFFFF) - meta
+
+
+def meta_of(view: View, index: int) -> bytes:
+    """One record's meta part with its name, `,"meta":META`; empty when it has none."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    end = view.start(index + 1) - 2 - (last & 0xFFFF)
+    return bytes(view.text[end - meta : end])

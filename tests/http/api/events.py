@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from topics.wire.queues import JobEvent
 from topics.wire.watch import CaughtUpEvent, ErrorEvent, RecordEvent, TombstoneEvent, TopicDeletedEvent
 
 # Only to fail instead of hanging.
@@ -17,7 +18,7 @@ PATIENCE_S = 30.0
 
 _TYPES: dict[str, type] = {
     "record": RecordEvent, "tombstone": TombstoneEvent, "caught-up": CaughtUpEvent,
-    "topic-deleted": TopicDeletedEvent, "error": ErrorEvent,
+    "topic-deleted": TopicDeletedEvent, "error": ErrorEvent, "job": JobEvent,
 }  # fmt: skip
 
 

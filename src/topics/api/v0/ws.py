@@ -15,7 +15,7 @@ from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, Outlet, Subscription
-from topics.api.v0.appends import batch_of
+from topics.api.v0.appends import with_key
 from topics.api.v0.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
 from topics.api.v0.ws_replies import Replies
@@ -192,7 +192,7 @@ class Session(Outlet):
                 self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
             if self._stopping:
                 raise ShuttingDownError()
-            self._engine.append(command.topic, batch_of(command, command.idempotency_key), done)
+            self._engine.append(command.topic, with_key(command, command.idempotency_key), done)
         except TopicsError as error:
             done(error)
             return

@@ -6,7 +6,7 @@ Frames of delivery are made once and shared by every socket that gets them, so t
 import msgspec
 
 from topics.api.live.frames import RecordBatch
-from topics.api.v0.appends import encode_appended, measured
+from topics.api.v0.appends import encode_appended
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.engine import AppendResult
@@ -51,6 +51,10 @@ class WsFraming:
     def error(self, topic: str, error: TopicsError) -> bytes:
         return error_frame(error, topic=topic)
 
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        # An error frame that names a topic ends it here, and the protocol has no other for this.
+        return b""
+
 
 WS_FRAMING = WsFraming()
 """The only one: a feed knows its framing by identity."""
@@ -64,12 +68,8 @@ def error_frame(error: TopicsError, request_id: RequestId = None, topic: str | N
 
 
 def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, spent_ms: float) -> bytes:
-    said = b"" if request_id is None else b',"request_id":%b' % _encode(request_id)
-    answer = encode_appended(outcome, return_seqs)
-    return text_frame(
-        b'{"op":"ack"%b,%b,"performance":{"server_total_ms":%.3f%b}}'
-        % (said, answer[1:-1], spent_ms, measured(outcome))
-    )
+    said = b"" if request_id is None else b'"request_id":%b,' % _encode(request_id)
+    return text_frame(encode_appended(outcome, return_seqs, spent_ms, b'"op":"ack",%b' % said))
 
 
 def subscribed_frame(request_id: RequestId, topics: dict[str, Position]) -> bytes:
