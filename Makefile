@@ -15,7 +15,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-spark format clean
+.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ bench-spark: setup ## Measures the Spark side and writes the report into docs/be
 
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.http --write
+
+bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.live --write
+
+bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.queue --write
 
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .

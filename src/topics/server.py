@@ -19,7 +19,9 @@ import uvloop
 from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
+from topics.api.live import Live, LiveLimits
 from topics.api.ops import Operations
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
@@ -33,6 +35,7 @@ from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
 from topics.system.memory import tune_allocator, tune_collector
+from topics.system.threads import tune_threads
 from topics.wire.v0 import PipelineAnswer
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
@@ -58,6 +61,7 @@ def run(settings: Settings) -> None:
     """Serves until SIGTERM or SIGINT. Raises `TopicsError` or `OSError` when the server cannot start or not go on."""
     configure_logs(settings.log_format)
     tune_allocator()
+    tune_threads()
     uvloop.run(_serve_until_signalled(settings))
 
 
@@ -65,17 +69,27 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    operations = Operations(clock)
-    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key)
+    streams = StreamsApi(_stream_options(settings))
+    operations = Operations(clock, streams)
+    live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
+    live = operations.live = Live(live_limits, keys, clock, SystemDice())
+    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api
     http = operations.http = HttpServer(api, HttpLimits(body_bytes=settings.max_body_bytes), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, operations, api, http, stop)
+        await _run_engine(settings, operations, api, http, live, streams, stop)
     finally:
+        await streams.close()
         await http.drain(0.0)
+
+
+def _stream_options(settings: Settings) -> StreamOptions:
+    """Webhooks may call this machine itself only where nobody else can ask for them."""
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    return msgspec.convert(values, StreamOptions)
 
 
 def _read_keys(settings: Settings) -> KeyRing:
@@ -113,7 +127,13 @@ async def _serve_until_signalled(settings: Settings) -> None:
 
 
 async def _run_engine(
-    settings: Settings, operations: Operations, api: Api, http: HttpServer, stop: asyncio.Event
+    settings: Settings,
+    operations: Operations,
+    api: Api,
+    http: HttpServer,
+    live: Live,
+    streams: StreamsApi,
+    stop: asyncio.Event,
 ) -> None:
     # Written by the replaying thread and read by the event loop: a float needs no lock.
     progress = [0.0]
@@ -129,6 +149,8 @@ async def _run_engine(
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
     tune_collector()
+    live.open(engine)
+    streams.subscriptions(engine)
     api.engine = engine
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
     operations.pipeline_state = lambda: pipeline_answer(supervisor)

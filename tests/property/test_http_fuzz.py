@@ -153,6 +153,17 @@ def test_requests_are_answered_alike_however_they_are_cut(asked: list[Asked], pl
     assert answers_to([data]) == (answered, seen)
 
 
+@given(st.lists(requests(), min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=12), st.data())
+def test_requests_sent_again_are_answered_like_new_ones(
+    asked: list[Asked], order: list[int], data: st.DataObject
+) -> None:
+    sent = [asked[number % len(asked)] for number in order]
+    pieces = [part for each in sent for part in cut(each.wire, data.draw(st.one_of(st.just([]), places)))]
+    answered, seen = answers_to(pieces)
+    assert seen == [(each.method, each.path, each.body) for each in sent]
+    assert [reply.status for reply in split_answers(answered)] == [200] * len(sent)
+
+
 @given(
     st.lists(requests(), min_size=1, max_size=8),
     places,

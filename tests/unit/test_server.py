@@ -13,12 +13,14 @@ import pytest
 import uvloop
 
 from topics import server
+from topics.api.live import LiveLimits
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
 from topics.system.machine import cpu_count
+from topics.testing import SeededDice
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -33,7 +35,11 @@ class FakeEngine:
         self.may_close = asyncio.Event()
         self.failure: Exception | None = None
         self.happened: list[str] = []
-        self.core = SimpleNamespace(names=["one"])
+        self.core = SimpleNamespace(
+            names=["one"], by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace()
+        )
+        self.streams = None
+        self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)
@@ -170,10 +176,12 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     changed = {name: getattr(Settings(), name) + 1 for name in names}
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
-    assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names == {
-        "max_body_bytes",
-        "max_inflight_per_key",
-    }
+    elsewhere = {"max_body_bytes", "max_inflight_per_key"} | set(LiveLimits.__struct_fields__)
+    assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
+
+
+def test_every_setting_of_live_delivery_reaches_it_and_has_the_default_it_has_there() -> None:
+    assert msgspec.convert(Settings(), LiveLimits, from_attributes=True) == LiveLimits()
 
 
 def test_the_shards_follow_the_cpus() -> None:

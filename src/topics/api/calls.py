@@ -4,16 +4,20 @@ A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly onc
 block is put behind whatever JSON object a handler gives.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
+from topics.http.streams import Stream
 
 if TYPE_CHECKING:
+    from topics.api.live import Live
     from topics.engine import Engine
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -34,30 +38,26 @@ class Waiting(Protocol):
         ...
 
 
-class Call:
-    __slots__ = ("_gone", "_query", "_seconds", "engine", "exchange", "key", "on_done", "topic", "waits")
+class Call(msgspec.Struct, eq=False):
+    exchange: Exchange
+    engine: "Engine"
+    key: Key
+    topic: str
+    """The name in the path, decoded; empty where the path has none."""
+    seconds: Callable[[], float]
+    waits: "set[Waiting]"
+    """Requests that wait for something to happen; a stopping server ends them."""
+    _live: "Live | None" = None
+    on_done: Callable[[], None] | None = None
+    """Closes the books on this request, answered or not."""
+    _gone: Callable[[], None] | None = None
+    _query: dict[str, str] | None = None
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        engine: "Engine",
-        key: Key,
-        topic: str,
-        seconds: Callable[[], float],
-        waits: "set[Waiting]",
-    ) -> None:
-        self.exchange = exchange
-        self.engine = engine
-        self.key = key
-        self.topic = topic
-        """The name in the path, decoded; empty where the path has none."""
-        self.waits = waits
-        """Requests that wait for something to happen; a stopping server ends them."""
-        self.on_done: Callable[[], None] | None = None
-        """Closes the books on this request, answered or not."""
-        self._gone: Callable[[], None] | None = None
-        self._seconds = seconds
-        self._query: dict[str, str] | None = None
+    @property
+    def live(self) -> "Live":
+        """Live delivery, for handlers that hold a connection open."""
+        assert self._live is not None, "this server was made without live delivery"
+        return self._live
 
     @property
     def query(self) -> dict[str, str]:
@@ -82,9 +82,12 @@ class Call:
 
     def reply(self, status: int, encoded: bytes, measured: bytes = b"") -> None:
         """Answers with a JSON object; `measured` holds more fields of the performance block, each with its comma."""
-        spent = (self._seconds() - self.exchange.started) * 1000.0
-        body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], spent, measured)
+        body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], self.spent_ms(), measured)
         self.finish(status, body)
+
+    def spent_ms(self) -> float:
+        """How long the request has been here."""
+        return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
         self.finish(status_of(error), render_error(error), error_headers(error))
@@ -99,6 +102,13 @@ class Call:
         self.on_done = callback
         self.exchange.on_gone(self._lost)
 
+    def detach(self) -> Exchange:
+        """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
+        the books on it are closed."""
+        self._close_books()
+        self._gone = None
+        return self.exchange
+
     def _lost(self) -> None:
         self._close_books()
         if self._gone is not None:
@@ -109,6 +119,11 @@ class Call:
             self.on_done()
             self.on_done = None
 
+    def start_stream(self, status: int, headers: Sequence[tuple[str, str]]) -> Stream:
+        """Begins an answer without a known end; from now on it no longer counts as a request under way."""
+        self._close_books()
+        return self.exchange.start_stream(status, headers)
+
     def finish(
         self,
         status: int,
@@ -116,5 +131,6 @@ class Call:
         headers: tuple[tuple[str, str], ...] = (),
         content_type: str = "application/json",
     ) -> None:
-        self._close_books()
+        if self.on_done is not None:
+            self._close_books()
         self.exchange.respond(status, body, content_type, headers)

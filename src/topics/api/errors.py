@@ -11,20 +11,30 @@ from topics.wire.v0 import ErrorAnswer, ErrorBody
 
 STATUS_BY_CODE: dict[str, int] = {
     "invalid_request": 400,
+    "invalid_json": 400,
     "batch_too_large": 400,
     "record_too_large": 400,
     "unauthorized": 401,
     "forbidden": 403,
     "not_found": 404,
     "topic_not_found": 404,
+    "router_not_found": 404,
     "method_not_allowed": 405,
+    "not_acceptable": 406,
     "request_timeout": 408,
+    "slow_consumer": 408,
+    "stream_closed": 409,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
+    "not_a_queue": 409,
+    "router_cycle": 409,
+    "stream_gone": 410,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
+    "unsupported_message": 415,
     "expectation_failed": 417,
     "topic_full": 422,
+    "upgrade_required": 426,
     "throttled": 429,
     "headers_too_large": 431,
     "internal": 500,
@@ -36,7 +46,24 @@ STATUS_BY_CODE: dict[str, int] = {
     "read_only": 503,
     "folder_busy": 503,
 }
-"""Every code a client can meet. A test fails when an error class has a code that is not here."""
+"""Every code a client of /v0 can meet. A test fails when an error class has a code that is in neither table."""
+
+V1_STATUS_BY_CODE: dict[str, int] = {
+    "WEBHOOK_URL_REJECTED": 400,
+    "INVALID_TOKEN": 401,
+    "producer_fenced": 403,
+    "SUBSCRIPTION_NOT_FOUND": 404,
+    "append_timeout": 408,
+    "ALREADY_CLAIMED": 409,
+    "FENCED": 409,
+    "NO_PENDING_WORK": 409,
+    "SUBSCRIPTION_CONFLICT": 409,
+    "producer_gap": 409,
+    "sequence_conflict": 409,
+    "stream_conflict": 409,
+    "offset_gone": 410,
+}
+"""Codes that only /v1 answers with. Those of subscriptions are spelled as the protocol spells them."""
 
 _RETRY_AFTER_S = 1
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -65,6 +92,20 @@ class MethodNotAllowedError(TopicsError):
         self.allowed = allowed
 
 
+class NotAcceptableError(TopicsError):
+    code = "not_acceptable"
+
+    def __init__(self) -> None:
+        super().__init__("this is an event stream: accept text/event-stream")
+
+
+class RequestTimeoutError(TopicsError):
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("request timed out")
+
+
 class UnsupportedMediaTypeError(TopicsError):
     code = "unsupported_media_type"
 
@@ -72,8 +113,36 @@ class UnsupportedMediaTypeError(TopicsError):
         super().__init__("the body must be sent as content-type application/json")
 
 
+class UpgradeRequiredError(TopicsError):
+    code = "upgrade_required"
+
+    def __init__(self, message: str, headers: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(message)
+        self.headers = headers
+
+
+class InvalidJsonError(TopicsError):
+    """A message on a WebSocket that is no command at all."""
+
+    code = "invalid_json"
+
+
+class UnsupportedMessageError(TopicsError):
+    code = "unsupported_message"
+
+    def __init__(self) -> None:
+        super().__init__("commands are text messages; binary ones are not understood")
+
+
+class SlowConsumerError(TopicsError):
+    code = "slow_consumer"
+
+    def __init__(self) -> None:
+        super().__init__("the client has not read what it was sent for too long")
+
+
 def status_of(error: TopicsError) -> int:
-    return STATUS_BY_CODE.get(error.code, 500)
+    return STATUS_BY_CODE.get(error.code) or V1_STATUS_BY_CODE.get(error.code, 500)
 
 
 def render_error(error: TopicsError) -> bytes:
@@ -90,6 +159,8 @@ def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
     status = status_of(error)
     if isinstance(error, MethodNotAllowedError):
         return (("Allow", ", ".join(error.allowed)),)
+    if isinstance(error, UpgradeRequiredError):
+        return error.headers
     if status == 401:
         return (("WWW-Authenticate", "Bearer"),)
     if status in (429, 503):

@@ -8,10 +8,14 @@ from topics import __version__
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
 from topics.api.errors import error_headers, render_error, status_of
+from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
+from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.watch_routes import WATCH_ROUTES
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
@@ -24,11 +28,13 @@ _encode = msgspec.json.Encoder().encode
 class Operations:
     """The handlers that answer without an engine, too."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
+        self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
+        self.live: Live | None = None
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Told by whoever supervises the pipeline."""
         self._document = b""
@@ -42,6 +48,8 @@ class Operations:
         pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,
+            *QUEUE_ROUTES,
+            *WATCH_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -56,7 +64,9 @@ class Operations:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
-            )
+                *self._streams.routes,
+            ),
+            (self._streams,),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -78,6 +88,9 @@ class Operations:
             ready=engine is not None and not self.api.draining,
             recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
             uptime_ms=self._uptime_ms(),
+            sse_connections=0 if self.live is None else self.live.connections.open,
+            watch_sessions=0 if self.live is None else len(self.live.sessions),
+            queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state())
         if "application/json" in (exchange.head.headers.get("accept") or ""):
@@ -107,4 +120,4 @@ def no_pipeline() -> PipelineAnswer:
 
 
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
-    return Route("GET", path, handler, ops=True, open=True, operation=operation)
+    return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)

@@ -1,6 +1,6 @@
 """The engine: topics and everything that changes or reads them. Decide, log, apply."""
 
-from topics.engine.appending import Batch
+from topics.core.batch import Batch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine, TopicInfo
 from topics.engine.operations import AppendResult, DeleteResult, DropResult, PutResult

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from topics.formats.block import BASE_MAX
-from topics.formats.frame import FrameKind
 from topics.storage.log_walk import Hole
 
 
@@ -38,7 +37,7 @@ def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None
     found: list[Casualty] = []
     heads: dict[int, tuple[int, int]] = {}
     for remains in hole.remains:
-        if remains.kind is not FrameKind.APPEND:
+        if not remains.records:
             continue
         place = (remains.first_seq, remains.base)
         fitting = [
@@ -48,7 +47,7 @@ def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None
         ]
         if fitting != [remains.topic_id]:
             return None
-        next_base = remains.base + remains.text_bytes + 1
+        next_base = remains.next_base
         last = remains.first_seq + remains.records - 1
         heads[remains.topic_id] = (last + 1, _base(next_base))
         found.append(Casualty(remains.topic_id, remains.first_seq, last, next_base))

@@ -25,10 +25,9 @@ from topics.core.errors import TopicsError
 from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop, Until
-from topics.engine.runs import Block, Segment
+from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
-from topics.formats.block import encode_block_head
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Rotation, Shard
@@ -121,6 +120,7 @@ class Checkpointer:
 
         def turn() -> None:
             nonlocal lsn
+            shard.stage_gathered()
             lsn = shard.next_lsn
             shard.committer.rotate(Rotation(turned, resume))
 
@@ -136,6 +136,7 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
+            core.turned(shard.number)
             resume(None)
 
         self._core.crossings.close(turn)
@@ -269,13 +270,6 @@ def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> Top
         [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
         [bytes(block.flags or b"") for block in tail], parts,
     )  # fmt: skip
-
-
-def block_head(block: Block) -> bytes:
-    key = block.key.encode() if block.key is not None else b""
-    return encode_block_head(
-        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
-    )
 
 
 def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:

@@ -5,6 +5,7 @@ at once raises instead, before anything is staged or logged.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -26,6 +27,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     deduped: bool = False
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    """How long the append waited to be let in."""
 
     @property
     def count(self) -> int:
@@ -41,6 +44,8 @@ class PutResult(msgspec.Struct, frozen=True):
 class DropResult(msgspec.Struct, frozen=True):
     topic: str
     deleted: bool
+    routers_removed: list[str] = []
+    """The routers that had it as source or destination."""
 
 
 class DeleteResult(msgspec.Struct, frozen=True):
@@ -56,6 +61,14 @@ AppendDone = Callable[[AppendResult | TopicsError], None]
 PutDone = Callable[[PutResult | TopicsError], None]
 DropDone = Callable[[DropResult | TopicsError], None]
 DeleteDone = Callable[[DeleteResult | TopicsError], None]
+
+
+class Passenger(Protocol):
+    """What rides on a batch (`engine.appending.Rider`), as far as the operation has to know it."""
+
+    def applied(self, topic: Topic) -> None: ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None: ...
 
 
 class TopicOperation(Submission):
@@ -78,11 +91,15 @@ class TopicOperation(Submission):
         core.total_bytes += topic.live_bytes - before
         if unlogged and topic.evict_floor > floor:
             core.log_eviction(topic, expired=False)
-        core.wake(topic)
+        if topic.waiters:
+            core.wake(topic)
 
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
         self.undo(error)
+        if not self.topic.created:
+            # Others may have waited for it to come to be.
+            self._core.wake(self.topic)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError
@@ -91,10 +108,17 @@ class TopicOperation(Submission):
         raise NotImplementedError
 
 
+def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
+    """A block is no longer on its way: it is published, or it failed."""
+    topic.staged_count -= block.count
+    topic.staged_bytes -= block.payload_bytes
+    core.staged_bytes -= block.payload_bytes
+
+
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
-    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "followers")
+    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "_rider", "followers")
 
     def __init__(
         self,
@@ -107,12 +131,13 @@ class AppendOperation(TopicOperation):
         created: bool,
         after: Callable[[Topic], None],
         done: AppendDone,
+        rider: Passenger | None = None,
     ) -> None:
         # Every field at once instead of through two constructors: this is made for each append there is.
         self._core = core
         self.topic = topic
         self.pieces = pieces
-        self.size = sum([len(piece) for piece in pieces])
+        self.size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         self.needs_sync = needs_sync
         self.last_lsn = 0
         topic.sync_inflight += needs_sync
@@ -121,40 +146,42 @@ class AppendOperation(TopicOperation):
         self._created = created
         self._after = after
         self._done = done
+        self._rider = rider
         self.followers: list[AppendDone] | None = None
         """Others that sent the same idempotency key while this was on its way."""
 
     def apply(self, timing: CommitTiming) -> None:
-        topic, block = self.topic, self._block
+        core, topic, block = self._core, self.topic, self._block
         last = block.first_seq + block.count - 1
         if not topic.created:
-            self._core.add_topic(topic)
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+            core.add_topic(topic)
+        unstage(core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
-        self._core.applier.append(topic, block)
+        core.applier.append(topic, block)
         self._after(topic)
         if block.key is not None:
             self._forget_key()
+        if self._rider is not None:
+            self._rider.applied(topic)
         self._done(
             AppendResult(
                 topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
             )
         )
-        for follower in self.followers or ():
-            follower(deduped(topic.name, block.first_seq, last))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, block.first_seq, last))
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
         self._forget_key()
+        if self._rider is not None:
+            self._rider.undone(topic, error)
         self._done(error)
         for follower in self.followers or ():
             follower(error)
@@ -168,6 +195,30 @@ class AppendOperation(TopicOperation):
 def deduped(topic: str, first_seq: int, last_seq: int) -> AppendResult:
     """The answer to a repeated key: the seqs of the first write and the head as it was then."""
     return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True)
+
+
+class StateOperation(TopicOperation):
+    """A change of what a topic is besides its records; whoever decided it also knows what it does and undoes."""
+
+    __slots__ = ("_applied", "_failed")
+
+    def __init__(
+        self,
+        core: EngineCore,
+        topic: Topic,
+        pieces: list[bytes],
+        applied: Callable[[], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        super().__init__(core, topic, pieces, needs_sync=True)
+        self._applied = applied
+        self._failed = failed
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._applied()
+
+    def undo(self, error: TopicsError) -> None:
+        self._failed(error)
 
 
 class PutOperation(TopicOperation):
@@ -210,8 +261,9 @@ class DropOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
+        routers = self._core.dropped_with(topic)
         self._core.remove_topic(topic)
-        self._done(DropResult(topic.name, True))
+        self._done(DropResult(topic.name, True, routers))
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():
             retry()
@@ -219,6 +271,7 @@ class DropOperation(TopicOperation):
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
         topic.closing = False
+        self._core.wake(topic)
         self._done(error)
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():

@@ -18,7 +18,7 @@ import msgspec
 from topics.core.errors import CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
 from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
-from topics.engine.topic import SEQ_BASE, Topic
+from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.formats.block import TRAIT_META, TRAIT_TAGS
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, fitting, project, without_nodes
@@ -33,7 +33,10 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     include_tags: bool = False
     include_meta: bool = True
+    include_data: bool = True
     max_bytes: int = 1024 * 1024
+    up_to: int | None = None
+    """The last seq to look at, for a reader that must not see all there is; None is the head."""
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
@@ -84,11 +87,17 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
+    if topic.origin is not None and request.from_seq < topic.origin.upto:
+        return _plan_inherited(topic, topic.origin, request)
     tombstone = find_tombstone(topic, request.from_seq)
     cursor = request.from_seq
     if tombstone is not None:
         cursor = tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
+    if request.up_to is not None and request.up_to < end:
+        # Where the first live record lies beyond it, the reader still stops here.
+        end = max(request.up_to, cursor)
+        start = min(start, end + 1)
     for lost in topic.lost or ():
         if lost.from_seq > cursor:
             end = min(end, lost.from_seq - 1)
@@ -108,6 +117,24 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
         wanted -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, topic.earliest, tombstone, suffixes)
+
+
+def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> ReadPlan:
+    """A read of what a fork inherited: in its source, up to where they part. What follows is for the next read."""
+    assert origin.topic is not None
+    below = max(request.from_seq, origin.below - 1)
+    if below >= origin.upto:
+        return plan_read(topic, msgspec.structs.replace(request, from_seq=below))
+    plan = plan_read(origin.topic, msgspec.structs.replace(request, from_seq=below))
+    tombstone = plan.tombstone
+    if tombstone is not None:
+        gap_to = min(tombstone.gap_to, origin.upto)
+        missed = min(tombstone.missed_estimate, gap_to - tombstone.gap_from + 1)
+        tombstone = msgspec.structs.replace(tombstone, gap_to=gap_to, missed_estimate=missed, head_seq=topic.head)
+    return plan._replace(
+        topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
+        runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head, tombstone=tombstone,
+    )  # fmt: skip
 
 
 def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
@@ -159,7 +186,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
             if count:
                 break
             if damage.first <= lo:
-                raise _corrupt(plan, run, damage) from damage
+                raise corrupt_error(plan, run, damage) from damage
             taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, wanted, room, True, pieces)
         count += kept
         room -= size
@@ -196,7 +223,7 @@ def _read_run(
                 if fit > from_index:
                     tags = request.include_tags or not run.traits & TRAIT_TAGS
                     meta = request.include_meta or not run.traits & TRAIT_META
-                    pieces += project(view, [(from_index, fit)], tags, meta)
+                    pieces += project(view, [(from_index, fit)], tags, meta, request.include_data)
                     kept += fit - from_index
                     size += view.start(fit) - view.start(from_index)
                 if fit < to_index:
@@ -218,6 +245,6 @@ def _window(ranges: list[Range], wanted: int, hi: int) -> tuple[list[Range], int
     return window, taken, hi
 
 
-def _corrupt(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
+def corrupt_error(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
     last = damage.last if damage.last >= damage.first else run.count - 1
     return CorruptSegmentError(plan.topic_name, run.first_seq + damage.first, run.first_seq + last)

@@ -50,6 +50,9 @@ def rescue(
     if len(segment.flags) == len(flags) == segment.count:
         # The state knows better, and the file only follows it, unless a newer state has been lost.
         flags, unsure = segment.flags if sure else _either(segment.flags, image.flags), b""
+    elif sure and image.whole:
+        erased = _erased_flags(image, flags, segment, state.earliest)
+        flags, unsure = _either(flags, erased), _either(unsure, erased) if erased.count(DELETED) > 1 else unsure
     blocks = [
         block for block in _blocks(image, flags) if segment.first_seq <= block.first_seq and block.last_seq <= last_seq
     ]
@@ -160,6 +163,25 @@ def _settle_flags(flags: bytes, marked: int) -> tuple[bytes, bytes]:
         for index in unknown:
             unsure[index] = DELETED
     return bytes(settled), bytes(unsure)
+
+
+def _erased_flags(image: SegmentImage, flags: bytes, segment: SegmentState, earliest: int) -> bytes:
+    """The records that a flag may have marked which now reads as clear, so that nothing in it tells of the damage.
+
+    How many records are live is known, and their bytes: a single one that is too many can be told by its size, or at
+    least only those of its size come into question. Of several that are too many it may be any.
+    """
+    live, size = _live(image, flags, earliest)
+    too_many, too_large = live - segment.live, size - segment.live_bytes
+    erased = bytearray(len(flags))
+    if too_many <= 0:
+        return bytes(erased)
+    assert image.head is not None
+    for lo, hi in live_ranges(flags, max(earliest - image.head.first_seq, 0), image.head.count):
+        for index, nbytes in enumerate(payload_sizes(image.view, lo, hi), lo):
+            if nbytes == too_large if too_many == 1 else nbytes <= too_large:
+                erased[index] = DELETED
+    return bytes(erased)
 
 
 def _either(flags: bytes, others: bytes) -> bytes:

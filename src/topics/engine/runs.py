@@ -4,15 +4,24 @@ A run covers consecutive seqs without holes. `live` and `live_bytes` count what 
 topic's first live seq; `flags` marks deleted records with `DELETED`, and is None while nothing in the run was deleted.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
+from functools import partial
+from operator import attrgetter, is_, or_
 
-from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, words
+from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, encode_block_head, words
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
 from topics.storage.segments import SegmentKey, SegmentStore
 from topics.wire.cuts import Range, View, payload_sizes
 
 _DELETED = bytes((DELETED,))
+_FLAGS = attrgetter("flags")
+_LIVE = attrgetter("live")
+_LIVE_BYTES = attrgetter("live_bytes")
+_PAYLOAD_BYTES = attrgetter("payload_bytes")
+_TRAITS = attrgetter("traits")
+_IS_NONE = partial(is_, None)
 
 
 class Block:
@@ -105,17 +114,16 @@ class Segment:
     def of_blocks(cls, blocks: list[Block]) -> "Segment":
         """The segment that consecutive blocks make, still in memory."""
         first, last = blocks[0], blocks[-1]
-        traits = 0
-        for block in blocks:
-            traits |= block.traits
-        count = sum([block.count for block in blocks])
+        # A tail may have ten thousand blocks, and this runs between two requests: only passes without Python in them.
+        traits = functools.reduce(or_, set(map(_TRAITS, blocks)))
         segment = cls(
             SegmentState(
-                first.first_seq, count, sum([b.payload_bytes for b in blocks]), last.next_base - 1 - first.base, traits,
-                first.ts, last.ts, sum([b.live for b in blocks]), sum([b.live_bytes for b in blocks]), 0, False,
+                first.first_seq, last.last_seq - first.first_seq + 1, sum(map(_PAYLOAD_BYTES, blocks)),
+                last.next_base - 1 - first.base, traits, first.ts, last.ts, sum(map(_LIVE, blocks)),
+                sum(map(_LIVE_BYTES, blocks)), 0, False,
             )
         )  # fmt: skip
-        if any(block.flags is not None for block in blocks):
+        if not all(map(_IS_NONE, map(_FLAGS, blocks))):
             segment.flags = bytearray().join([block.flags or bytes(block.count) for block in blocks])
             segment.marked = segment.flags.count(DELETED)
         segment.blocks = blocks
@@ -209,6 +217,14 @@ class RunReader:
         return sum([block.count for block in run.blocks if block.ts < deadline])
 
 
+def block_head(block: Block) -> bytes:
+    """Everything of a block's encoding before its text."""
+    key = block.key.encode() if block.key is not None else b""
+    return encode_block_head(
+        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
+    )
+
+
 def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:
     """The stretches between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
     if flags is None:
@@ -224,6 +240,14 @@ def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range
         while lo < hi and flags[lo] == DELETED:
             lo += 1
     return ranges
+
+
+def first_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
+    """The first index between `lo` and `hi` that no flag marks as deleted; `hi` when there is none."""
+    if flags is None or lo >= hi or flags[lo] != DELETED:
+        return min(lo, hi)
+    behind = flags[lo:hi]
+    return hi - len(behind.lstrip(_DELETED))
 
 
 def has_nodes(run: Run) -> bool:

@@ -16,6 +16,7 @@ from topics.engine.jobs import Job, JobRunner, OffLoop
 from topics.engine.runs import Block, Segment
 from topics.engine.tags import collect_tags
 from topics.engine.topic import Topic
+from topics.formats.block import ROW_BYTES
 from topics.formats.segment import SegmentHead
 from topics.storage.segments import SegmentDraft, SegmentKey
 
@@ -54,8 +55,8 @@ class Sealer:
 
     def cut(self, topic: Topic) -> None:
         """Turns the tail into segments: one, unless its seqs or its text coordinate have a break."""
-        group: list[Block] = []
-        for block in topic.tail:
+        group: list[Block] = topic.tail if _is_unbroken(topic) else []
+        for block in topic.tail if not group else ():
             if group and (block.base != group[-1].next_base or block.first_seq != group[-1].last_seq + 1):
                 self._add(topic, group)
                 group = []
@@ -141,6 +142,22 @@ class Sealer:
             segment.flags = None
 
 
+def _is_unbroken(topic: Topic) -> bool:
+    """Whether the tail's blocks follow each other without a break, told by its two ends and its sums.
+
+    Seqs only leave some out and never go back, so there is a hole exactly when the ends are further apart than the
+    counts add up to; and the text coordinate only ever goes on or starts again at zero.
+    """
+    tail = topic.tail
+    if not tail:
+        return False
+    first, last = tail[0], tail[-1]
+    text_bytes = topic.tail_bytes - ROW_BYTES * topic.tail_count
+    return last.last_seq - first.first_seq + 1 == topic.tail_count and (
+        last.next_base - first.base == text_bytes + len(tail)
+    )
+
+
 def _memory(segment: Segment) -> int:
     return segment.text_bytes
 
@@ -150,11 +167,11 @@ def _draft(topic: Topic, segment: Segment, flags: bytes) -> SegmentDraft:
     blocks = segment.blocks
     assert blocks is not None
     tags: dict[bytes, list[int]] = {}
-    starts = []
-    for block in blocks:
-        index = block.first_seq - segment.first_seq
-        starts.append((index, block.ts))
-        collect_tags(block, index, tags)
+    first = segment.first_seq
+    if segment.has_tags:
+        for block in blocks:
+            collect_tags(block, block.first_seq - first, tags)
+    starts = [(block.first_seq - first, block.ts) for block in blocks]
     head = SegmentHead(
         topic.id, topic.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
         segment.count, blocks[0].base, segment.text_bytes, segment.traits, topic.name,

@@ -33,6 +33,9 @@ HEADER_BYTES = _HEADER.size
 CHECKSUM_BYTES = _CHECKSUM.size
 OVERHEAD_BYTES = HEADER_BYTES + CHECKSUM_BYTES
 
+# Up to here a copy costs less than to do without one.
+_JOINED_BYTES_MAX = 4096
+
 
 class FrameKind(IntEnum):
     """Every kind of change there is. A number is never given a second meaning."""
@@ -51,6 +54,30 @@ class FrameKind(IntEnum):
     """Records below a floor expired."""
     CEILING = 7
     """No seq above this one was given out before this frame was on disk."""
+    ROUTER = 8
+    """A router of this topic was created or changed (`formats.routing`)."""
+    UNROUTE = 9
+    """A router of this topic was deleted."""
+    FORWARD = 10
+    """Copies of another topic's records: which seqs of this topic are which of that one."""
+    LEASE = 11
+    """Jobs of a queue were claimed, extended or given back (`formats.queue`)."""
+    DELAY = 12
+    """The jobs of the append behind it are held back until a moment."""
+    ARRIVAL = 13
+    """Records came from another topic: a block, and where they were."""
+    DEPARTURE = 14
+    """Records went to another topic and are gone here."""
+    STREAM_APPEND = 16
+    """One batch, and what else it changes in its stream, such as a producer's place (`formats.stream`)."""
+    STREAM_CREATE = 17
+    """A topic came to be as a stream, perhaps with its first batch."""
+    STREAM_CLOSE = 18
+    """A stream was closed without a batch."""
+    STREAM_RENEW = 19
+    """Somebody used a stream that lives only as long as it is used."""
+    STREAM_RETIRE = 20
+    """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33
@@ -87,8 +114,9 @@ def seal_frame(kind: FrameKind, topic_id: int, lsn: int, synced: int, head: byte
     """The pieces of a frame in order. The body comes in two parts so that a large payload is never copied here."""
     length = OVERHEAD_BYTES + len(head) + len(tail)
     start = _HEADER.pack(_MAGIC_WORD, length, lsn, synced, topic_id, kind) + head
-    if not tail:
-        return [start, _CHECKSUM.pack(xxh3_64_intdigest(start))]
+    if len(tail) < _JOINED_BYTES_MAX:
+        whole = start + tail
+        return [whole + _CHECKSUM.pack(xxh3_64_intdigest(whole))]
     digest = xxh3_64(start)
     digest.update(tail)
     return [start, tail, _CHECKSUM.pack(digest.intdigest())]

@@ -18,6 +18,7 @@ from topics.http.hub import Hub
 from topics.http.messages import UNREAD_HEAD, RequestHead
 from topics.http.pipeline import Pipeline
 from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
+from topics.http.repeats import HEAD_END, Repeat, remember
 from topics.http.streams import Upgrade
 from topics.http.watch import Phase, Watch
 
@@ -32,16 +33,20 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
+        "_candidate",
         "_discarded_bytes",
+        "_due_bytes",
         "_eof",
         "_hub",
         "_input_over",
+        "_known",
         "_lingering",
         "_must_linger",
         "_pipeline",
         "_reader",
         "_reading",
         "_requests",
+        "_since_bytes",
         "_transport",
         "_unparsed",
         "_watch",
@@ -57,6 +62,14 @@ class Connection(asyncio.Protocol):
         self._requests = 0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
+        # Heads this client has sent before, by their bytes; see `http.repeats`.
+        self._known: dict[bytes, Repeat] = {}
+        # The head of the request being read, while it may become known.
+        self._candidate: bytes | None = None
+        # How many bytes came since the parser last stood between two requests, and how many the request that began
+        # there has in all. When they are equal it stands there again.
+        self._since_bytes = 0
+        self._due_bytes = 0
         # Whether what still comes is dropped: the connection ends after the answers that are due.
         self._input_over = False
         self._discarded_bytes = 0
@@ -75,9 +88,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=hub.limits.write_buffer_bytes)
         self._pipeline = Pipeline(self, hub, self._transport)
-        hub.connections.add(self)
+        hub.adopt(self)
         hub.counters.connections_total += 1
-        hub.counters.connections_open += 1
         if len(hub.connections) > hub.limits.connections_max:
             # No lingering: whoever opens connections without end should not have us keep them.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
@@ -88,12 +100,22 @@ class Connection(asyncio.Protocol):
             self._pipeline.release()
 
     def data_received(self, data: bytes) -> None:
-        self._hub.counters.bytes_in += len(data)
+        nbytes = len(data)
+        self._hub.counters.bytes_in += nbytes
         if self._input_over:
-            self._discard(len(data))
+            self._discard(nbytes)
             return
         pipeline = self._pipeline
-        if len(data) <= PIECE_BYTES and not pipeline.exchanges and not self._unparsed:
+        at_rest = not pipeline.exchanges and not self._unparsed
+        if at_rest and self._since_bytes == self._due_bytes:
+            head = data[: data.find(HEAD_END)]
+            repeat = self._known.get(head)
+            if repeat is not None and repeat.nbytes == nbytes and not self._hub.draining:
+                self._start_repeat(repeat, data)
+                return
+            self._since_bytes, self._due_bytes, self._candidate = 0, -1, head
+        self._since_bytes += nbytes
+        if at_rest and nbytes <= PIECE_BYTES:
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
             pipeline.gathering = True
             self._feed(data)
@@ -127,6 +149,9 @@ class Connection(asyncio.Protocol):
         hub = self._hub
         hub.counters.requests += 1
         self._requests += 1
+        candidate, self._candidate = self._candidate, None
+        if candidate and length is not None:
+            self._due_bytes = len(candidate) + len(HEAD_END) + length
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         if hub.draining:
             raise HttpError(Fault.SHUTTING_DOWN)
@@ -136,6 +161,8 @@ class Connection(asyncio.Protocol):
             _logger.exception("the application failed to admit a request", extra={"path": head.path})
             raise HttpError(Fault.INTERNAL) from None
         if isinstance(verdict, int):
+            if candidate and exchange.plain:
+                remember(self._known, candidate, head, length, min(verdict, hub.limits.body_bytes))
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
@@ -186,6 +213,11 @@ class Connection(asyncio.Protocol):
         self._pipeline.gathering = False
         self._throttle()
 
+    def after_answer(self) -> None:
+        """An answer is sent: goes on if anything waited for that."""
+        if self._unparsed or not self._reading or self._input_over:
+            self.go_on()
+
     def finish(self) -> None:
         """Everything that will ever be said is said: ends the connection without losing it."""
         transport = self._transport
@@ -217,7 +249,7 @@ class Connection(asyncio.Protocol):
         self._forget()
         if not self._reading:
             transport.resume_reading()
-        return Upgrade(transport, leftover)
+        return Upgrade(transport, leftover, self._hub)
 
     # What the server calls.
 
@@ -296,6 +328,18 @@ class Connection(asyncio.Protocol):
             _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
 
+    def _start_repeat(self, repeat: Repeat, data: bytes) -> None:
+        """Starts a request that came whole, with a head that was read and admitted before."""
+        hub, pipeline = self._hub, self._pipeline
+        hub.counters.requests += 1
+        self._requests += 1
+        exchange = Exchange(repeat.head, pipeline, hub.monotonic(), True, True, data[repeat.head_nbytes :])
+        pipeline.exchanges.append(exchange)
+        pipeline.gathering = True
+        self._start(exchange)
+        pipeline.gathering = False
+        pipeline.flush()
+
     def _start(self, exchange: Exchange) -> None:
         try:
             self._hub.application.handle(exchange)
@@ -354,12 +398,9 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         """The connection is no longer ours."""
-        hub = self._hub
         self._transport = None
         self._reader.release()
-        hub.connections.discard(self)
-        hub.counters.connections_open -= 1
-        hub.changed.set()
+        self._hub.abandon(self)
 
     def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int]:
         if self._lingering or transport.is_closing():

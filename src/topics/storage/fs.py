@@ -12,6 +12,7 @@ The rules callers rely on, and every implementation is held to by the same check
 * `allocate` and growing writes leave zeros in the bytes nobody wrote.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 BytesLike = bytes | bytearray | memoryview
@@ -25,6 +26,13 @@ class File(Protocol):
         ...
 
     def write_at(self, offset: int, data: BytesLike) -> None: ...
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        """Makes these bytes, one after the other, the whole content of the file.
+
+        For files that are written once and seldom read soon: a disk may pass its cache by. A crash may leave any part.
+        """
+        ...
 
     def size(self) -> int: ...
 
@@ -86,3 +94,28 @@ class FileSystem(Protocol):
         Raises `BlockingIOError` whose text is the holder's note when another process has it.
         """
         ...
+
+
+def read_small(fs: FileSystem, path: str) -> str:
+    """The text of a file of a few bytes; empty where there is none."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return ""
+    try:
+        return str(file.read_at(0, 4096), "utf-8", "replace")
+    finally:
+        file.close()
+
+
+def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
+    """Replaces a file of a few bytes, durably: after a crash it has the old text or the new one."""
+    file = fs.open(path + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, text.encode())
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(folder)

@@ -220,8 +220,7 @@ class SegmentStore:
     def _put(self, path: str, pieces: list[bytes]) -> None:
         file = self._fs.open(path, create=True)
         try:
-            file.truncate(0)
-            file.write_at(0, b"".join(pieces))
+            file.write_whole(pieces)
         finally:
             file.close()
 

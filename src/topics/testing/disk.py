@@ -21,7 +21,7 @@ allocate, copy or make durable. A sweep makes thousands of disks, most of their 
 import copy
 import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
 from topics.storage.fs import BytesLike
@@ -232,6 +232,10 @@ class FakeFile:
     def write_at(self, offset: int, data: BytesLike) -> None:
         with self._disk._change("write", self._path):
             self._usable(offset, write=True).write(offset, bytes(data))
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        self.truncate(0)
+        self.write_at(0, b"".join(pieces))
 
     def size(self) -> int:
         with self._disk._call("size", self._path):

@@ -12,6 +12,7 @@ should check that a failed sync is not tried again, not that trying again helps.
 import enum
 import errno
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from topics.storage.fs import BytesLike, File, FileSystem, FolderLock
@@ -144,6 +145,10 @@ class _FaultyFile:
             prefix = memoryview(data).cast("B")
             self._inner.write_at(offset, prefix[: len(prefix) // 2])
         raise error
+
+    def write_whole(self, pieces: Sequence[BytesLike]) -> None:
+        self.truncate(0)
+        self.write_at(0, b"".join(pieces))
 
     def size(self) -> int:
         self._outer._read("size", self._path)

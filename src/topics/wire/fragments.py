@@ -41,16 +41,18 @@ def node_suffix(node: str) -> bytes:
 def encode_fragments(records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int) -> Fragments:
     """Encodes a batch. `node` is the batch's default; `base` is where its text begins in the topic's coordinate."""
     count = len(records)
+    if count == 1 and node is None:
+        record = records[0]
+        if record.tag is None and record.meta is None and record.node is None:
+            data = record.data
+            text = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, data)
+            size = len(data)
+            return Fragments(text, _ONE_ROW.pack(base, 0, 0, len(text) - size - 1), size, 0)
     if [r for r in records if r.tag is not None or r.meta is not None or r.node is not None]:
         return _encode_mixed(records, first_seq, ts, node, base)
     suffix = b',"data":' if node is None else node_suffix(node)
     middle = b',"$ts":%d' % ts + suffix
     traits = 0 if node is None else _TRAIT_NODES
-    if count == 1:
-        data = records[0].data
-        text = b'{"$seq":%d%b%b}' % (first_seq, middle, data)
-        size = len(data)
-        return Fragments(text, _ONE_ROW.pack(base, 0, 0, len(text) - size - 1), size, traits)
     digits = len(str(first_seq))
     if len(str(first_seq + count - 1)) != digits:
         return _encode_mixed(records, first_seq, ts, node, base)

@@ -1,24 +1,18 @@
 """The messages of /v0, typed. The server decodes and encodes with them, and the OpenAPI document is made of them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.batch import Batch
+from topics.core.config import TopicConfig
 from topics.core.loss import Tombstone
-from topics.core.records import Record
+from topics.core.routers import Guarantee
 
 
-class AppendBody(msgspec.Struct, frozen=True, kw_only=True):
+class AppendBody(Batch, frozen=True, kw_only=True):
     """Records to append, in order."""
-
-    records: list[Record]
-    node: str | None = None
-    idempotency_key: str | None = None
-    create: bool | None = None
-    config: TopicConfigPatch | None = None
-    disable_backpressure: bool = False
 
 
 class Performance(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +101,7 @@ class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     in_flight: int
+    delayed: int = 0
     dead_lettered: int
 
 
@@ -140,6 +135,64 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
 class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
     topics: list[TopicSummary]
     next_cursor: str | UnsetType = UNSET
+
+
+class RouterBody(msgspec.Struct, frozen=True, kw_only=True):
+    """From where to where a router forwards, and how."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    from_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class RouterPutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    created: bool
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+
+
+class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+    forwarded_total: int
+    lag: int
+    blocked: bool
+
+
+class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Guarantee
+    forwarded_total: int
+
+
+class RouterListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    deleted: bool
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):

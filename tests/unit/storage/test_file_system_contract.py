@@ -1,6 +1,7 @@
 """What every file system promises, checked on the real one and on the fakes alike; then the real one's own hazards."""
 
 import errno
+import fcntl
 import gc
 import os
 import subprocess
@@ -62,6 +63,16 @@ class TestFile:
         file.write_at(3, b"abc")
         assert file.read_at(0, 100) == b"012abc6789"
         assert file.read_at(4, 3) == b"bc6"
+
+    @pytest.mark.parametrize("length", [0, 10, 4096, 65_536, 100_001, 5_000_000])
+    def test_a_file_written_whole_is_exactly_that(self, fs: FileSystem, base: str, file: File, length: int) -> None:
+        file.write_at(0, b"x" * 200_000)
+        data = os.urandom(length)
+        file.write_whole([data[:7], memoryview(data)[7:70_000], b"", bytearray(data[70_000:])])
+        assert content(fs, f"{base}/file") == data
+        file.write_at(0, b"")
+        file.write_at(length, b"more")
+        assert content(fs, f"{base}/file") == data + b"more"
 
     def test_reads_less_only_at_the_end(self, file: File) -> None:
         file.write_at(0, b"0123")
@@ -535,3 +546,19 @@ def _fail_to_allocate(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
         raise OSError(code, "injected")
 
     monkeypatch.setattr(os, "posix_fallocate", posix_fallocate)
+
+
+def test_a_file_system_that_wants_its_cache_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwrite
+
+    def pwrite(fd: int, data: memoryview, offset: int) -> int:
+        if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "no direct writes here")
+        return whole(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    file = PosixFileSystem().open(str(tmp_path / "file"), create=True)
+    data = os.urandom(100_000)
+    file.write_whole([data])
+    file.close()
+    assert (tmp_path / "file").read_bytes() == data

@@ -1,0 +1,29 @@
+"""What an append asks for, as it comes from the wire and as the engine takes it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from topics.core.config import TopicConfigPatch
+from topics.core.records import Record
+
+if TYPE_CHECKING:
+    Records = Sequence[Record]
+else:
+    # The decoder must see a list; Python code may pass any sequence.
+    Records = list[Record]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Records to append, in order, all of them or none."""
+
+    records: Records
+    node: str | None = None
+    idempotency_key: str | None = None
+    create: bool | None = None
+    config: TopicConfigPatch | None = None
+    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
+    disable_backpressure: bool = False
+    """Rather wait for a full log than be refused."""
