@@ -150,8 +150,8 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
     folder.mkdir()
     settings = {"segment_max_events": "50", "snapshot_interval_ms": "200", "archive": "1", "pipeline": "off"}
     with LiveServer(folder, **settings) as server, Client(server.url) as client:
-        for first in range(0, 200, 20):
-            client.append_many("orders", [{"n": n} for n in range(first, first + 20)])
+        for first in range(0, 200, 50):
+            client.append_many("orders", [{"n": n} for n in range(first, first + 50)])
         wait_until(lambda: sealed_to(folder / "data", "orders") == 200, "everything is sealed")
         rows = {seq: data for seq, *_, data in of_diff(client, "orders")}
 
