@@ -58,7 +58,7 @@ class Entry:
 
     def __init__(self, data: memoryview, meta: bytes) -> None:
         self._data = data
-        self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and data[:1] == b'"'
+        self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and bytes(data[:1]) == b'"'
         self.size = len(data)
         if self._base64:
             self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")

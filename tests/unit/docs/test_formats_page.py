@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
-from topics.formats import block, control, frame, segment, snapshot
+from topics.formats import block, control, frame, segment, snapshot, stream
 from topics.storage import layout
 
 PAGE = read("docs/formats.md")
@@ -31,7 +31,9 @@ def picture(module: ModuleType) -> list[str]:
     return [squeezed(line) for line in (module.__doc__ or "").splitlines() if line.startswith("    ")]
 
 
-@pytest.mark.parametrize("module", [frame, block, control, segment, snapshot], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [frame, block, control, segment, snapshot, stream], ids=lambda module: module.__name__
+)
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
     lines = picture(module)
     assert lines
