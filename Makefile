@@ -15,7 +15,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http format clean
+.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,7 @@ $(STAMP):
 	@$(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) -r requirements/dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || $(PIP_INSTALL) -r requirements/java.txt
 	@rm -f .venv/.setup-*
 	@touch $@
 
@@ -49,8 +50,17 @@ slow: setup ## Runs the slow tests only.
 bench: setup ## Measures the engine.
 	@$(BIN)/python -m bench.engine
 
+bench-spark: setup ## Measures the Spark side and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.spark --write
+
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.http --write
+
+bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.live --write
+
+bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.queue --write
 
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .

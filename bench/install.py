@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CACHE = ROOT / ".bench"
 # Written down so that two runs on different days compare with the same thing.
 NPM_PACKAGES = ("@durable-streams/server@0.3.7", "@prisma/streams-server@0.1.11", "bun@1.4.4")
+QUEUE_NPM_PACKAGES = ("bullmq@6.7.0", "ioredis@5.9.2")
 NATS_MODULE = "github.com/nats-io/nats-server/v2@v2.15.2"
 _INSTALL_TIMEOUT_S = 900
 
@@ -74,19 +75,29 @@ def go() -> str:
         raise Missing(f"the Go compiler is needed: {error}") from error
 
 
-@functools.cache
 def npm_folder() -> Path:
-    """The folder with the npm packages. Their install scripts do not run: nothing of what is used here needs them."""
-    folder = CACHE / "npm"
-    stamp = folder / ("-".join(NPM_PACKAGES).replace("/", "_") + ".installed")
+    """The folder with the npm packages of the HTTP benchmark."""
+    return _npm_folder("npm", NPM_PACKAGES)
+
+
+def queue_npm_folder() -> Path:
+    """The folder with those of the queue benchmark."""
+    return _npm_folder("npm-queue", QUEUE_NPM_PACKAGES)
+
+
+@functools.cache
+def _npm_folder(name: str, packages: tuple[str, ...]) -> Path:
+    """A folder with packages. Their install scripts do not run: nothing of what is used here needs them."""
+    folder = CACHE / name
+    stamp = folder / ("-".join(packages).replace("/", "_") + ".installed")
     if not stamp.exists():
         if shutil.which("npm") is None:
             raise Missing("npm is not installed")
-        print(f"installing {', '.join(NPM_PACKAGES)}", file=sys.stderr)
+        print(f"installing {', '.join(packages)}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         flags = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel", "error"]
-        said(["npm", "install", *flags, "--prefix", str(folder), *NPM_PACKAGES], cwd=folder)
+        said(["npm", "install", *flags, "--prefix", str(folder), *packages], cwd=folder)
         stamp.touch()
     return folder
 

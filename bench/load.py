@@ -12,8 +12,10 @@ import os
 import resource
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from bench.install import CACHE, go, said
 from bench.peers import Running, favour, pinned
@@ -53,6 +55,26 @@ class Result:
     other_cpu: float
 
 
+@dataclass(frozen=True)
+class LiveResult:
+    """What one measurement of live delivery found. CPU shares are of one core; those of the server and of others are
+    over the whole time, in which watchers also connect.
+    """
+
+    records: int
+    deliveries_per_s: float
+    records_a_frame: float
+    p50_ms: float
+    p99_ms: float
+    append_p99_ms: float
+    generator_cpu: float
+    server_cpu: float
+    other_cpu: float
+
+
+R = TypeVar("R", Result, LiveResult)
+
+
 @functools.cache
 def generator() -> Path:
     """The load generator, built. Raises `Missing` without a compiler."""
@@ -70,8 +92,8 @@ class Load:
         self, core: int | None, seconds: float, warm_up_s: float, patience_s: float, *, favoured: bool = False
     ) -> None:
         self._core = core
-        self._seconds = seconds
-        self._warm_up_s = warm_up_s
+        self.seconds = seconds
+        self.warm_up_s = warm_up_s
         self._patience_s = patience_s
         self._favoured = favoured
 
@@ -85,13 +107,26 @@ class Load:
         self._order(target, order)
 
     def measure(self, target: Running, place: str, workload: Workload, total: int = 0) -> Result:
+        speaker = target.server.speaker
+        order: dict[str, object] = {"connections": workload.connections}
+        if workload.reads:
+            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
+        else:
+            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+        return self.measure_order(target, order)
+
+    def measure_order(self, target: Running, order: dict[str, object]) -> Result:
+        """What the generator finds when it does as it is told."""
+        order = {"warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
+        return self.least_disturbed(target, lambda: self._measure_once(target, order))
+
+    def least_disturbed(self, target: Running, attempt: Callable[[], R]) -> R:
         """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""
-        best = self._measure_once(target, place, workload, total)
+        best = attempt()
         while best.other_cpu > DISTURBED_CORES and self._patience_s > 0:
             begun = time.monotonic()
             self._await_quiet(target.pid)
-            again = self._measure_once(target, place, workload, total)
-            best = min(best, again, key=lambda result: result.other_cpu)
+            best = min(best, attempt(), key=lambda result: result.other_cpu)
             self._patience_s -= time.monotonic() - begun
         return best
 
@@ -106,19 +141,11 @@ class Load:
                 return
             before = after
 
-    def _measure_once(self, target: Running, place: str, workload: Workload, total: int) -> Result:
-        order: dict[str, object] = {
-            "connections": workload.connections, "warm_up_s": self._warm_up_s, "seconds": self._seconds,
-        }  # fmt: skip
-        speaker = target.server.speaker
-        if workload.reads:
-            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
-        else:
-            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+    def _measure_once(self, target: Running, order: dict[str, object]) -> Result:
         before = _Usage(target.pid)
         answer = self._order(target, order)
         after = _Usage(target.pid)
-        wall = self._warm_up_s + answer["seconds"]
+        wall = self.warm_up_s + answer["seconds"]
         return Result(
             records_per_s=answer["records"] / answer["seconds"],
             p50_ms=answer["p50_ms"],
@@ -128,16 +155,37 @@ class Load:
             other_cpu=max(0.0, after.others - before.others) / wall,
         )
 
+    def measure_live(self, target: Running, order: dict[str, object]) -> LiveResult:
+        """How long records take from a writer to those who watch."""
+        whole = {"protocol": "live", "warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
+        before = _Usage(target.pid)
+        begun = time.monotonic()
+        answer = self._order(target, whole)
+        wall = time.monotonic() - begun
+        after = _Usage(target.pid)
+        seconds = answer["seconds"]
+        return LiveResult(
+            records=int(answer["records"]),
+            deliveries_per_s=answer["deliveries"] / seconds,
+            records_a_frame=answer["deliveries"] / max(answer["frames"], 1),
+            p50_ms=answer["p50_ms"],
+            p99_ms=answer["p99_ms"],
+            append_p99_ms=answer["append_p99_ms"],
+            generator_cpu=answer["cpu_s"] / seconds,
+            server_cpu=(after.server - before.server) / wall,
+            other_cpu=max(0.0, after.others - before.others) / wall,
+        )
+
     def _order(self, target: Running, order: dict[str, object]) -> dict[str, float]:
         whole = {"address": target.address, "protocol": target.server.speaker.protocol, **order}
-        limit_s = self._warm_up_s + self._seconds + 300
+        limit_s = self.warm_up_s + self.seconds + 300
         process = subprocess.Popen(
-            pinned(self._core, [str(generator())]),
+            pinned(self._core, target.server.client or [str(generator())]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "GOMAXPROCS": "1"},
+            env={**os.environ, "GOMAXPROCS": "1", **target.server.client_env},
             start_new_session=True,
         )
         try:

@@ -55,6 +55,9 @@ class Server:
     product: str = ""
     # Whether its reads are measured: they are the same in every configuration of a server.
     reads: bool = True
+    # What puts load on it, if that is not the load generator: a peer that is a library and not a protocol.
+    client: list[str] | None = None
+    client_env: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,11 +163,11 @@ def _free_port() -> int:
         return port
 
 
-def _redis_version() -> str:
+def redis_version() -> str:
     return said([debian("redis-server", "redis-server"), "--version"]).split("v=")[1].split()[0]
 
 
-def _nats_version(find: Callable[[], str]) -> str:
+def nats_version(find: Callable[[], str]) -> str:
     return said([find(), "--version"]).split("v")[-1].strip()
 
 
@@ -182,16 +185,16 @@ def _node_version() -> str:
     return f"{npm_version('@durable-streams/server')} on node {said(['node', '--version']).strip()}"
 
 
-def _our_version() -> str:
+def our_version() -> str:
     return said([str(Path(sys.executable).with_name("topics")), "version"]).split()[-1]
 
 
-def _launch_topics(data: Path, port: int) -> Launch:
+def launch_topics(data: Path, port: int) -> Launch:
     env = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(data / "address"), "TOPICS_DATA_DIR": str(data / "topics")}
     return Launch([str(Path(sys.executable).with_name("topics")), "serve"], env)
 
 
-def _launch_redis(fsync: str) -> Callable[[Path, int], Launch]:
+def launch_redis(fsync: str) -> Callable[[Path, int], Launch]:
     def launch(data: Path, port: int) -> Launch:
         options = {
             "port": str(port), "bind": "127.0.0.1", "dir": str(data), "save": "",
@@ -205,7 +208,7 @@ def _launch_redis(fsync: str) -> Callable[[Path, int], Launch]:
     return launch
 
 
-def _launch_nats(find: Callable[[], str], sync: str | None) -> Callable[[Path, int], Launch]:
+def launch_nats(find: Callable[[], str], sync: str | None) -> Callable[[Path, int], Launch]:
     def launch(data: Path, port: int) -> Launch:
         config = data / "nats.conf"
         setting = "" if sync is None else f", sync_interval: {sync}"
@@ -241,8 +244,8 @@ OURS = {
         f"topics, class {durability}",
         (durability,),
         Topics(durability),
-        _our_version,
-        _launch_topics,
+        our_version,
+        launch_topics,
         port_file="address",
         speaks_http=True,
         product="topics",
@@ -254,14 +257,14 @@ OURS = {
 
 def _redis(fsync: str, durability: str, *, reads: bool) -> Server:
     key, title = f"redis-{fsync}", f"redis {fsync}"
-    launch = _launch_redis(fsync)
-    return Server(key, title, (durability,), Redis(), _redis_version, launch, product="redis", reads=reads)
+    launch = launch_redis(fsync)
+    return Server(key, title, (durability,), Redis(), redis_version, launch, product="redis", reads=reads)
 
 
 def _nats(
     key: str, title: str, durability: str, find: Callable[[], str], *, sync: str | None = None, reads: bool = True
 ) -> Server:
-    launch, version = _launch_nats(find, sync), functools.partial(_nats_version, find)
+    launch, version = launch_nats(find, sync), functools.partial(nats_version, find)
     return Server(
         key, title, (durability,), Nats(), version, launch, product=title.removesuffix(" always"), reads=reads
     )

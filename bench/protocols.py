@@ -45,10 +45,10 @@ class Topics:
         self._durability = durability
 
     def make(self, address: str, place: str) -> None:
-        _http(address, "PUT", f"/v0/topics/{place}", json.dumps({"durability": self._durability}))
+        ask_http(address, "PUT", f"/v0/topics/{place}", json.dumps({"durability": self._durability}))
 
     def drop(self, address: str, place: str) -> None:
-        _http(address, "DELETE", f"/v0/topics/{place}")
+        ask_http(address, "DELETE", f"/v0/topics/{place}")
 
     def append(self, place: str, records: int) -> str:
         body = '{"records":[' + ",".join(['{"data":' + PAYLOAD + "}"] * records) + "]}"
@@ -67,10 +67,10 @@ class Streams:
         self._prefix = prefix
 
     def make(self, address: str, place: str) -> None:
-        _http(address, "PUT", self.target(place))
+        ask_http(address, "PUT", self.target(place))
 
     def drop(self, address: str, place: str) -> None:
-        _http(address, "DELETE", self.target(place))
+        ask_http(address, "DELETE", self.target(place))
 
     def append(self, place: str, records: int) -> str:
         body = PAYLOAD if records == 1 else "[" + ",".join([PAYLOAD] * records) + "]"
@@ -145,7 +145,7 @@ def _connected(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
 
 
-def _http(address: str, method: str, path: str, body: str | None = None) -> None:
+def ask_http(address: str, method: str, path: str, body: str | None = None) -> None:
     connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"})

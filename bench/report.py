@@ -1,4 +1,4 @@
-"""The report of the HTTP benchmark: tables of ratios, the aims, what to doubt, and the page they are written to."""
+"""The reports: tables, the aims, what to doubt, and the page they are written to."""
 
 import os
 import platform
@@ -19,7 +19,6 @@ from bench.load import DISTURBED_CORES, SATURATED, Result, Workload
 from bench.peers import BOTH, OURS, PEERS, Server
 
 PAGE = ROOT / "docs" / "benchmarks.md"
-_BEGIN, _END = "<!-- bench:http -->", "<!-- /bench:http -->"
 _LONE_WRITER = "append-1@1"
 
 
@@ -83,17 +82,61 @@ class Results:
         return statistics.median(getattr(result, name) for result in found) if found else None
 
 
-class Report:
+class Sheet:
     """Builds the terminal's tables and the page's text side by side."""
 
-    def __init__(self, results: Results, console: Console) -> None:
-        self._results = results
+    def __init__(self, console: Console) -> None:
         self._console = console
         self._markdown: list[str] = []
 
+    @property
+    def text(self) -> str:
+        return "\n".join(self._markdown)
+
+    def paragraph(self, text: str) -> None:
+        self._console.print(text, highlight=False, markup=False)
+        self._markdown += [text, ""]
+
+    def table(self, title: str, head: list[str], rows: Iterable[list[str]]) -> None:
+        table = Table(title=title, title_justify="left")
+        for place, name in enumerate(head):
+            table.add_column(name, justify="left" if place == 0 else "right")
+        self._markdown += [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+        for row in rows:
+            table.add_row(*row)
+            self._markdown.append("| " + " | ".join(row) + " |")
+        self._console.print(table)
+        self._markdown.append("")
+
+    def doubts(self, generator: dict[str, float], others: Iterable[float]) -> None:
+        """What makes measurements doubtful: a generator without time left, by row, and a machine that was not quiet."""
+        saturated = [row for row, share in generator.items() if share > SATURATED]
+        if saturated:
+            self.paragraph(f"The load generator used its core up, and so measured itself, in: {', '.join(saturated)}.")
+        else:
+            self.paragraph("The load generator was never the bottleneck: it had time left on its core in every row.")
+        shares = list(others)
+        disturbed = sum(share > DISTURBED_CORES for share in shares)
+        if disturbed:
+            self.paragraph(
+                f"**To be doubted:** the machine was not quiet. Other processes used more than {DISTURBED_CORES:.0%} "
+                f"of a core in {disturbed} of {len(shares)} measurements, {statistics.median(shares):.0%} in the "
+                "median. That slows down whoever waits for a sync most."
+            )
+
+
+class Report(Sheet):
+    """The report of the HTTP benchmark."""
+
+    unit = "records/s"
+
+    def __init__(self, results: Results, console: Console) -> None:
+        super().__init__(console)
+        self._results = results
+
     def make(self, machine: str, method: str) -> str:
-        self._paragraph(f"Measured with `make bench-http` on {machine}.")
-        self._paragraph(method)
+        self.paragraph(f"Measured with `make bench-http` on {machine}.")
+        self.paragraph(method)
         appends = [workload for workload in self._results.workloads if not workload.reads]
         for durability in BOTH:
             peers = [peer for peer in PEERS if durability in peer.classes]
@@ -103,7 +146,7 @@ class Report:
         self._lone_writer()
         self._aims()
         self._notes()
-        return "\n".join(self._markdown)
+        return self.text
 
     def _ratios(self, title: str, ours: Server, peers: Iterable[Server], workloads: Iterable[Workload]) -> None:
         shown = [peer for peer in peers if self._measured(peer)]
@@ -112,13 +155,13 @@ class Report:
         rows = []
         for workload in workloads:
             rate = self._results.rate(ours.key, workload.key)
-            row = [workload.title, "-" if rate is None else _short(rate)]
+            row = [workload.title, "-" if rate is None else short(rate)]
             for peer in shown:
                 other = self._results.rate(peer.key, workload.key)
-                row.append("-" if rate is None or not other else f"{rate / other:.2f} ({_short(other)})")
+                row.append("-" if rate is None or not other else f"{rate / other:.2f} ({short(other)})")
             rows.append(row)
-        head = ["workload", "ours, records/s", *(peer.title for peer in shown)]
-        self._table(f"{title}: ours / peer (and the peer's records/s)", head, rows)
+        head = ["workload", f"ours, {self.unit}", *(peer.title for peer in shown)]
+        self.table(f"{title}: ours / peer (and the peer's {self.unit})", head, rows)
 
     def _lone_writer(self) -> None:
         rows = []
@@ -127,7 +170,7 @@ class Report:
             if p50 is not None and p99 is not None:
                 rows.append([server.title, f"{p50:.3f}", f"{p99:.3f}"])
         if rows:
-            self._table("A lone writer: one record, one connection, milliseconds", ["server", "p50", "p99"], rows)
+            self.table("A lone writer: one record, one connection, milliseconds", ["server", "p50", "p99"], rows)
 
     def _aims(self) -> None:
         rows = []
@@ -148,59 +191,33 @@ class Report:
             return
         met = sum(row[-1] == "met" for row in rows)
         missed = [row for row in rows if row[-1] == "missed"]
-        self._paragraph(f"Aims: {met} of {len(rows)} met.")
+        self.paragraph(f"Aims: {met} of {len(rows)} met.")
         if missed:
-            self._table("Aims missed", ["aim", "wanted", "measured", ""], missed)
+            self.table("Aims missed", ["aim", "wanted", "measured", ""], missed)
 
     def _notes(self) -> None:
         found = {name: results for name, results in self._results.rounds.items() if results}
-        saturated = [
-            f"{server} {workload}"
+        busy = {
+            f"{server} {workload}": statistics.median(result.generator_cpu for result in results)
             for (server, workload), results in found.items()
-            if statistics.median(result.generator_cpu for result in results) > SATURATED
-        ]
-        if saturated:
-            self._paragraph(f"The load generator used its core up, and so measured itself, in: {', '.join(saturated)}.")
-        else:
-            self._paragraph("The load generator was never the bottleneck: it had time left on its core in every row.")
+        }
         others = [statistics.median(result.other_cpu for result in results) for results in found.values()]
-        disturbed = sum(share > DISTURBED_CORES for share in others)
-        if disturbed:
-            usual = statistics.median(others)
-            self._paragraph(
-                f"**To be doubted:** the machine was not quiet. Other processes used more than {DISTURBED_CORES:.0%} "
-                f"of a core in {disturbed} of {len(others)} measurements, {usual:.0%} in the median. "
-                "That slows down whoever waits for a sync most."
-            )
+        self.doubts(busy, others)
         for server, reason in self._results.left_out.items():
-            self._paragraph(f"Missing: {server}: {reason}")
+            self.paragraph(f"Missing: {server}: {reason}")
 
     def _measured(self, server: Server) -> bool:
         return any(key == server.key for key, _ in self._results.rounds)
 
-    def _paragraph(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
-        self._markdown += [text, ""]
 
-    def _table(self, title: str, head: list[str], rows: Iterable[list[str]]) -> None:
-        table = Table(title=title, title_justify="left")
-        for place, name in enumerate(head):
-            table.add_column(name, justify="left" if place == 0 else "right")
-        self._markdown += [f"### {title}", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        for row in rows:
-            table.add_row(*row)
-            self._markdown.append("| " + " | ".join(row) + " |")
-        self._console.print(table)
-        self._markdown.append("")
-
-
-def write_page(text: str) -> None:
-    """Puts the report between its markers; a page without them gets them at its end."""
+def write_page(text: str, name: str = "http", heading: str = "Over the network, beside other servers") -> None:
+    """Puts a report between its markers; a page without them gets them at its end."""
+    begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
     page = PAGE.read_text() if PAGE.exists() else "# Benchmarks\n"
-    if _BEGIN not in page or _END not in page:
-        page = f"{page.rstrip()}\n\n## Over the network, beside other servers\n\n{_BEGIN}\n{_END}\n"
-    before, after = page.split(_BEGIN, 1)[0], page.split(_END, 1)[1]
-    PAGE.write_text(f"{before}{_BEGIN}\n{text.strip()}\n{_END}{after}")
+    if begin not in page or end not in page:
+        page = f"{page.rstrip()}\n\n## {heading}\n\n{begin}\n{end}\n"
+    before, after = page.split(begin, 1)[0], page.split(end, 1)[1]
+    PAGE.write_text(f"{before}{begin}\n{text.strip()}\n{end}{after}")
 
 
 def machine(versions: dict[str, str]) -> str:
@@ -226,7 +243,7 @@ def _file_system() -> str:
     return found[-1] if found else "an unknown file system"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:.2f}M"
     return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"

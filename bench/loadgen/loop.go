@@ -21,6 +21,12 @@ type session interface {
 	feed(data []byte) (records int, done bool, err error)
 }
 
+// picky sessions send requests of several kinds, of which only some are timed.
+type picky interface {
+	// timed tells whether the time of the last answer is to be counted.
+	timed() bool
+}
+
 type connection struct {
 	fd      int
 	session session
@@ -173,7 +179,9 @@ func (l *loop) handle(index int, events uint32) error {
 	}
 	now := time.Now()
 	l.requests++
-	l.times.add(int64(now.Sub(c.started)))
+	if some, is := c.session.(picky); !is || some.timed() {
+		l.times.add(int64(now.Sub(c.started)))
+	}
 	return l.send(index, now)
 }
 

@@ -1,6 +1,7 @@
-// The load generator of `make bench-http`: one thread, one epoll loop, as many connections as asked, one request on
-// its way on each. It speaks HTTP, Redis and NATS through the same loop, so that a difference between two servers is
-// not a difference between two clients. Nothing is allocated while it measures, and the collector is off.
+// The load generator of `make bench-http` and `make bench-live`: one thread, one epoll loop, as many connections as
+// asked, one request on its way on each. It speaks HTTP, Redis and NATS through the same loop, so that a difference
+// between two servers is not a difference between two clients. Nothing is allocated while it measures, and the
+// collector is off.
 //
 // It reads one JSON order from its input and prints one JSON answer. It knows no product: what to send for an append
 // is part of the order; only reads, which follow a cursor, are made here.
@@ -12,6 +13,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -53,11 +55,20 @@ const patience = 120 * time.Second
 func main() {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
-	var wanted order
-	if err := json.NewDecoder(os.Stdin).Decode(&wanted); err != nil {
+	raw, err := io.ReadAll(os.Stdin)
+	if err != nil {
 		fail(err)
 	}
-	measured, err := run(&wanted)
+	var wanted order
+	if err := json.Unmarshal(raw, &wanted); err != nil {
+		fail(err)
+	}
+	var measured any
+	if wanted.Protocol == "live" {
+		measured, err = runLive(raw)
+	} else {
+		measured, err = run(&wanted)
+	}
 	if err != nil {
 		fail(err)
 	}

@@ -13,6 +13,10 @@ func newSession(wanted *order, index int) (session, error) {
 	appends := wanted.Request != ""
 	talk := natsConversation{index: index}
 	switch {
+	case wanted.Protocol == "topics-queue":
+		return newTopicsJobs(wanted, index), nil
+	case wanted.Protocol == "nats-queue":
+		return newNatsJobs(wanted, talk), nil
 	case wanted.Protocol == "topics" && !appends:
 		return &topicsRead{order: wanted, pass: pass}, nil
 	case wanted.Protocol == "streams" && !appends:

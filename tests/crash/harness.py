@@ -373,13 +373,13 @@ class World:
         return any(shard.writer.poison is not None for shard in self.engine.core.shards)
 
     def hold(self) -> None:
-        """Gathers what follows into one commit a shard, until `flush`."""
+        """Gathers what follows into one commit a shard, until `flush`, and single records into one block."""
         for committer in self._committers():
-            committer.hold = True
+            committer.hold = committer.gathers = True
 
     def flush(self) -> None:
         for committer in self._committers():
-            committer.hold = False
+            committer.hold = committer.gathers = False
             committer.flush()
 
     def _unanswered(self, name: str) -> list[Operation]:

@@ -40,6 +40,10 @@ def appending_in_groups(world: World) -> None:
     world.delete("sure", before=2)
     world.put("loose", durability="memory", cap_records=5)
     world.append("loose", 1)
+    for _ in range(3):
+        world.append("sure", 1)
+        world.append("quick", 1)
+        world.append("loose", 1)
     world.flush()
 
 

@@ -152,13 +152,13 @@ class EngineLaws(RuleBasedStateMachine):
     def delete_by_tag(self, name: str, tag: str, prefix: bool) -> None:
         self.one(("delete", name, DeleteSelector(None, TagMatch(tag, prefix))))
 
-    @rule(operations=st.lists(appends | appends | puts | deletes, min_size=2, max_size=5))
-    def group(self, operations: list[Operation]) -> None:
+    @rule(operations=st.lists(appends | appends | puts | deletes, min_size=2, max_size=5), gathers=st.booleans())
+    def group(self, operations: list[Operation], gathers: bool) -> None:
         """Operations that overtake each other's commit count in the order in which they were asked for."""
         committers = [shard.committer for shard in self.engine.core.shards]
         for committer in committers:
             assert isinstance(committer, InlineCommitter)
-            committer.hold = True
+            committer.hold, committer.gathers = True, gathers
         asked = [(operation, *self.ask(operation)) for operation in operations]
         for name, topic in self.model.items():
             if topic.config.durability.logged:
@@ -166,7 +166,7 @@ class EngineLaws(RuleBasedStateMachine):
                 self.read_somewhere(name, topic)
         for committer in committers:
             assert isinstance(committer, InlineCommitter)
-            committer.hold = False
+            committer.hold = committer.gathers = False
             committer.flush()
         for operation, head, answers in asked:
             self.judge(operation, head, answers)

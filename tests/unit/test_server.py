@@ -13,6 +13,7 @@ import pytest
 import uvloop
 
 from topics import server
+from topics.api.live import LiveLimits
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
@@ -156,13 +157,15 @@ def test_a_failed_recovery_ends_the_server(tmp_path: Path, engine: FakeEngine) -
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
-    shared = set(EngineOptions.__struct_fields__) - {"limits"}
+    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals"}
     assert shared <= set(Settings.__struct_fields__)
     settings = Settings(data_dir="somewhere", cold_dir="elsewhere", wal_shards=3, max_limit=7, segment_max_events=11)
     options = engine_options(settings)
     for name in shared:
         assert getattr(options, name) == getattr(settings, name)
     assert options.limits == Limits(max_limit=7)
+    assert not options.track_removals
+    assert engine_options(Settings(archive="1")).track_removals
 
 
 def test_every_limit_of_the_settings_reaches_the_engine() -> None:
@@ -170,10 +173,12 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     changed = {name: getattr(Settings(), name) + 1 for name in names}
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
-    assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names == {
-        "max_body_bytes",
-        "max_inflight_per_key",
-    }
+    elsewhere = {"max_body_bytes", "max_inflight_per_key"} | set(LiveLimits.__struct_fields__)
+    assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
+
+
+def test_every_setting_of_live_delivery_reaches_it_and_has_the_default_it_has_there() -> None:
+    assert msgspec.convert(Settings(), LiveLimits, from_attributes=True) == LiveLimits()
 
 
 def test_the_shards_follow_the_cpus() -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
-from topics.api.calls import Call, Waiting
+from topics.api.calls import Call, Waiting, parse_query
 from topics.api.errors import (
     MethodNotAllowedError,
     NotFoundError,
@@ -16,6 +16,7 @@ from topics.api.errors import (
     render_fault,
     status_of,
 )
+from topics.api.live import Live
 from topics.api.operations import Operation
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
@@ -45,13 +46,17 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With `{topic}` where the name stands."""
+    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
     ops: bool = False
     open: bool = False
     """Answers without a key."""
+    guards_itself: bool = False
+    """The handler finds out who asks: who may come in depends on more than the path and the header."""
+    query_token: bool = False
+    """Takes the key from `?token=` as well, for browsers: their event streams and WebSockets cannot send headers."""
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
@@ -81,8 +86,9 @@ class Routes:
         self._fixed: dict[str, dict[str, Route]] = {}
         self._named: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
-            before, name, after = route.path.partition("{topic}")
-            table = self._named.setdefault((before, after), {}) if name else self._fixed.setdefault(route.path, {})
+            before, brace, rest = route.path.partition("{")
+            after = rest.partition("}")[2]
+            table = self._named.setdefault((before, after), {}) if brace else self._fixed.setdefault(route.path, {})
             table[route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
@@ -117,12 +123,21 @@ class Routes:
 class Api:
     """Implements `topics.http`'s application."""
 
-    def __init__(self, routes: Routes, keys: KeyRing, clock: Clock, body_bytes_max: int, inflight_max: int) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        keys: KeyRing,
+        clock: Clock,
+        body_bytes_max: int,
+        inflight_max: int,
+        live: Live | None = None,
+    ) -> None:
         self._routes = routes
         self._keys = keys
         self._clock = clock
         self._body_bytes_max = body_bytes_max
         self._inflight_max = inflight_max
+        self._live = live
         self.engine: Engine | None = None
         self.replay_progress: Callable[[], float] = lambda: 0.0
         self.draining = False
@@ -132,8 +147,8 @@ class Api:
     def admit(self, head: RequestHead) -> int | Refusal:
         try:
             route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.open and not (self.probe_auth and route.probe)
-            key = ANYONE if open_to_all else self._keys.authenticate(head.headers.get("authorization"))
+            open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
+            key = ANYONE if open_to_all else self._authenticate(route, head)
             if key is not ANYONE:
                 key.check(route.scopes, topic or None)
             if not route.ops:
@@ -157,7 +172,7 @@ class Api:
             error = NotReadyError(self.replay_progress())
             exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
             return
-        call = Call(exchange, engine, key, topic, self._clock.monotonic, self.waits)
+        call = Call(exchange, engine, key, topic, self._clock.monotonic, self.waits, self._live)
         try:
             if key is not ANYONE:
                 self._count_in(call)
@@ -182,6 +197,13 @@ class Api:
         self.draining = True
         for waiting in list(self.waits):
             waiting.end()
+
+    def _authenticate(self, route: Route, head: RequestHead) -> Key:
+        authorization = head.headers.get("authorization")
+        if authorization is None and route.query_token and head.query:
+            token = parse_query(head.query).get("token")
+            authorization = None if token is None else f"Bearer {token}"
+        return self._keys.authenticate(authorization)
 
     def _check_serving(self) -> None:
         if self.draining:

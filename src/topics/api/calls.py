@@ -17,6 +17,7 @@ from topics.http.exchange import Exchange
 from topics.http.streams import Stream
 
 if TYPE_CHECKING:
+    from topics.api.live import Live
     from topics.engine import Engine
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -46,10 +47,17 @@ class Call(msgspec.Struct, eq=False):
     seconds: Callable[[], float]
     waits: "set[Waiting]"
     """Requests that wait for something to happen; a stopping server ends them."""
+    _live: "Live | None" = None
     on_done: Callable[[], None] | None = None
     """Closes the books on this request, answered or not."""
     _gone: Callable[[], None] | None = None
     _query: dict[str, str] | None = None
+
+    @property
+    def live(self) -> "Live":
+        """Live delivery, for handlers that hold a connection open."""
+        assert self._live is not None, "this server was made without live delivery"
+        return self._live
 
     @property
     def query(self) -> dict[str, str]:
@@ -93,6 +101,13 @@ class Call(msgspec.Struct, eq=False):
         """Calls back once, when the request is answered or its client is gone."""
         self.on_done = callback
         self.exchange.on_gone(self._lost)
+
+    def detach(self) -> Exchange:
+        """The exchange, to become a stream or a WebSocket. It is a connection from now on and no longer a request, so
+        the books on it are closed."""
+        self._close_books()
+        self._gone = None
+        return self.exchange
 
     def _lost(self) -> None:
         self._close_books()

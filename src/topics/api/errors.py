@@ -11,22 +11,30 @@ from topics.wire.v0 import ErrorAnswer, ErrorBody
 
 STATUS_BY_CODE: dict[str, int] = {
     "invalid_request": 400,
+    "invalid_json": 400,
     "batch_too_large": 400,
     "record_too_large": 400,
     "unauthorized": 401,
     "forbidden": 403,
     "not_found": 404,
     "topic_not_found": 404,
+    "router_not_found": 404,
     "method_not_allowed": 405,
+    "not_acceptable": 406,
     "request_timeout": 408,
+    "slow_consumer": 408,
     "stream_closed": 409,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
+    "not_a_queue": 409,
+    "router_cycle": 409,
     "stream_gone": 410,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
+    "unsupported_message": 415,
     "expectation_failed": 417,
     "topic_full": 422,
+    "upgrade_required": 426,
     "throttled": 429,
     "headers_too_large": 431,
     "internal": 500,
@@ -84,6 +92,13 @@ class MethodNotAllowedError(TopicsError):
         self.allowed = allowed
 
 
+class NotAcceptableError(TopicsError):
+    code = "not_acceptable"
+
+    def __init__(self) -> None:
+        super().__init__("this is an event stream: accept text/event-stream")
+
+
 class RequestTimeoutError(TopicsError):
     code = "request_timeout"
 
@@ -96,6 +111,34 @@ class UnsupportedMediaTypeError(TopicsError):
 
     def __init__(self) -> None:
         super().__init__("the body must be sent as content-type application/json")
+
+
+class UpgradeRequiredError(TopicsError):
+    code = "upgrade_required"
+
+    def __init__(self, message: str, headers: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(message)
+        self.headers = headers
+
+
+class InvalidJsonError(TopicsError):
+    """A message on a WebSocket that is no command at all."""
+
+    code = "invalid_json"
+
+
+class UnsupportedMessageError(TopicsError):
+    code = "unsupported_message"
+
+    def __init__(self) -> None:
+        super().__init__("commands are text messages; binary ones are not understood")
+
+
+class SlowConsumerError(TopicsError):
+    code = "slow_consumer"
+
+    def __init__(self) -> None:
+        super().__init__("the client has not read what it was sent for too long")
 
 
 def status_of(error: TopicsError) -> int:
@@ -116,6 +159,8 @@ def error_headers(error: TopicsError) -> tuple[tuple[str, str], ...]:
     status = status_of(error)
     if isinstance(error, MethodNotAllowedError):
         return (("Allow", ", ".join(error.allowed)),)
+    if isinstance(error, UpgradeRequiredError):
+        return error.headers
     if status == 401:
         return (("WWW-Authenticate", "Bearer"),)
     if status in (429, 503):

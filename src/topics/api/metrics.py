@@ -9,8 +9,10 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from topics.core.config import TopicType
 from topics.engine import Engine, EngineStats
+from topics.engine.throttle import ThrottleStats
 from topics.engine.topic import Topic
 from topics.http.server import HttpServer
+from topics.wire.v0 import PipelineAnswer
 
 TOPIC_SERIES_MAX = 1000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -24,17 +26,19 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     uptime_ms: int
     sse_connections: int = 0
     watch_sessions: int = 0
-    routers: int = 0
     queue_leases_in_flight: int = 0
 
 
 class Snapshot(Collector):
     """Everything measured at one moment."""
 
-    def __init__(self, state: ServerState, engine: Engine | None, http: HttpServer | None) -> None:
+    def __init__(
+        self, state: ServerState, engine: Engine | None, http: HttpServer | None, pipeline: PipelineAnswer | None = None
+    ) -> None:
         self._state = state
         self._engine = engine
         self._http = http
+        self._pipeline = pipeline
 
     def text(self) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
@@ -59,15 +63,17 @@ class Snapshot(Collector):
         yield _gauge("topics_uptime_ms", "Milliseconds since the server started.", state.uptime_ms)
         yield _gauge("topics_sse_connections", "Open event streams and WebSockets.", state.sse_connections)
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
-        yield _gauge("topics_routers", "Routers.", state.routers)
         leases = state.queue_leases_in_flight
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
         if self._http is not None:
             yield from _http_metrics(self._http)
+        if self._pipeline is not None:
+            yield from _pipeline_metrics(self._pipeline)
         if self._engine is not None:
             stats = self._engine.stats()
             yield from _engine_metrics(stats)
             yield from _wal_metrics(stats)
+            yield from _throttle_metrics(stats.throttle)
             yield from _topic_metrics(self._engine)
 
 
@@ -89,6 +95,22 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
 
 
+def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
+    running, rate = pipeline.state == "running", pipeline.last_run.records_per_s if pipeline.last_run else 0.0
+    yield _gauge("topics_pipeline_running", "Whether the pipeline's process runs.", running)
+    yield _gauge("topics_pipeline_lag_segments", "Sealed segments the pipeline has not done.", pipeline.lag_segments)
+    yield _gauge("topics_pipeline_lag_bytes", "Bytes of those segments.", pipeline.lag_bytes)
+    yield _gauge("topics_pipeline_lag_ms", "Age of the oldest record in those segments.", pipeline.lag_ms)
+    yield _counter("topics_pipeline_rounds", "Rounds that had something to do.", pipeline.rounds)
+    yield _counter("topics_pipeline_records", "Records that the pipeline has worked on.", pipeline.records)
+    yield _counter("topics_pipeline_segments", "Segments that the pipeline has worked on.", pipeline.segments)
+    yield _counter("topics_pipeline_restarts", "Times that the pipeline's process ended badly.", pipeline.restarts)
+    yield _gauge("topics_pipeline_failures", "Rounds that failed since one last worked.", pipeline.failures)
+    quarantined = len(pipeline.quarantined)
+    yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
+    yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)
+
+
 def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_topics", "Topics.", stats.topics)
     by_class = GaugeMetricFamily("topics_topics_by_class", "Topics of each durability class.", labels=["class"])
@@ -101,6 +123,10 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_tail_bytes", "Memory held by records that are not sealed yet.", stats.tail_bytes)
     yield _gauge("topics_seal_backlog_bytes", "Sealed payload not written to its files yet.", stats.seal_backlog_bytes)
     yield _gauge("topics_seal_failures", "Failed attempts since sealing last worked.", stats.seal_failures)
+    yield _gauge("topics_routers", "Routers.", stats.routers)
+    yield _gauge("topics_routers_blocked", "Routers that wait for room in their destination.", stats.routers_blocked)
+    yield _gauge("topics_router_lag", "Records that routers have not come to yet.", stats.router_lag)
+    yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
     yield _gauge(
         "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures
@@ -124,6 +150,32 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _fsync_histogram(stats)
 
 
+def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:
+    yield _gauge("topics_pressure", "How hard the server is pressed, 0 to 1.", stats.pressure)
+    readings = GaugeMetricFamily("topics_pressure_reading", "The parts of the pressure, 0 to 1.", labels=["of"])
+    for name, value in stats.readings.items():
+        readings.add_metric([name], value)
+    yield readings
+    level = "What is done about it: 0 nothing, 1 coalescing, 2 wider commits, 3 deferring, 4 refusing."
+    yield _gauge("topics_throttle_level", level, stats.throttle_level)
+    yield _gauge("topics_loop_lag_ms", "How late the event loop was at the last look.", stats.loop_lag_ms)
+    yield _gauge("topics_commit_ms", "How long commits took, or are taking, at the last look.", stats.commit_ms)
+    yield _gauge("topics_coalesce_window_ms", "Distance kept between deliveries.", stats.coalesce_window_ms)
+    window = "What commits wait for company because of pressure."
+    yield _gauge("topics_commit_window_ms", window, stats.commit_window_ms)
+    yield _gauge("topics_scheduler_waiting", "Topics whose watchers are to be told.", stats.topics_waiting)
+    yield _gauge("topics_scheduler_deferred", "Topics that pressure keeps waiting.", stats.topics_deferred)
+    yield _counter("topics_scheduler_told", "Watchers told of a change.", stats.watchers_told_total)
+    joined = "Changes that joined a wake-up already waiting."
+    yield _counter("topics_scheduler_coalesced", joined, stats.wakes_coalesced_total)
+    put_off = "Times that a topic was put off because of pressure."
+    yield _counter("topics_scheduler_deferrals", put_off, stats.topics_deferred_total)
+    yield _counter("topics_throttle_refused", "Appends refused because of pressure.", stats.appends_refused_total)
+    yield _gauge("topics_throttle_parked", "Appends that wait to be let in.", stats.appends_parked)
+    yield _counter("topics_throttle_waits", "Appends that had to wait to be let in.", stats.appends_parked_total)
+    yield _counter("topics_throttle_wait_ms", "Time that appends waited to be let in.", stats.append_wait_ms_total)
+
+
 def _fsync_histogram(stats: EngineStats) -> Metric:
     total: dict[int, int] = {}
     for shard in stats.shards:
@@ -145,8 +197,9 @@ def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
     yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
     queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
-    yield _per_topic("topics_topic_queue_ready", "Jobs nobody works on.", queues, [t.live_count for t in queues])
-    yield _per_topic("topics_topic_queue_in_flight", "Jobs leased to workers.", queues, [0 for _ in queues])
+    counters = [engine.queues.counters_of(topic) for topic in queues]
+    yield _per_topic("topics_topic_queue_ready", "Jobs that can be claimed.", queues, [c.ready for c in counters])
+    yield _per_topic("topics_topic_queue_in_flight", "Jobs held by workers.", queues, [c.in_flight for c in counters])
 
 
 def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:

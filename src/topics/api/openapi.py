@@ -1,6 +1,7 @@
 """The OpenAPI 3.1 document, made from the route table and the message types, and a page of it that needs no network."""
 
 import html
+import re
 from typing import Any
 
 import msgspec
@@ -9,12 +10,14 @@ from topics.api.app import Route
 from topics.api.errors import STATUS_BY_CODE
 from topics.api.operations import Operation
 from topics.core.names import TOPIC_NAME_PATTERN
+from topics.core.routers import ROUTER_NAME_PATTERN
 from topics.wire.v0 import ErrorAnswer, Performance
 
 _REF = "#/components/schemas/{name}"
 _EVERY_ROUTE = ("invalid_request", "internal")
 _WITH_KEYS = ("unauthorized", "forbidden")
 _WITH_ENGINE = ("throttled", "not_ready")
+_NAME_PATTERNS = {"topic": TOPIC_NAME_PATTERN, "router": ROUTER_NAME_PATTERN, "wid": "^wid_[A-Za-z0-9_-]{22}$"}
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 _MATCH = {
     "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',
@@ -70,9 +73,10 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
         {"name": p.name, "in": "query", "required": False, "schema": p.schema, "description": p.text}
         for p in operation.query
     ]
-    if "{topic}" in route.path:
-        schema = {"type": "string", "pattern": TOPIC_NAME_PATTERN}
-        parameters.insert(0, {"name": "topic", "in": "path", "required": True, "schema": schema})
+    named = re.search(r"\{(\w+)\}", route.path)
+    if named is not None:
+        schema = {"type": "string", "pattern": _NAME_PATTERNS[named[1]]}
+        parameters.insert(0, {"name": named[1], "in": "path", "required": True, "schema": schema})
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
@@ -88,6 +92,9 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
 def _answers(operation: Operation) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for status, answer in operation.answers.items():
+        if status == 101:
+            answers["101"] = {"description": "Switching Protocols"}
+            continue
         if isinstance(answer, str):
             content: dict[str, Any] = {answer: {}}
         else:
@@ -131,6 +138,7 @@ def _sharpen(components: dict[str, Any]) -> None:
     delete["before_seq"] = {"anyOf": [_U64, {"type": "null"}], "description": "Delete records with a lower seq."}
     delete["match"] = _MATCH
     components["DeleteBody"]["anyOf"] = [{"required": ["before_seq"]}, {"required": ["match"]}]
+    components["RouterBody"]["properties"]["filter"] = _MATCH
     record = components["Record"]["properties"]
     record["data"] = {"description": "Any JSON; stored and given back as it was sent."}
     record["meta"] = {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "Small headers, as sent."}

@@ -15,12 +15,20 @@ from topics.client.answers import (
     Health,
     QueueCounters,
     Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    RouterSummary,
     TopicDropped,
     TopicPage,
     TopicPut,
     TopicState,
     TopicSummary,
 )
+from topics.client.async_socket import AsyncSocket
+from topics.client.async_watch import AsyncWatcher
+from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
@@ -37,6 +45,7 @@ from topics.client.errors import (
     GapError,
     HeadersTooLarge,
     InternalError,
+    InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
     NotAcceptable,
@@ -53,6 +62,7 @@ from topics.client.errors import (
     RouterNotFound,
     ServerTrouble,
     ShuttingDown,
+    SlowConsumer,
     StateRefused,
     StreamClosed,
     StreamGone,
@@ -64,21 +74,36 @@ from topics.client.errors import (
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
+    UnsupportedMessage,
+    UpgradeRequired,
 )
+from topics.client.events import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
+from topics.client.hands import JobRetry, RetryJob
+from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.sync_socket import Socket
+from topics.client.sync_watch import Watcher
+from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 __all__ = [
     "AccessRefused",
+    "Acked",
     "ApiError",
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncSocket",
+    "AsyncWatcher",
+    "AsyncWorker",
     "BatchTooLarge",
+    "CaughtUp",
+    "Claimed",
     "Client",
     "ClientError",
     "ClientOptions",
@@ -90,17 +115,25 @@ __all__ = [
     "Discard",
     "Durability",
     "ExpectationFailed",
+    "Extended",
     "FeatureMissing",
     "FolderBusy",
     "Follower",
     "Forbidden",
     "Gap",
     "GapError",
+    "Guarantee",
     "HeadersTooLarge",
     "Health",
     "InternalError",
+    "InvalidJson",
     "InvalidRequest",
+    "Job",
+    "JobRetry",
+    "Lease",
+    "LeasePage",
     "MethodNotAllowed",
+    "Nacked",
     "NewRecord",
     "NotAQueue",
     "NotAcceptable",
@@ -112,14 +145,23 @@ __all__ = [
     "Ready",
     "Record",
     "RecordTooLarge",
+    "Redriven",
     "RequestRefused",
     "RequestTimeout",
+    "RetryJob",
     "RetryLater",
     "RetryPolicy",
     "RouterCycle",
+    "RouterDropped",
     "RouterNotFound",
+    "RouterPage",
+    "RouterPut",
+    "RouterState",
+    "RouterSummary",
     "ServerTrouble",
     "ShuttingDown",
+    "SlowConsumer",
+    "Socket",
     "StateRefused",
     "StreamClosed",
     "StreamGone",
@@ -129,15 +171,23 @@ __all__ = [
     "TopicConfigPatch",
     "TopicDropped",
     "TopicExistsIncompatible",
+    "TopicFailed",
     "TopicFull",
+    "TopicGap",
+    "TopicGone",
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicPage",
     "TopicPut",
+    "TopicRecord",
     "TopicState",
     "TopicSummary",
     "TopicType",
     "Unauthorized",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "UnsupportedMessage",
+    "UpgradeRequired",
+    "Watcher",
+    "Worker",
 ]

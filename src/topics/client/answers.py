@@ -42,6 +42,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     last_write_ts: int | None = None
     last_read_ts: int | None = None
+    epoch: int = 0
+    """Tells the topic from a later one of the same name; 0 where the server is too old to say."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 
@@ -60,6 +62,41 @@ class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class TopicDropped(v0.DropAnswer, frozen=True, kw_only=True):
     """A topic is gone; `deleted` is False when there was none."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterPut(v0.RouterPutAnswer, frozen=True, kw_only=True):
+    """A router was created, or changed; the fields are what it does now."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterState(v0.RouterAnswer, frozen=True, kw_only=True):
+    """What a router does, and how far it got."""
+
+    lag: int = 0
+    """How many seqs of the source it has not come to yet."""
+    blocked: bool = False
+    """Whether it waits for room in its destination."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterSummary(v0.RouterSummary, frozen=True, kw_only=True):
+    """A router in a list."""
+
+
+class RouterPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some routers, in the order of their names."""
+
+    routers: list[RouterSummary]
+    next_cursor: str | None = None
+    """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class RouterDropped(v0.RouterDropAnswer, frozen=True, kw_only=True):
+    """A router is gone; `deleted` is False when there was none."""
 
     performance: Performance = msgspec.field(default_factory=dict)
 

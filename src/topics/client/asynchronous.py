@@ -6,15 +6,21 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, requests
-from topics.client.answers import TopicPage, TopicSummary
+from topics.client import following, hands, queue_requests, requests, talking, watching
+from topics.client.answers import RouterSummary, TopicPage, TopicSummary
+from topics.client.async_socket import AsyncSocket
+from topics.client.async_watch import AsyncWatcher
+from topics.client.async_worker import AsyncWorker
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
+from topics.client.hands import Plan
 from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
 from topics.client.session import Session
+from topics.client.talking import Talk
+from topics.client.watching import Watching
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -88,6 +94,30 @@ def _follow(build: Callable[P, Following]) -> Callable[Concatenate["AsyncClient"
     return method
 
 
+def _work(build: Callable[P, Plan]) -> Callable[Concatenate["AsyncClient", P], AsyncWorker]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWorker:
+        return AsyncWorker(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncWorker)
+    return method
+
+
+def _watch(build: Callable[P, Watching]) -> Callable[Concatenate["AsyncClient", P], AsyncWatcher]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWatcher:
+        return AsyncWatcher(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncWatcher)
+    return method
+
+
+def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["AsyncClient", P], AsyncSocket]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncSocket:
+        return AsyncSocket(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncSocket)
+    return method
+
+
 class AsyncClient(Session):
     """Talks to a server. Use it in an `async with` block, or close it."""
 
@@ -114,10 +144,23 @@ class AsyncClient(Session):
     append_many = _call(requests.append_many)
     diff = _call(requests.diff)
     delete = _call(requests.delete)
+    put_router = _call(requests.put_router)
+    get_router = _call(requests.get_router)
+    list_routers = _call(requests.list_routers)
+    delete_router = _call(requests.delete_router)
+    claim = _call(queue_requests.claim)
+    ack = _call(queue_requests.ack)
+    nack = _call(queue_requests.nack)
+    extend = _call(queue_requests.extend)
+    redrive = _call(queue_requests.redrive)
+    list_leases = _call(queue_requests.list_leases)
+    worker = _work(hands.worker)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     follow = _follow(following.follow)
+    watch = _watch(watching.watch)
+    ws = _ws(talking.ws)
 
     async def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> AsyncIterator[TopicPage]:
         """Every page of topics, one request each."""
@@ -134,6 +177,19 @@ class AsyncClient(Session):
         async for page in self.topic_pages(prefix, page_size=page_size):
             for topic in page.topics:
                 yield topic
+
+    async def all_routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
+    ) -> AsyncIterator[RouterSummary]:
+        """Every router, in the order of the names."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
+            for router in page.routers:
+                yield router
+            cursor = page.next_cursor
+            if not cursor:
+                return
 
     async def send(self, request: Request[A]) -> A:
         """Sends a request made by `topics.client.requests` and returns its answer; every call comes through here."""

@@ -8,10 +8,13 @@
         │   ├── InvalidRequest          invalid_request
         │   │   ├── BatchTooLarge       batch_too_large
         │   │   └── RecordTooLarge      record_too_large
+        │   ├── InvalidJson             invalid_json
         │   ├── PayloadTooLarge         payload_too_large
         │   ├── HeadersTooLarge         headers_too_large
         │   ├── UnsupportedMediaType    unsupported_media_type
+        │   ├── UnsupportedMessage      unsupported_message
         │   ├── NotAcceptable           not_acceptable
+        │   ├── UpgradeRequired         upgrade_required
         │   ├── ExpectationFailed       expectation_failed
         │   ├── NotFound                not_found
         │   ├── MethodNotAllowed        method_not_allowed
@@ -33,6 +36,7 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── NotReady                not_ready
+        │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
         ├── ServerTrouble               a person looks at the server
         │   ├── InternalError           internal
@@ -93,8 +97,9 @@ class ApiError(ClientError):
         detail: Mapping[str, object] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(f"{code}: {message} (HTTP status {status})")
+        super().__init__(f"{code}: {message} (HTTP status {status})" if status else f"{code}: {message}")
         self.status = status
+        """0 for a refusal on a WebSocket, which has none."""
         self.code = code
         self.message = message
         self.detail: dict[str, object] = dict(detail or {})
@@ -119,6 +124,10 @@ class RecordTooLarge(InvalidRequest, code="record_too_large"):
     """A record is over its byte limit, or a batch is larger than the topic could ever hold."""
 
 
+class InvalidJson(RequestRefused, code="invalid_json"):
+    """A message on a WebSocket was no command."""
+
+
 class PayloadTooLarge(RequestRefused, code="payload_too_large"):
     """The body as a whole is over the server's limit: split it."""
 
@@ -129,6 +138,14 @@ class HeadersTooLarge(RequestRefused, code="headers_too_large"):
 
 class UnsupportedMediaType(RequestRefused, code="unsupported_media_type"):
     """The body was not sent as JSON."""
+
+
+class UnsupportedMessage(RequestRefused, code="unsupported_message"):
+    """A message on a WebSocket was not text."""
+
+
+class UpgradeRequired(RequestRefused, code="upgrade_required"):
+    """The path speaks WebSocket only."""
 
 
 class NotAcceptable(RequestRefused, code="not_acceptable"):
@@ -217,6 +234,10 @@ class Throttled(RetryLater, code="throttled"):
 
 class NotReady(RetryLater, code="not_ready"):
     """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class SlowConsumer(RetryLater, code="slow_consumer"):
+    """A WebSocket's client did not read what it was sent for too long."""
 
 
 class ShuttingDown(RetryLater, code="shutting_down"):

@@ -10,9 +10,24 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.client.answers import Appended, Deleted, Diff, Health, Ready, TopicDropped, TopicPage, TopicPut, TopicState
+from topics.client.answers import (
+    Appended,
+    Deleted,
+    Diff,
+    Health,
+    Ready,
+    RouterDropped,
+    RouterPage,
+    RouterPut,
+    RouterState,
+    TopicDropped,
+    TopicPage,
+    TopicPut,
+    TopicState,
+)
 from topics.client.records import NewRecord
 from topics.core.config import TopicConfigPatch
+from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
 A = TypeVar("A")
@@ -84,6 +99,7 @@ def append(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Request[Appended]:
@@ -100,6 +116,7 @@ def append(
         idempotency_key=idempotency_key,
         create=create,
         config=config,
+        delay_ms=delay_ms,
         disable_backpressure=disable_backpressure,
         return_seqs=return_seqs,
     )
@@ -113,14 +130,15 @@ def append_many(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Request[Appended]:
     """Appends records in this order, all or none; each is a `NewRecord` or simply a value.
 
     `node` stands for every record without one of its own, `create` and `config` say what to do when there is no such
-    topic, `disable_backpressure` rather waits in the server than be refused, and `return_seqs=False` spares a huge
-    batch the list of its seqs, which have no holes anyway.
+    topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
+    be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
     """
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
@@ -128,6 +146,7 @@ def append_many(
         "idempotency_key": idempotency_key,
         "create": create,
         "config": config,
+        "delay_ms": delay_ms or None,
         "disable_backpressure": disable_backpressure or None,
     }
     return Request(
@@ -184,6 +203,69 @@ def delete(topic: str, *, before_seq: int | None = None, match: Match | None = N
     )
 
 
+def put_router(
+    source: str,
+    dest: str,
+    *,
+    name: str | None = None,
+    preserve_node: bool = True,
+    preserve_tag: bool = True,
+    create_dest: bool = True,
+    filter: Match | None = None,
+    allow_cycle: bool = False,
+    guarantee: Guarantee | str = Guarantee.AT_LEAST_ONCE,
+    from_seq: int | None = None,
+) -> Request[RouterPut]:
+    """Creates a router that copies every record of one topic into another, or changes what it does.
+
+    Unless told, it is called `source->dest` and a new one begins with what is appended from now on; `from_seq=0` copies
+    everything there is. `filter` is a condition on tags, as for `delete`.
+    """
+    given = {
+        "source": source,
+        "dest": dest,
+        "preserve_node": preserve_node,
+        "preserve_tag": preserve_tag,
+        "create_dest": create_dest,
+        "filter": filter.to_wire() if isinstance(filter, TagMatch) else filter,
+        "allow_cycle": allow_cycle,
+        "guarantee": guarantee,
+        "from_seq": from_seq,
+    }
+    # Sent again after a lost answer it finds the router there, and changes nothing.
+    target = _router(f"{source}->{dest}" if name is None else name)
+    return Request(method="PUT", target=target, body=_encode(_given(given)), answer=RouterPut)
+
+
+def get_router(name: str) -> Request[RouterState]:
+    """What a router does, and how far it got."""
+    return Request(method="GET", target=_router(name), answer=RouterState)
+
+
+def list_routers(
+    prefix: str = "",
+    *,
+    source: str | None = None,
+    dest: str | None = None,
+    page_size: int | None = None,
+    cursor: str | None = None,
+) -> Request[RouterPage]:
+    """One page of routers, in the order of their names."""
+    query = {
+        "prefix": prefix or None,
+        "source": source,
+        "dest": dest,
+        "page_size": page_size,
+        "cursor": cursor or None,
+    }
+    return Request(method="GET", target="/v0/routers" + _query(query), answer=RouterPage)
+
+
+def delete_router(name: str) -> Request[RouterDropped]:
+    """Deletes a router; what it has forwarded stays."""
+    return Request(method="DELETE", target=_router(name), answer=RouterDropped)
+
+
 def health() -> Request[Health]:
     """Whether the process answers at all."""
     return Request(method="GET", target="/v0/health", answer=Health, patient=False)
@@ -200,10 +282,18 @@ def metrics() -> Request[dict[str, Any]]:
 
 
 def _topic(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
+    return f"/v0/topics/{_named(name, 'topic')}{verb}{_query(query or {})}"
+
+
+def _router(name: str) -> str:
+    return f"/v0/routers/{_named(name, 'router')}"
+
+
+def _named(name: str, what: str) -> str:
     if name in ("", ".", ".."):
         # Everything else arrives as a name and is the server's to judge. These would make another path of it.
-        raise ValueError(f"{name!r} is not a topic name")
-    return f"/v0/topics/{quote(name, safe='')}{verb}{_query(query or {})}"
+        raise ValueError(f"{name!r} is not a {what} name")
+    return quote(name, safe="")
 
 
 def _query(fields: Mapping[str, object]) -> str:

@@ -6,15 +6,21 @@ from typing import Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, requests
-from topics.client.answers import TopicPage, TopicSummary
+from topics.client import following, hands, queue_requests, requests, talking, watching
+from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
+from topics.client.hands import Plan
 from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
 from topics.client.session import Session
+from topics.client.sync_socket import Socket
+from topics.client.sync_watch import Watcher
+from topics.client.talking import Talk
+from topics.client.watching import Watching
+from topics.client.worker import Worker
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -77,6 +83,30 @@ def _follow(build: Callable[P, Following]) -> Callable[Concatenate["Client", P],
     return method
 
 
+def _work(build: Callable[P, Plan]) -> Callable[Concatenate["Client", P], Worker]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Worker:
+        return Worker(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=Worker)
+    return method
+
+
+def _watch(build: Callable[P, Watching]) -> Callable[Concatenate["Client", P], Watcher]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Watcher:
+        return Watcher(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=Watcher)
+    return method
+
+
+def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["Client", P], Socket]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Socket:
+        return Socket(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=Socket)
+    return method
+
+
 class Client(Session):
     """Talks to a server. Use it in a `with` block, or close it."""
 
@@ -103,10 +133,23 @@ class Client(Session):
     append_many = _call(requests.append_many)
     diff = _call(requests.diff)
     delete = _call(requests.delete)
+    put_router = _call(requests.put_router)
+    get_router = _call(requests.get_router)
+    list_routers = _call(requests.list_routers)
+    delete_router = _call(requests.delete_router)
+    claim = _call(queue_requests.claim)
+    ack = _call(queue_requests.ack)
+    nack = _call(queue_requests.nack)
+    extend = _call(queue_requests.extend)
+    redrive = _call(queue_requests.redrive)
+    list_leases = _call(queue_requests.list_leases)
+    worker = _work(hands.worker)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     follow = _follow(following.follow)
+    watch = _watch(watching.watch)
+    ws = _ws(talking.ws)
 
     def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicPage]:
         """Every page of topics, one request each."""
@@ -122,6 +165,18 @@ class Client(Session):
         """Every topic, in the order of the names."""
         for page in self.topic_pages(prefix, page_size=page_size):
             yield from page.topics
+
+    def all_routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
+    ) -> Iterator[RouterSummary]:
+        """Every router, in the order of the names."""
+        cursor: str | None = None
+        while True:
+            page = self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
+            yield from page.routers
+            cursor = page.next_cursor
+            if not cursor:
+                return
 
     def send(self, request: Request[A]) -> A:
         """Sends a request made by `topics.client.requests` and returns its answer; every call comes through here."""

@@ -61,6 +61,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
     disk_reserve_seqs: Annotated[int, _number("Sequence numbers a class disk topic reserves at once.", 1)] = 256
 
+    # What is done under pressure, and from where on.
+    pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5
+    pressure_commit_ms: Annotated[int, _number("Time of a commit at which pressure begins.", 1)] = 20
+    pressure_coalesce_percent: Annotated[
+        int, _number("Pressure from which deliveries are coalesced; 101 is never.", 1, 101)
+    ] = 20
+    pressure_widen_percent: Annotated[
+        int, _number("Pressure from which commits wait longer for company; 101 is never.", 1, 101)
+    ] = 40
+    pressure_defer_percent: Annotated[
+        int, _number("Pressure from which negative priorities and routers wait; 101 is never.", 1, 101)
+    ] = 80
+    pressure_refuse_percent: Annotated[
+        int, _number("Pressure from which appends are refused; 101 is never.", 1, 101)
+    ] = 95
+    coalesce_max_ms: Annotated[int, _number("Longest distance between deliveries under pressure.")] = 20
+    commit_window_max_us: Annotated[int, _number("Longest wait of commits for company under pressure.")] = 10_000
+
     # Sealed segments, and the memory that records use before and after they are sealed.
     segment_max_events: Annotated[int, _number("Records at which a segment is sealed; 0 counts as 1.", 1)] = 10_000
     segment_max_bytes: Annotated[int, _number("Bytes at which a segment is sealed.", 1, GIB)] = 64 * MIB
@@ -81,6 +99,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Limits on what is stored and asked.
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
+    max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
@@ -92,15 +111,46 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1, 65_535)] = (
         _LIMITS.max_idempotency_key_bytes
     )
+    max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
+        _LIMITS.max_claim
+    )
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 
+    # Following topics live, by event stream or WebSocket.
+    max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
+    max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
+    max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
+    max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
+    watch_session_ttl_ms: Annotated[int, _number("How long a watch session lives without a stream.", 1)] = 300_000
+    buffer_grace_ms: Annotated[
+        int, _number("How long a follower may take nothing before a loss it meets counts as its own.")
+    ] = 5_000
+    slow_consumer_timeout_ms: Annotated[
+        int, _number("How long a follower may take nothing before its connection ends.", 1)
+    ] = 30_000
+    test_min_heartbeat_ms: Annotated[int, _number("Shortest heartbeat that may be asked for; for tests.", 1, 1_000)] = (
+        1_000
+    )
     # Streams (/v1).
     streams_durability: Annotated[
         Literal["memory", "disk", "fsync"], _text("Class of the topics that /v1 creates.")
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    # The pipeline on Spark, and the archive that it keeps.
+    pipeline: Annotated[
+        Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
+    ] = "auto"
+    pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
+    pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
+    archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
+    archive_dir: Annotated[str | None, _text("Folder of the archive; unset is archive in the data folder.")] = None
+    archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
+    spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
+    spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None
+    spark_memory: Annotated[str, _text("Memory of an embedded Spark, such as 1g.")] = "1g"
+    spark_conf: Annotated[str | None, _text("File with extra settings of Spark, as spark-defaults.conf.")] = None
 
     log_format: Annotated[
         Literal["auto", "human", "json"],

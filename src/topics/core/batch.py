@@ -1,7 +1,7 @@
 """What an append asks for, as it comes from the wire and as the engine takes it."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -23,5 +23,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     create: bool | None = None
     config: TopicConfigPatch | None = None
+    delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""

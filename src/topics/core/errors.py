@@ -8,7 +8,10 @@
     │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
     │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
     │   ├── TopicNotEmptyError            topic_not_empty            empty it, or delete without the condition
+    │   ├── NotAQueueError                not_a_queue                correct the name: only queues have jobs
     │   ├── TopicFullError                topic_full                 send again once consumers made room
+    │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
+    │   ├── RouterCycleError              router_cycle               break the cycle, or allow it
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
@@ -131,6 +134,15 @@ class TopicNotEmptyError(TopicStateError):
         super().__init__(f"topic {quoted(topic)} still holds {count} records", topic=topic, count=count)
 
 
+class NotAQueueError(TopicStateError):
+    """The request is about jobs and the topic is a plain log: a mistyped name must not swallow work."""
+
+    code = "not_a_queue"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {quoted(topic)} is not a queue", topic=topic)
+
+
 class TopicFullError(TopicStateError):
     """A topic that rejects rather than drops is at its cap; nothing of the batch was appended."""
 
@@ -145,6 +157,24 @@ class TopicFullError(TopicStateError):
             head_seq=head_seq,
             earliest_seq=earliest_seq,
         )
+
+
+class RouterNotFoundError(TopicStateError):
+    """There is no such router."""
+
+    code = "router_not_found"
+
+    def __init__(self, router: str) -> None:
+        super().__init__(f"router {quoted(router)} does not exist", router=router)
+
+
+class RouterCycleError(TopicStateError):
+    """The router would close a cycle, in which records would go round. `cycle` begins and ends with its source."""
+
+    code = "router_cycle"
+
+    def __init__(self, cycle: Sequence[str]) -> None:
+        super().__init__(f"records would go round: {' -> '.join(map(quoted, cycle))}", cycle=list(cycle))
 
 
 class StreamClosedError(TopicStateError):

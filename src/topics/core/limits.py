@@ -22,6 +22,9 @@ MAX_LEASE_MS: Final = 86_400_000
 
 MAX_CLAIM_JITTER_MS: Final = 5_000
 
+MAX_DELAY_MS: Final = 86_400_000
+"""How long a job may be held back, by whoever appends it or gives it back."""
+
 MIN_PRIORITY: Final = -1_000
 MAX_PRIORITY: Final = 1_000
 
@@ -35,11 +38,17 @@ def clamp_claim_jitter_ms(claim_jitter_ms: int) -> int:
     return min(max(claim_jitter_ms, 0), MAX_CLAIM_JITTER_MS)
 
 
+def clamp_delay_ms(delay_ms: int) -> int:
+    return min(max(delay_ms, 0), MAX_DELAY_MS)
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What one server lets a request ask for. Where 0 switches a bound off, the field says so."""
 
     max_topics: int = 100_000
     """0 is unlimited. Only creating a topic counts against it."""
+    max_routers: int = 10_000
+    """0 is unlimited. Only creating a router counts against it."""
     max_total_bytes: int = 0
     """0 is unlimited. Live payload bytes over all topics."""
 
@@ -60,6 +69,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     default_batch_bytes: int = MIB
     max_wait_ms: int = 30_000
 
+    max_claim: int = 1_000
+    """Jobs in one claim, and seqs in one acknowledgement."""
+
     def clamp_limit(self, limit: int) -> int:
         """The record bound of a read: 0 asks for the default, too much becomes the most there is."""
         return min(limit or self.default_limit, self.max_limit)
@@ -67,6 +79,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     def clamp_batch_bytes(self, batch_bytes: int) -> int:
         """The byte bound of a read, by the same rule."""
         return min(batch_bytes or self.default_batch_bytes, self.max_batch_bytes)
+
+    def clamp_claim(self, jobs: int) -> int:
+        """How many jobs a worker gets at once: 0 asks for one, too much becomes the most there is."""
+        return min(jobs or 1, self.max_claim)
 
     def clamp_wait_ms(self, wait_ms: int) -> int:
         """How long a read may wait; 0 means not at all, so it stays 0."""

@@ -58,6 +58,13 @@ def check_records(
     The order is part of the behaviour: the batch as a whole, then its key and node, then record by record. A `meta` of
     null is the same as none, as it is for `tag` and `node`, and is set to None here.
     """
+    if len(records) == 1 and batch_node is None and idempotency_key is None:
+        # One record without anything but data is what most requests bring.
+        record = records[0]
+        if record.meta is None and record.tag is None and record.node is None:
+            if len(record.data) > limits.max_record_bytes:
+                _check_record(0, record, limits)
+            return
     if not records:
         raise InvalidRequestError("records: a batch holds at least one record", field="records")
     if len(records) > limits.max_batch_records:

@@ -41,32 +41,32 @@ class DeleteSelector(msgspec.Struct, frozen=True, gc=False):
     match: TagMatch | None
 
 
-def parse_match(value: object) -> TagMatch:
-    """The condition in a decoded JSON value."""
+def parse_match(value: object, name: str = "match") -> TagMatch:
+    """The condition in a decoded JSON value; `name` is what a refusal calls it."""
     if isinstance(value, str):
         return TagMatch(value)
     if not isinstance(value, list | tuple) or len(value) != 3:
-        raise _refusal('must be a tag or ["tag", "Eq" or "Glob", pattern]')
+        raise _refusal(name, 'must be a tag or ["tag", "Eq" or "Glob", pattern]')
     field, operator, pattern = value
     if field != "tag":
-        raise _refusal('the field must be "tag"')
+        raise _refusal(name, 'the field must be "tag"')
     if not isinstance(pattern, str):
-        raise _refusal("the pattern must be a string")
+        raise _refusal(name, "the pattern must be a string")
     if operator == "Eq":
         return TagMatch(pattern)
     if operator == "Glob":
-        return _parse_glob(pattern)
-    raise _refusal('the operator must be "Eq" or "Glob"')
+        return _parse_glob(pattern, name)
+    raise _refusal(name, 'the operator must be "Eq" or "Glob"')
 
 
-def _parse_glob(pattern: str) -> TagMatch:
+def _parse_glob(pattern: str, name: str) -> TagMatch:
     if not pattern.endswith("*"):
-        raise _refusal(f"the Glob pattern {quoted(pattern)} must end in a *")
+        raise _refusal(name, f"the Glob pattern {quoted(pattern)} must end in a *")
     literal = pattern[:-1]
     if "*" in literal:
         # Taking the inner star literally would delete other records than a reader of the pattern expects, and
         # deletion cannot be undone.
-        raise _refusal(f"the Glob pattern {quoted(pattern)} may hold one * only, at its end")
+        raise _refusal(name, f"the Glob pattern {quoted(pattern)} may hold one * only, at its end")
     return TagMatch(literal, prefix=True)
 
 
@@ -86,5 +86,5 @@ def _parse_before_seq(value: object) -> int | None:
     return value
 
 
-def _refusal(problem: str) -> InvalidRequestError:
-    return InvalidRequestError(f"match: {problem}", field="match")
+def _refusal(name: str, problem: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{name}: {problem}", field=name)

@@ -1,12 +1,14 @@
 """Appending: decide where a batch goes, log it, and let the operation publish it."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from topics.core.batch import Batch
-from topics.core.config import Discard, TopicConfig, TopicConfigPatch, encode_config, resolve_config
+from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.core.durability import Durability
 from topics.core.errors import (
+    NotAQueueError,
     RecordTooLargeError,
     ShuttingDownError,
     ThrottledError,
@@ -14,16 +16,19 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
+from topics.core.limits import clamp_delay_ms
 from topics.core.names import check_topic_name
 from topics.core.records import Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
+from topics.engine.gathering import Gatherer, may_gather
 from topics.engine.operations import AppendDone, AppendOperation, deduped
-from topics.engine.runs import Block
+from topics.engine.runs import Block, block_head
 from topics.engine.topic import Topic
-from topics.formats.block import BASE_MAX, encode_block_head
+from topics.formats.block import BASE_MAX
 from topics.formats.control import encode_ceiling, encode_create
 from topics.formats.frame import FrameKind
+from topics.formats.queue import encode_delay
 from topics.storage.commit import AT_ONCE, Shard
 from topics.wire.fragments import encode_fragments
 
@@ -56,7 +61,11 @@ class Rider(Protocol):
 class Appender:
     def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
         self._core = core
-        self._after = after
+        self.after = after
+        """Called after each batch that was published (`engine.sealing`)."""
+        self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
+        """Told of jobs that are held back until a moment (`engine.queues`)."""
+        self._gatherers: dict[Shard, Gatherer] = {}
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name."""
@@ -82,54 +91,64 @@ class Appender:
         core, config = self._core, topic.staged_config
         if topic.config.ttl_ms:
             core.expire(topic)
-        if config.discard is Discard.REJECT or core.limits.max_total_bytes:
+        quota = core.limits.max_total_bytes
+        if batch.delay_ms and config.type is not TopicType.QUEUE:
+            raise NotAQueueError(topic.name)
+        if config.discard is Discard.REJECT or quota:
             self._check_room(topic, batch.records)
         shard = core.shards[topic.shard]
+        plain = rider is None and ts is None and not quota
+        if plain and shard.committer.gathers and shard.accepts and may_gather(topic, batch):
+            self._gatherer(shard).add(topic, batch.records[0], done)
+            return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done, rider, ts)
 
+    def _gatherer(self, shard: Shard) -> Gatherer:
+        found = self._gatherers.get(shard)
+        if found is None:
+            found = self._gatherers[shard] = Gatherer(shard, self._stage)
+        return found
+
     def _stage(
-        self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone, rider: Rider | None, given_ts: int | None
+        self,
+        topic: Topic,
+        batch: Batch,
+        shard: Shard,
+        done: AppendDone,
+        rider: Rider | None = None,
+        given_ts: int | None = None,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
-        first = topic.staged_head + 1
-        ts = core.now() if given_ts is None else given_ts
-        if ts < topic.staged_ts:
-            ts = topic.staged_ts
-        topic.staged_ts = ts
-        base = topic.next_base if topic.next_base < BASE_MAX else 0
-        text, rows, payload_bytes, traits = encode_fragments(batch.records, first, ts, batch.node, base)
-        block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
-        count = block.count
-        last = topic.staged_head = first + count - 1
-        topic.next_base = base + len(text) + 1
-        topic.staged_count += count
-        topic.staged_bytes += payload_bytes
-        core.staged_bytes += payload_bytes
+        block = stage_block(core, topic, batch.records, batch.node, key, given_ts)
+        last, ts, after = topic.staged_head, block.ts, self.after
         exists = topic.created
         created = not exists and core.by_name.get(topic.name) is not topic
         pieces = creation_frame(core, topic, shard) if created and rider is None else []
         if rider is not None:
             rider.staged(topic)
+        if batch.delay_ms:
+            ready_at = ts + clamp_delay_ms(batch.delay_ms)
+            after = partial(self._delay, block, ready_at)
+            if durability.logged:
+                pieces += shard.frame(FrameKind.DELAY, topic.id, encode_delay(ready_at, block.first_seq, last))
         if durability.logged:
-            encoded_key = key.encode() if key is not None else b""
-            head = encode_block_head(first, ts, payload_bytes, base, traits, encoded_key, rows, len(text))
             if rider is None:
-                frame = shard.frame(FrameKind.APPEND, topic.id, head, text)
+                frame = shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
             else:
-                frame = shard.frame(rider.kind, topic.id, rider.prefix(topic) + head, text)
+                frame = shard.frame(rider.kind, topic.id, rider.prefix(topic) + block_head(block), block.text)
             pieces = pieces + frame if pieces else frame
         else:
             topic.unlogged = True
         guarded = durability.reserves_seqs
-        ceiling = self._reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
+        ceiling = self.reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
         needs_sync = (
             durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
-        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, self._after, done, rider)
+        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done, rider)
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
@@ -138,10 +157,12 @@ class Appender:
             shard.submit(operation)
         else:
             operation.committed(AT_ONCE)
-        # Class disk raises its ceiling before it is reached, so that hardly any append waits for it.
-        low = last + topic.reserve // 2 >= topic.ceiling_staged
-        if low and (durability is Durability.EPHEMERAL or (guarded and not ceiling)):
-            self._reserve_ahead(topic, shard, last, ts)
+        if durability is Durability.EPHEMERAL or (guarded and not ceiling):
+            self.reserve_ahead(topic, shard, last, ts)
+
+    def _delay(self, block: Block, ready_at: int, topic: Topic) -> None:
+        self.delayed(topic, block, ready_at)
+        self.after(topic)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
         """The topic this write creates; it gets its name only when it is staged."""
@@ -178,14 +199,24 @@ class Appender:
         if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
             raise ThrottledError.over_cap("max_total_bytes", quota)
 
-    def _reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
+    def check_cap(self, topic: Topic, records: Sequence[Record]) -> None:
+        """Refuses records that a topic which rejects has no room for."""
+        config = topic.staged_config
+        if config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes):
+            size = sum([len(record.data) + len(record.meta or b"") for record in records])
+            _check_cap(topic, config, len(records), size)
+
+    def reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
         """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
+        if not topic.staged_config.durability.reserves_seqs or last <= topic.ceiling_staged:
+            return 0
         ceiling = self._next_ceiling(topic, last, now)
         pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
         return ceiling
 
-    def _reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        if shard.writer.poison is not None:
+    def reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
+        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
+        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
             return
         ceiling = self._next_ceiling(topic, last, now)
 
@@ -205,6 +236,32 @@ class Appender:
         topic.reserved_at = now
         topic.ceiling_staged = last + topic.reserve
         return topic.ceiling_staged
+
+
+def stage_block(
+    core: EngineCore,
+    topic: Topic,
+    records: Sequence[Record],
+    node: str | None = None,
+    key: str | None = None,
+    given_ts: int | None = None,
+) -> Block:
+    """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
+    first = topic.staged_head + 1
+    ts = core.now() if given_ts is None else given_ts
+    if ts < topic.staged_ts:
+        ts = topic.staged_ts
+    topic.staged_ts = ts
+    base = topic.next_base if topic.next_base < BASE_MAX else 0
+    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base)
+    block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
+    count = block.count
+    topic.staged_head += count
+    topic.next_base = base + len(text) + 1
+    topic.staged_count += count
+    topic.staged_bytes += payload_bytes
+    core.staged_bytes += payload_bytes
+    return block
 
 
 def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:

@@ -22,6 +22,10 @@ class Applier:
         self._retention = retention
         self.cut: Callable[[Topic], None] = lambda topic: None
         """Turns a topic's tail into segments (`engine.sealing`)."""
+        self.deleted: Callable[[Topic, int, list[SeqRange]], None] = lambda topic, before_seq, ranges: None
+        """Told which records of a topic that is more than a log were deleted (`engine.queues`)."""
+        self.removed: Callable[[Topic, int, int], None] = lambda topic, first, last: None
+        """Told of seqs that somebody deleted on purpose (`engine.removals`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
@@ -57,13 +61,19 @@ class Applier:
 
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
         """Removes records for good; how many of them were live."""
-        removed = self._retention.remove_front(topic, before_seq)[0] if before_seq else 0
+        removed = 0
+        if before_seq:
+            self.removed(topic, topic.earliest, before_seq - 1)
+            removed = self._retention.remove_front(topic, before_seq)[0]
         if topic.origin is not None:
             topic.origin.below = max(topic.origin.below, before_seq)
         for first, last in ranges:
+            self.removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.settle_front(topic)
+        if topic.parts is not None:
+            self.deleted(topic, before_seq, ranges)
         return removed
 
     def evict(self, topic: Topic, floor: int, expired: bool) -> None:
@@ -85,11 +95,11 @@ class Applier:
             topic.earliest = topic.head + 1
 
     def _mark(self, topic: Topic, first: int, last: int) -> int:
-        marked = 0
-        for run in list(topic.runs_from(max(first, topic.earliest))):
-            if run.first_seq > last:
-                break
-            lo = max(first, topic.earliest, run.first_seq) - run.first_seq
+        marked, seq = 0, max(first, topic.earliest)
+        # Looked up one after the other: a list of all runs behind the first would be long, and is mostly not needed.
+        while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
+            lo = max(seq - run.first_seq, 0)
+            seq = run.last_seq + 1
             hi = min(last + 1 - run.first_seq, run.count)
             ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
             if not ranges:

@@ -237,6 +237,10 @@ class Assembler:
         for lost in sorted(state.lost, key=lambda lost: lost.first):
             self._core.applier.gap(topic, lost.first, min(lost.last, state.head), LossReason(lost.reason))
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
+        try:
+            self._core.features.load(topic, state.parts)
+        except (ValueError, KeyError) as error:
+            self.actions.append(f"topic {state.name}: what it was besides a log is lost: {error}")
         return topic
 
     def _fill(self, topic: Topic, runs: Runs) -> None:

@@ -47,7 +47,7 @@ def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None
         ]
         if fitting != [remains.topic_id]:
             return None
-        next_base = remains.base + remains.text_bytes + 1
+        next_base = remains.next_base
         last = remains.first_seq + remains.records - 1
         heads[remains.topic_id] = (last + 1, _base(next_base))
         found.append(Casualty(remains.topic_id, remains.first_seq, last, next_base))

@@ -10,8 +10,9 @@ that a crash may cut anywhere:
 3. deletes that the segments' files do not know yet are flipped into their flags, and synced. Until here the snapshot
    has them, and not before: a start from the snapshot before it goes through the log again, and must find the flags as
    they were then, or a cap that the log enforces would count other records than it did;
-4. only now log files, older snapshots, dead segments and the folders of deleted topics are removed: until then a
-   start would go through the log with the segments that the snapshot before it names.
+4. the catalog for readers of the segments is replaced, and only now log files, older snapshots, dead segments and the
+   folders of deleted topics are removed: until then a start would go through the log with the segments that the
+   snapshot before it names.
 """
 
 import logging
@@ -21,12 +22,12 @@ from typing import NamedTuple
 
 from topics.core.config import encode_config
 from topics.core.errors import TopicsError
+from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop, Until
-from topics.engine.runs import Block, Segment
+from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
-from topics.formats.block import encode_block_head
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Rotation, Shard
@@ -56,6 +57,7 @@ class Checkpointer:
         self._core = core
         self._sealer = sealer
         self._fs = fs
+        self.catalog = CatalogKeeper(fs, core.layout)
         self.number = 0
         """The newest snapshot there is."""
         self.chain: list[int] = []
@@ -118,6 +120,7 @@ class Checkpointer:
 
         def turn() -> None:
             nonlocal lsn
+            shard.stage_gathered()
             lsn = shard.next_lsn
             shard.committer.rotate(Rotation(turned, resume))
 
@@ -133,6 +136,7 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
+            core.turned(shard.number)
             resume(None)
 
         self._core.crossings.close(turn)
@@ -227,6 +231,9 @@ class Checkpointer:
         """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
         core = self._core
         self.before_clean_up()
+        for capture in self._captures:
+            self.catalog.take(capture.state)
+        self.catalog.publish(head)
         note_newest(self._fs, core.layout, head)
         for position in head.positions:
             remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
@@ -263,13 +270,6 @@ def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> Top
         [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
         [bytes(block.flags or b"") for block in tail], parts,
     )  # fmt: skip
-
-
-def block_head(block: Block) -> bytes:
-    key = block.key.encode() if block.key is not None else b""
-    return encode_block_head(
-        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
-    )
 
 
 def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:

@@ -8,13 +8,15 @@ from xxhash import xxh3_64_intdigest
 
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
+from topics.core.loss import LossReason
 from topics.engine.apply import Applier
 from topics.engine.features import Crossings, Features
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
+from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
 from topics.formats.control import encode_evict
-from topics.formats.frame import FrameKind
+from topics.formats.frame import Frame, FrameKind
 from topics.storage.commit import CommitTiming, Shard, Submission
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentKey, SegmentStore
@@ -43,6 +45,16 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     commit_window_us: int = 500
     commit_queue_bytes: int = 64 * 1024 * 1024
     disk_reserve_seqs: int = 256
+    pressure_lag_ms: int = 5
+    pressure_commit_ms: int = 20
+    pressure_coalesce_percent: int = 20
+    pressure_widen_percent: int = 40
+    pressure_defer_percent: int = 80
+    pressure_refuse_percent: int = 95
+    coalesce_max_ms: int = 20
+    commit_window_max_us: int = 10_000
+    track_removals: bool = False
+    """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
 
 
@@ -102,8 +114,17 @@ class EngineCore:
         """Takes a topic's state for a running checkpoint (`engine.checkpoint`)."""
         self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
         """Runs a function later in this tick of the loop."""
+        # `defer` is looked up when it is called: a started engine has another.
+        self.scheduler = Scheduler(self.now, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
+        self.turned: Callable[[int], None] = lambda shard: None
+        """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
+        self.dropped_with: Callable[[Topic], list[str]] = lambda topic: []
+        """Removes the routers that go with a deleted topic; their names, sorted (`engine.routing`)."""
+        self.walk_log: Callable[[Callable[[Frame], None]], None] = lambda visit: None
+        """In a recovery: hands every frame of the log behind the snapshots, all shards, to a function."""
+        self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
+        """In a recovery: tells seqs, first and last, whose records cannot be made again."""
         self.closed = False
-        self._woken: list[Topic] = []
 
     # Time
 
@@ -200,18 +221,12 @@ class EngineCore:
             shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
 
     def wake(self, topic: Topic) -> None:
-        """Remembers to tell whoever waits on a topic, once a commit however many changes it brought."""
+        """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""
         if topic.waiters:
-            self._woken.append(topic)
-            if len(self._woken) == 1:
-                self.defer(self.flush_wakes)
+            self.scheduler.add(topic)
 
-    def flush_wakes(self) -> None:
-        woken, self._woken = self._woken, []
-        for topic in woken:
-            waiters, topic.waiters = topic.waiters, None
-            for waiter in waiters or ():
-                waiter()
+    def _lose_to_a_crash(self, topic: Topic, first: int, last: int) -> None:
+        self.applier.gap(topic, first, last, LossReason.CRASH)
 
     def _segment_dropped(self, topic: Topic, segment: Segment) -> None:
         self.trash.append(SegmentKey(topic.id, segment.first_seq, segment.cold))

@@ -13,10 +13,11 @@ from typing import TypeVar, cast
 import msgspec
 
 from topics.core.batch import Batch
-from topics.core.config import TopicConfig, TopicConfigPatch
+from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
-from topics.core.priority import effective_priority
+from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
+from topics.engine.admission import Admission
 from topics.engine.appending import Appender, Rider
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
@@ -24,16 +25,22 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
+from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.removals import Removals
+from topics.engine.routing import RouterInfo, Routing
+from topics.engine.routing.control import PutDone as RouterPutDone
+from topics.engine.routing.control import RemoveDone as RouterRemoveDone
 from topics.engine.runs import RunReader, Segment
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.stream_feature import StreamFeature
+from topics.engine.throttle import Throttle
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
-from topics.storage.fs import FileSystem, FolderLock
+from topics.storage.fs import FileSystem, FolderLock, read_small, write_small
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
@@ -60,6 +67,8 @@ class TopicInfo(msgspec.Struct, frozen=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    queue: QueueCounters | None = None
+    """What its jobs are doing; None for a topic that is no queue."""
 
     @property
     def next_seq(self) -> int:
@@ -78,10 +87,16 @@ class Engine:
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
+        self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core, self.sealer.after_append)
+        self.admission = Admission(core, clock.monotonic, self._append_admitted)
+        self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
+        self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
+        self.queues = Queues(core, self._appender, self._background, self.put_topic)
+        """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
-        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job)
+        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job, self.routing.pump.retry)
 
     # Life
 
@@ -123,7 +138,7 @@ class Engine:
         # A snapshot whose writer was killed between its rename and the folder's sync is there, and a power cut could
         # still take its name away: before anything is built on it, or removed because of it, it has to be durable.
         fs.sync_dir(layout.meta)
-        machine = _read_text(fs, layout.machine)
+        machine = read_small(fs, layout.machine)
         shard_count = core.options.wal_shards
         core.dirty = [set() for _ in range(shard_count)]
         core.dropped = [[] for _ in range(shard_count)]
@@ -143,12 +158,13 @@ class Engine:
             for number, end in recovery.ends.items()
             if number >= shard_count
         ]
-        if recovery.changed:
+        # A catalog that is behind its snapshot was lost to a crash; guests must not be left with it.
+        if not self.checkpointer.catalog.load(self.checkpointer.number) or recovery.changed:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
         if boot_id != machine:
-            _write_text(fs, layout.machine, boot_id, layout.root)
+            write_small(fs, layout.machine, boot_id, layout.root)
         progress(1.0)
 
     def _checkpoint_now(self) -> None:
@@ -163,7 +179,9 @@ class Engine:
         log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
         writer.on_poison = self._distrust_the_page_cache
-        return Shard(number, writer, next_lsn, options.commit_queue_bytes)
+        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes)
+        shard.on_settled = self.admission.let_in
+        return shard
 
     def _distrust_the_page_cache(self) -> None:
         """After a failed write or sync the kernel may have dropped pages, as after a power cut.
@@ -180,6 +198,7 @@ class Engine:
         options = self.core.options
         self._loop = loop
         self.core.defer = loop.call_soon
+        self.core.scheduler.later = loop.call_later
         self._pool = ThreadPoolExecutor(_READERS, "reader")
         self._runner = ThreadRunner("upkeep", loop.call_soon_threadsafe)
         self._seal_runner = ThreadRunner("sealer", loop.call_soon_threadsafe)
@@ -202,6 +221,10 @@ class Engine:
 
         self.sealer.hold_back = hold_back
         self.housekeeper.start(loop)
+        self.throttle.start(loop)
+        self.routing.pump.use_ticks()
+        self.routing.kick()
+        self.queues.start(loop)
 
     async def close(self) -> None:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
@@ -209,6 +232,9 @@ class Engine:
         assert loop is not None, "an engine that was never started is closed with close_inline"
         self.core.closed = True
         self.housekeeper.stop()
+        self.admission.close()
+        self.throttle.stop()
+        self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
         await finished
@@ -217,6 +243,8 @@ class Engine:
     def close_inline(self) -> None:
         """The same for an engine without a loop."""
         self.core.closed = True
+        self.admission.close()
+        self.queues.stop()
         self._runner.start(self.checkpointer.job())
         self._shut()
 
@@ -246,7 +274,15 @@ class Engine:
             return
         if self.sealer.failures:
             self.sealer.check_room()
+        hard_pressed = self.admission.refusing or batch.disable_backpressure
+        if hard_pressed and self.admission.keeps_waiting(name, batch, done):
+            return
         self._appender.append(topic, name, batch, done)
+
+    def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
+        """The same for one that had to wait before it was let in."""
+        if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
+            self._appender.append(self.core.by_name.get(name), name, batch, done)
 
     def write(
         self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
@@ -275,6 +311,28 @@ class Engine:
         """Deletes records for good."""
         if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
             self._controller.delete(name, selector, done)
+
+    def put_router(self, name: str, wish: RouterWish, done: RouterPutDone) -> None:
+        """Creates a router, with the topics it connects where they are missing, or changes what it does."""
+        self.routing.put(name, wish, done)
+
+    def remove_router(self, name: str, done: RouterRemoveDone) -> None:
+        """Deletes a router; what it forwarded stays."""
+        self.routing.remove(name, done)
+
+    def router(self, name: str) -> RouterInfo:
+        """What a router does, and how far it got."""
+        return self.routing.info(name)
+
+    def list_routers(
+        self,
+        prefix: str = "",
+        after: str = "",
+        limit: int = 100,
+        wanted: Callable[[RouterInfo], bool] = lambda info: True,
+    ) -> list[RouterInfo]:
+        """Routers in the order of their names, those behind `after`."""
+        return self.routing.listed(prefix, after, limit, wanted)
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
@@ -334,7 +392,7 @@ class Engine:
         topic = self.core.existing(name)
         self.core.expire(topic)
         if touch:
-            self._consumed(topic)
+            self.consumed(topic)
         return self._info(topic)
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
@@ -348,13 +406,13 @@ class Engine:
                 continue
             self.core.expire(topic)
             if touch:
-                self._consumed(topic)
+                self.consumed(topic)
             infos.append(self._info(topic))
         return infos
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing)
 
     # Helpers
 
@@ -365,7 +423,7 @@ class Engine:
 
     def _touch(self, topic: Topic) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
-        self._consumed(topic)
+        self.consumed(topic)
         self.core.expire(topic)
         while topic.origin is not None and topic.origin.topic is not None:
             topic = topic.origin.topic
@@ -376,17 +434,16 @@ class Engine:
         topic = self.core.topics.get(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
-    def _consumed(self, topic: Topic) -> None:
+    def consumed(self, topic: Topic) -> None:
+        """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
 
     def _info(self, topic: Topic) -> TopicInfo:
-        config = topic.config
-        priority = effective_priority(
-            config.priority, config.auto_priority, topic.last_consumed_ts or None, None, self.core.now()
-        )
+        priority = self.core.scheduler.priority(topic)
         return TopicInfo(
-            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, config, priority,
-            topic.last_write_ts or None, topic.last_read_ts or None,
+            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, topic.config,
+            priority, topic.last_write_ts or None, topic.last_read_ts or None,
+            self.queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         )  # fmt: skip
 
     def _wait_for_drop(
@@ -425,26 +482,3 @@ def _outcome(work: Callable[[], object]) -> object:
 
 def _as_error(outcome: object) -> TopicsError:
     return outcome if isinstance(outcome, TopicsError) else TopicsError(f"a read failed: {outcome}")
-
-
-def _read_text(fs: FileSystem, path: str) -> str:
-    try:
-        file = fs.open(path)
-    except FileNotFoundError:
-        return ""
-    try:
-        return str(file.read_at(0, 4096), "utf-8", "replace")
-    finally:
-        file.close()
-
-
-def _write_text(fs: FileSystem, path: str, text: str, folder: str) -> None:
-    file = fs.open(path + ".tmp", create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, text.encode())
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".tmp", path)
-    fs.sync_dir(folder)

@@ -28,12 +28,19 @@ _log = logging.getLogger(__name__)
 
 class Housekeeper:
     def __init__(
-        self, core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, run_job: Callable[[Job], None]
+        self,
+        core: EngineCore,
+        sealer: Sealer,
+        checkpointer: Checkpointer,
+        run_job: Callable[[Job], None],
+        retry: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._sealer = sealer
         self._checkpointer = checkpointer
         self._run_job = run_job
+        self._retry = retry
+        """Lets routers try again that are held up by something that says nothing when it is over."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_checkpoint = core.now()
@@ -62,6 +69,7 @@ class Housekeeper:
     def tick(self) -> None:
         """One round."""
         self._sealer.resume()
+        self._retry()
         self._look_at_some_topics()
         for chore in self._core.chores:
             chore()

@@ -14,9 +14,12 @@ from topics.core.errors import Finding
 from topics.engine.casualties import Casualty, casualties
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import decode_delay, decode_departure, decode_lease
+from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
-from topics.formats.stream import block_in, creation_in, decode_renewal, head_at_creation, mark_in
+from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
 from topics.storage.log_walk import Hole
 
 SeqRange = tuple[int, int]
@@ -93,6 +96,8 @@ class Ledger:
             body = block_in(frame.kind, frame.body)
             if body is not None:
                 self.first_logged.setdefault(topic_id, decode_block(body).first_seq)
+            elif frame.kind is FrameKind.FORWARD:
+                self.first_logged.setdefault(topic_id, decode_forward(frame.body).first_seq)
             return
         _TAKE[frame.kind](self, account, frame, path)
 
@@ -109,6 +114,19 @@ class Ledger:
         self.first_logged.setdefault(frame.topic_id, block.first_seq)
         account.head = block.first_seq + block.count - 1
         account.next_base = block.base + len(block.text) + 1
+
+    def _forward(self, account: Account, frame: Frame, path: str) -> None:
+        forward = decode_forward(frame.body)
+        self._continue(account, forward.first_seq - 1, frame, path)
+        self.records += forward.count
+        self.first_logged.setdefault(frame.topic_id, forward.first_seq)
+        account.head, account.next_base = forward.last_seq, forward.next_base
+
+    def _router(self, account: Account, frame: Frame, path: str) -> None:
+        decode_router(frame.body)
+
+    def _unroute(self, account: Account, frame: Frame, path: str) -> None:
+        decode_unroute(frame.body)
 
     def _configure(self, account: Account, frame: Frame, path: str) -> None:
         head, config = control.decode_config_change(frame.body)
@@ -140,6 +158,9 @@ class Ledger:
     def _ceiling(self, account: Account, frame: Frame, path: str) -> None:
         control.decode_ceiling(frame.body)
 
+    def _queue(self, account: Account, frame: Frame, path: str) -> None:
+        _QUEUE_BODIES[frame.kind](frame.body)
+
     def _stream_append(self, account: Account, frame: Frame, path: str) -> None:
         mark_in(frame)
         self._append(account, frame, path)
@@ -156,6 +177,12 @@ class Ledger:
         self._found(Finding(path, what, (frame.start, frame.end), seqs, account.name if account else None))
 
 
+_QUEUE_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
+    FrameKind.LEASE: decode_lease,
+    FrameKind.DELAY: decode_delay,
+    FrameKind.DEPARTURE: decode_departure,
+}
+
 _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.APPEND: Ledger._append,
     FrameKind.CONFIG: Ledger._configure,
@@ -164,6 +191,13 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.EVICT: Ledger._evict,
     FrameKind.CEILING: Ledger._ceiling,
     FrameKind.CREATE: Ledger._nothing,
+    FrameKind.ROUTER: Ledger._router,
+    FrameKind.UNROUTE: Ledger._unroute,
+    FrameKind.FORWARD: Ledger._forward,
+    FrameKind.ARRIVAL: Ledger._append,
+    FrameKind.LEASE: Ledger._queue,
+    FrameKind.DELAY: Ledger._queue,
+    FrameKind.DEPARTURE: Ledger._queue,
     FrameKind.STREAM_APPEND: Ledger._stream_append,
     FrameKind.STREAM_CREATE: Ledger._append,
     FrameKind.STREAM_CLOSE: Ledger._stream_close,

@@ -27,6 +27,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     deduped: bool = False
     wal_append_ms: float = 0.0
     fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    """How long the append waited to be let in."""
 
     @property
     def count(self) -> int:
@@ -42,6 +44,8 @@ class PutResult(msgspec.Struct, frozen=True):
 class DropResult(msgspec.Struct, frozen=True):
     topic: str
     deleted: bool
+    routers_removed: list[str] = []
+    """The routers that had it as source or destination."""
 
 
 class DeleteResult(msgspec.Struct, frozen=True):
@@ -104,6 +108,13 @@ class TopicOperation(Submission):
         raise NotImplementedError
 
 
+def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
+    """A block is no longer on its way: it is published, or it failed."""
+    topic.staged_count -= block.count
+    topic.staged_bytes -= block.payload_bytes
+    core.staged_bytes -= block.payload_bytes
+
+
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
@@ -141,13 +152,10 @@ class AppendOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         core, topic, block = self._core, self.topic, self._block
-        payload_bytes = block.payload_bytes
         last = block.first_seq + block.count - 1
         if not topic.created:
             core.add_topic(topic)
-        topic.staged_count -= block.count
-        topic.staged_bytes -= payload_bytes
-        core.staged_bytes -= payload_bytes
+        unstage(core, topic, block)
         if self._ceiling > topic.ceiling:
             topic.ceiling = self._ceiling
         core.applier.append(topic, block)
@@ -167,9 +175,7 @@ class AppendOperation(TopicOperation):
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self._block
-        topic.staged_count -= block.count
-        topic.staged_bytes -= block.payload_bytes
-        self._core.staged_bytes -= block.payload_bytes
+        unstage(self._core, topic, block)
         topic.staged_head = min(topic.staged_head, block.first_seq - 1)
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
@@ -255,8 +261,9 @@ class DropOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
+        routers = self._core.dropped_with(topic)
         self._core.remove_topic(topic)
-        self._done(DropResult(topic.name, True))
+        self._done(DropResult(topic.name, True, routers))
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():
             retry()
@@ -264,6 +271,7 @@ class DropOperation(TopicOperation):
     def undo(self, error: TopicsError) -> None:
         topic = self.topic
         topic.closing = False
+        self._core.wake(topic)
         self._done(error)
         waiting, topic.when_gone = topic.when_gone, None
         for retry in waiting or ():

@@ -33,7 +33,10 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     include_tags: bool = False
     include_meta: bool = True
+    include_data: bool = True
     max_bytes: int = 1024 * 1024
+    up_to: int | None = None
+    """The last seq to look at, for a reader that must not see all there is; None is the head."""
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
@@ -91,6 +94,10 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
     if tombstone is not None:
         cursor = tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
+    if request.up_to is not None and request.up_to < end:
+        # Where the first live record lies beyond it, the reader still stops here.
+        end = max(request.up_to, cursor)
+        start = min(start, end + 1)
     for lost in topic.lost or ():
         if lost.from_seq > cursor:
             end = min(end, lost.from_seq - 1)
@@ -216,7 +223,7 @@ def _read_run(
                 if fit > from_index:
                     tags = request.include_tags or not run.traits & TRAIT_TAGS
                     meta = request.include_meta or not run.traits & TRAIT_META
-                    pieces += project(view, [(from_index, fit)], tags, meta)
+                    pieces += project(view, [(from_index, fit)], tags, meta, request.include_data)
                     kept += fit - from_index
                     size += view.start(fit) - view.start(from_index)
                 if fit < to_index:

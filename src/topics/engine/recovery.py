@@ -17,9 +17,10 @@ from topics.engine.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
-from topics.formats.stream import block_in, creation_in
+from topics.formats.stream import creation_in
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
@@ -48,6 +49,7 @@ class Recovery:
         self._check_nothing_vanished()
         head = self._load_snapshots()
         positions = {position.shard: position for position in head.positions} if head is not None else {}
+        self._core.walk_log = lambda visit: self._walk(positions, visit)
         for shard in self._shard_folders():
             self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         for position in positions.values():
@@ -156,6 +158,17 @@ class Recovery:
                 extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
             )
 
+    def _walk(self, positions: dict[int, WalPosition], visit: Callable[[Frame], None]) -> None:
+        """Shows every frame of the log without applying any."""
+        for shard in self._shard_folders():
+            position = positions.get(shard, WalPosition(shard, 1, 1))
+            try:
+                ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).replay(
+                    position.file, position.lsn, visit
+                )
+            except LogDamaged as damage:
+                raise DamageError([damage.finding]) from damage
+
     def _count(self, size: int) -> None:
         self._log_bytes += size
         self._progress(min(self._log_bytes / self._log_total, 1.0))
@@ -190,7 +203,9 @@ class Recovery:
         """All there is to it was done."""
 
     def _append(self, topic: Topic, frame: Frame) -> None:
-        self._append_block(topic, frame.body)
+        body = block_in(frame.kind, frame.body)
+        assert body is not None
+        self._append_block(topic, body)
 
     def _append_block(self, topic: Topic, body: memoryview) -> None:
         block = Block.of(decode_block(body))
@@ -205,6 +220,10 @@ class Recovery:
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
         self.after_append(topic)
+
+    def _arrive(self, topic: Topic, frame: Frame) -> None:
+        self._append(topic, frame)
+        self._core.features.replay(topic, frame)
 
     def after_append(self, topic: Topic) -> None:
         """Replaced by the sealer, so that replay keeps no more in memory than the live engine does."""
@@ -316,6 +335,7 @@ class Recovery:
 _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
     FrameKind.CREATE: Recovery._created,
     FrameKind.APPEND: Recovery._append,
+    FrameKind.ARRIVAL: Recovery._arrive,
     FrameKind.CONFIG: Recovery._configure,
     FrameKind.DROP: Recovery._drop,
     FrameKind.DELETE: Recovery._delete,

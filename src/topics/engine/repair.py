@@ -11,7 +11,10 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder, read_machine
 from topics.engine.jobs import InlineRunner, Job, JobRunner
+from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
+from topics.engine.routing.registry import Registry
+from topics.engine.routing.replaying import RouterFeature
 from topics.engine.salvage import Salvage
 from topics.engine.sealing import Sealer
 from topics.engine.stream_feature import StreamFeature
@@ -74,6 +77,7 @@ class Repair:
         core = self._core(look, dry_run)
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)
+        core.features.add(RouterFeature(core, Registry(core), sealer.after_append))
         salvage = Salvage(core, self._fs, look.same_boot, sealer, look)
         salvage.run()
         folders = evidence_folders(self._fs, self._layout)
@@ -109,6 +113,7 @@ class Repair:
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         core = EngineCore(options, self._layout, store, self._clock, self._dice)
+        core.features.add(QueueFeature(core))
         StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]
         core.dropped = [[] for _ in range(options.wal_shards)]

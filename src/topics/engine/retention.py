@@ -8,7 +8,7 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 from collections.abc import Callable, Iterator
 
 from topics.core.config import Discard
-from topics.engine.runs import Run, RunReader, Segment, live_ranges
+from topics.engine.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, payload_sizes
@@ -41,6 +41,18 @@ class Retention:
             self.evict(topic, self._upto_for_count(topic, topic.live_count - config.cap_records), expired=False)
         if config.cap_bytes and topic.live_bytes > config.cap_bytes:
             self.evict(topic, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes), expired=False)
+
+    def make_room(self, topic: Topic, count: int, size: int) -> None:
+        """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
+        config = topic.config
+        if config.discard is Discard.REJECT:
+            return
+        excess = topic.live_count + count - config.cap_records
+        if config.cap_records and excess > 0:
+            self.evict(topic, self._upto_for_count(topic, min(excess, topic.live_count)), expired=False)
+        excess = topic.live_bytes + size - config.cap_bytes
+        if config.cap_bytes and excess > 0:
+            self.evict(topic, self._upto_for_bytes(topic, min(excess, topic.live_bytes)), expired=False)
 
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
         """Everything live below `upto` is lost; the floors say so. True when there was anything."""
@@ -91,8 +103,8 @@ class Retention:
             flags = self._reader.flags(topic.id, run)
         except SegmentDamaged:
             flags = None
-        first = live_ranges(flags, lo, run.count)
-        topic.earliest = run.first_seq + (first[0][0] if first else lo)
+        first = first_live(flags, lo, run.count)
+        topic.earliest = run.first_seq + (first if first < run.count else lo)
 
     def drop_first(self, topic: Topic, run: Run) -> None:
         if isinstance(run, Segment):

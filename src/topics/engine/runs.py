@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import attrgetter, is_, or_
 
-from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, words
+from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, encode_block_head, words
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
 from topics.storage.segments import SegmentKey, SegmentStore
@@ -217,6 +217,14 @@ class RunReader:
         return sum([block.count for block in run.blocks if block.ts < deadline])
 
 
+def block_head(block: Block) -> bytes:
+    """Everything of a block's encoding before its text."""
+    key = block.key.encode() if block.key is not None else b""
+    return encode_block_head(
+        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
+    )
+
+
 def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:
     """The stretches between `lo` and `hi` that no flag marks as deleted. Only the exact sentinel means deleted."""
     if flags is None:
@@ -232,6 +240,14 @@ def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range
         while lo < hi and flags[lo] == DELETED:
             lo += 1
     return ranges
+
+
+def first_live(flags: bytes | bytearray | None, lo: int, hi: int) -> int:
+    """The first index between `lo` and `hi` that no flag marks as deleted; `hi` when there is none."""
+    if flags is None or lo >= hi or flags[lo] != DELETED:
+        return min(lo, hi)
+    behind = flags[lo:hi]
+    return hi - len(behind.lstrip(_DELETED))
 
 
 def has_nodes(run: Run) -> bool:

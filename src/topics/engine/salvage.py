@@ -12,7 +12,7 @@
 Where it is only possible that records are lost, their seqs are never given out again, and readers are told the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import error as StructError
 
 import msgspec
@@ -31,10 +31,12 @@ from topics.engine.topic import Topic
 from topics.engine.verification import Verification
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.remains import records_at_most
+from topics.formats.routing import decode_forward
 from topics.formats.snapshot import WalPosition
-from topics.formats.stream import block_in, creation_in
+from topics.formats.stream import creation_in
 from topics.storage.fs import FileSystem
 from topics.storage.log_walk import Hole, LogWalker
 from topics.storage.replay import LogDamaged, ShardEnd
@@ -62,6 +64,8 @@ class Salvage(Recovery):
         self._build_topics()
         core, newest = self._core, self._look.chain.newest
         positions = {position.shard: position for position in newest.positions} if newest is not None else {}
+        core.walk_log = lambda visit: self._walk(positions, visit)
+        core.lose = lambda topic, first, last: self._lose(topic, (first, last), True)
         for shard in self._shard_folders():
             self._salvage_log(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         if self._look.unknown_topics:
@@ -75,6 +79,7 @@ class Salvage(Recovery):
                 self._lose(topic, (topic.head + 1, last), False)
             self._settle(topic)
         self._name_topics()
+        core.features.settle()
         self._tell_lost_configs()
         self._number_topics()
 
@@ -148,12 +153,26 @@ class Salvage(Recovery):
     # The log
 
     def _salvage_log(self, shard: int, position: WalPosition) -> None:
+        self.ends[shard] = self._walk_shard(shard, position, self._take, self._hole)
+
+    def _walk_shard(
+        self,
+        shard: int,
+        position: WalPosition,
+        take: Callable[[Frame, int], None],
+        damaged: Callable[[Hole], None],
+    ) -> ShardEnd:
         chain = self._look.chain
         walker = LogWalker(self._fs, self._core.layout.shard(shard), self._same_boot)
         walker.shard = shard
         located = chain.located or chain.empty
         first, lsn = (position.file, position.lsn) if located else (1, None)
-        self.ends[shard] = walker.walk(first, lsn, self._take, self._hole)
+        return walker.walk(first, lsn, take, damaged)
+
+    def _walk(self, positions: dict[int, WalPosition], visit: Callable[[Frame], None]) -> None:
+        for shard in self._shard_folders():
+            position = positions.get(shard, WalPosition(shard, 1, 1))
+            self._walk_shard(shard, position, lambda frame, number: visit(frame), lambda hole: None)
 
     def _hole(self, hole: Hole) -> None:
         core, look = self._core, self._look
@@ -166,7 +185,7 @@ class Salvage(Recovery):
         if lost is None:
             topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
             self._doubt(topics, hole.records_max)
-        if lost is None or any(remains.kind is not FrameKind.APPEND for remains in hole.remains):
+        if lost is None or not all(remains.records for remains in hole.remains):
             self.actions.append(
                 f"{relative(core.layout, hole.finding.where)}: what else the damaged frames said, such as deletes and "
                 "new configs, is lost"
@@ -199,7 +218,9 @@ class Salvage(Recovery):
         if topic is None and not creates:
             topic = self._assembler.stranger(topic_id)
             self.actions.append(f"topic {topic.name} (number {topic_id}): its creation was lost")
-        if topic is not None and frame.kind is FrameKind.CONFIG:
+        if topic is not None and frame.kind is FrameKind.FORWARD:
+            self._forward(topic, frame)
+        elif topic is not None and frame.kind is FrameKind.CONFIG:
             self._configure(topic, frame)
         else:
             super()._apply(frame)
@@ -228,6 +249,14 @@ class Salvage(Recovery):
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
         self._sealer.after_append(topic)
+
+    def _forward(self, topic: Topic, frame: Frame) -> None:
+        forward = decode_forward(frame.body)
+        if not topic.config.durability.logged:
+            self._begin_logging(topic, forward.first_seq - 1)
+        self._go_on_at(topic, forward.first_seq - 1)
+        if forward.first_seq > topic.head:
+            self._core.features.replay(topic, frame)
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
         head, config = control.decode_config_change(frame.body)

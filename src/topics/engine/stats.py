@@ -6,7 +6,9 @@ from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
+from topics.engine.routing import Routing
 from topics.engine.sealing import Sealer
+from topics.engine.throttle import Throttle, ThrottleStats
 
 
 class ShardStats(msgspec.Struct, frozen=True):
@@ -41,13 +43,23 @@ class EngineStats(msgspec.Struct, frozen=True):
     seal_backlog_bytes: int
     seal_failures: int
     """Failed attempts since sealing last worked."""
+    routers: int
+    routers_blocked: int
+    """Routers that wait for room in their destination, or for something else to be over."""
+    router_lag: int
+    """Records that routers have not come to yet, over all of them."""
+    forwarded_total: int
+    """Copies made by the routers there are, since each was created."""
     checkpoints_total: int
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
+    throttle: ThrottleStats
 
 
-def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) -> EngineStats:
+def collect_stats(
+    core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
+) -> EngineStats:
     by_class = {durability.value: 0 for durability in Durability}
     queues = records = tail = 0
     for topic in core.topics.values():
@@ -55,9 +67,12 @@ def collect_stats(core: EngineCore, sealer: Sealer, checkpointer: Checkpointer) 
         queues += topic.config.type is TopicType.QUEUE
         records += topic.live_count
         tail += topic.tail_bytes
+    routers = routing.registry.by_name.values()
     return EngineStats(
         len(core.topics), by_class, queues, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
-        checkpointer.completed, checkpointer.failures, [_shard_stats(core, n) for n in range(len(core.shards))],
+        len(routers), sum(r.blocked for r in routers), sum(max(r.source.head - r.cursor, 0) for r in routers),
+        sum(r.forwarded for r in routers), checkpointer.completed, checkpointer.failures,
+        [_shard_stats(core, n) for n in range(len(core.shards))], throttle.stats(),
     )  # fmt: skip
 
 

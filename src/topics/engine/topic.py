@@ -146,6 +146,20 @@ class Topic:
         elif tail:
             yield from tail[bisect_left(tail, seq, key=_last_seq) :]
 
+    def run_from(self, seq: int) -> Run | None:
+        """The first run that holds `seq` or anything behind it."""
+        segments, tail = self.segments, self.tail
+        if segments and segments[-1].last_seq >= seq:
+            return segments[bisect_left(segments, seq, key=_last_seq)]
+        if not tail:
+            return None
+        # Where batches are single records, the place is the distance; a queue looks up each of its jobs here.
+        place = seq - tail[0].first_seq
+        if 0 <= place < len(tail) and tail[place].first_seq == seq:
+            return tail[place]
+        place = bisect_left(tail, seq, key=_last_seq)
+        return tail[place] if place < len(tail) else None
+
     def has_segment(self, segment: Segment) -> bool:
         """Whether a segment still holds something live."""
         place = bisect_left(self.segments, segment.last_seq, key=_last_seq)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from topics.core.config import decode_config
 from topics.core.errors import InvalidRequestError
 from topics.core.names import check_topic_name
+from topics.formats.queue import PART_NAME, decode_part
 from topics.formats.snapshot import TopicState
 
 SeqRange = tuple[int, int]
@@ -40,6 +41,7 @@ def state_problems(state: TopicState, tail: list[SeqRange]) -> Iterator[str]:
     lost = [(lost.first, lost.last) for lost in state.lost]
     if any(first > last for first, last in lost) or not _ascending(lost) or (lost and lost[-1][1] > state.head):
         yield "its lost ranges overlap, are out of order or lie beyond its head"
+    yield from _queue_problems(state)
     if any(key.first_seq + key.count - 1 > state.head for key in state.keys):
         yield "it knows an idempotency key of records beyond its head"
 
@@ -56,6 +58,22 @@ def _config_problems(state: TopicState) -> Iterator[str]:
         return
     if config.durability.reserves_seqs and 0 < state.ceiling < state.head:
         yield f"its head {state.head} is above the ceiling {state.ceiling}"
+
+
+def _queue_problems(state: TopicState) -> Iterator[str]:
+    if PART_NAME not in state.parts:
+        return
+    try:
+        part = decode_part(state.parts[PART_NAME])
+    except ValueError as error:
+        yield f"its queue makes no sense: {error}"
+        return
+    leased = {lease.seq for lease in part.leases}
+    if len(leased) < len(part.leases) or any(seq in leased for seq, _ in (*part.delayed, *part.delivered)):
+        yield "a job of its queue is in two states at once"
+    # A delay may speak of jobs beyond the head: it is logged ahead of them.
+    if any(seq > state.head for seq in leased) or any(seq > state.head for seq, _ in part.delivered):
+        yield "its queue knows jobs beyond its head"
 
 
 def _ascending(ranges: Iterable[SeqRange]) -> bool:

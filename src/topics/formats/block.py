@@ -91,6 +91,11 @@ def decode_block(body: memoryview) -> BlockParts:
     return BlockParts(first_seq, ts, payload, count, base, traits, key, rows, bytes(body[text_at:]))
 
 
+def block_first_seq(body: memoryview) -> int:
+    """The first seq alone, for whoever only notes where blocks are."""
+    return int.from_bytes(body[:8], "little")
+
+
 def words(rows: bytes | memoryview) -> memoryview:
     """Rows as 32-bit words: word 3i is record i's start, 3i+1 its meta part, 3i+2 tag (low half) and head (high)."""
     return memoryview(rows).cast("I")

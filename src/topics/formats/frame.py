@@ -54,6 +54,20 @@ class FrameKind(IntEnum):
     """Records below a floor expired."""
     CEILING = 7
     """No seq above this one was given out before this frame was on disk."""
+    ROUTER = 8
+    """A router of this topic was created or changed (`formats.routing`)."""
+    UNROUTE = 9
+    """A router of this topic was deleted."""
+    FORWARD = 10
+    """Copies of another topic's records: which seqs of this topic are which of that one."""
+    LEASE = 11
+    """Jobs of a queue were claimed, extended or given back (`formats.queue`)."""
+    DELAY = 12
+    """The jobs of the append behind it are held back until a moment."""
+    ARRIVAL = 13
+    """Records came from another topic: a block, and where they were."""
+    DEPARTURE = 14
+    """Records went to another topic and are gone here."""
     STREAM_APPEND = 16
     """One batch, and what else it changes in its stream, such as a producer's place (`formats.stream`)."""
     STREAM_CREATE = 17

@@ -133,10 +133,8 @@ def creation_in(frame: Frame) -> Created | None:
     return None
 
 
-def block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
-    """The block that a frame carries, whatever else it says; None when it carries none."""
-    if kind is FrameKind.APPEND:
-        return body
+def stream_block_in(kind: FrameKind, body: memoryview) -> memoryview | None:
+    """The block that a stream's frame carries, whatever else it says; None when it carries none."""
     if kind is FrameKind.STREAM_APPEND or kind is FrameKind.STREAM_CREATE:
         return _split(kind, body).block or None
     return None

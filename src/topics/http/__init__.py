@@ -9,18 +9,27 @@ from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal, RequestHead
 from topics.http.server import HttpServer
 from topics.http.streams import Stream, Upgrade
+from topics.http.websocket import Receiver, WebSocket
+from topics.http.websocket_frames import text_frame
+from topics.http.websocket_handshake import Handshake, HandshakeError, read_handshake
 
 __all__ = [
     "Application",
     "Counters",
     "Exchange",
     "Fault",
+    "Handshake",
+    "HandshakeError",
     "Headers",
     "HttpError",
     "HttpLimits",
     "HttpServer",
+    "Receiver",
     "Refusal",
     "RequestHead",
     "Stream",
     "Upgrade",
+    "WebSocket",
+    "read_handshake",
+    "text_frame",
 ]

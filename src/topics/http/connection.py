@@ -88,9 +88,8 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=hub.limits.write_buffer_bytes)
         self._pipeline = Pipeline(self, hub, self._transport)
-        hub.connections.add(self)
+        hub.adopt(self)
         hub.counters.connections_total += 1
-        hub.counters.connections_open += 1
         if len(hub.connections) > hub.limits.connections_max:
             # No lingering: whoever opens connections without end should not have us keep them.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
@@ -250,7 +249,7 @@ class Connection(asyncio.Protocol):
         self._forget()
         if not self._reading:
             transport.resume_reading()
-        return Upgrade(transport, leftover)
+        return Upgrade(transport, leftover, self._hub)
 
     # What the server calls.
 
@@ -399,12 +398,9 @@ class Connection(asyncio.Protocol):
 
     def _forget(self) -> None:
         """The connection is no longer ours."""
-        hub = self._hub
         self._transport = None
         self._reader.release()
-        hub.connections.discard(self)
-        hub.counters.connections_open -= 1
-        hub.changed.set()
+        self._hub.abandon(self)
 
     def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int]:
         if self._lingering or transport.is_closing():

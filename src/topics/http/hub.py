@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
@@ -14,9 +14,6 @@ from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
 from topics.system.clock import Clock
-
-if TYPE_CHECKING:
-    from topics.http.connection import Connection
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +29,34 @@ class Counters(msgspec.Struct, gc=False):
     refused: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+
+
+class Served(Protocol):
+    """A connection, as the server sees it: of HTTP, or of what HTTP gave it away to."""
+
+    @property
+    def owes(self) -> bool:
+        """Whether a stop has to wait for it."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the client has left unread."""
+        ...
+
+    def sweep(self, now: float) -> None:
+        """Ends the connection if it has been in one place for too long."""
+        ...
+
+    def expect_end(self) -> None:
+        """The server stops."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection once everything is sent."""
+        ...
+
+    def abort(self) -> None: ...
 
 
 class Hub:
@@ -57,10 +82,21 @@ class Hub:
         self.renderer.set_time(clock.now_ms())
         self.budget = Budget(limits.bodies_bytes)
         self.counters = Counters()
-        self.connections: set[Connection] = set()
+        self.connections: set[Served] = set()
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
+
+    def adopt(self, connection: Served) -> None:
+        """Serves a connection from now on."""
+        self.connections.add(connection)
+        self.counters.connections_open += 1
+
+    def abandon(self, connection: Served) -> None:
+        """The connection is lost, or somebody else's."""
+        self.connections.discard(connection)
+        self.counters.connections_open -= 1
+        self.changed.set()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""

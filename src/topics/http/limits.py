@@ -35,6 +35,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.
     write_idle_timeout_s: float = 60.0
+    # A WebSocket that is quiet for the first time is sent a ping, and cut off when it stays quiet for the second.
+    ping_interval_s: float = 20.0
+    ping_timeout_s: float = 20.0
     # Answers from this size on are compressed for clients that accept it; larger ones than the second on a thread.
     gzip_min_bytes: int = KIB
     gzip_inline_bytes: int = 128 * KIB
@@ -54,5 +57,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
             self.keep_alive_s,
             self.write_idle_timeout_s,
             self.linger_timeout_s,
+            self.ping_interval_s,
+            self.ping_timeout_s,
         )
         return min(1.0, shortest / 4)

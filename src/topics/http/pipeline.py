@@ -167,9 +167,11 @@ class Pipeline:
     def buffered_bytes(self) -> int:
         return self._transport.get_write_buffer_size()
 
-    def end_stream(self) -> None:
+    def end_stream(self, *, last: bool) -> None:
         exchange = self.exchanges.popleft()
         exchange.channel = None
+        if last:
+            exchange.keep = False
         self._after(exchange)
         self._advance()
         self._owner.go_on()

@@ -6,7 +6,7 @@ import math
 
 from topics.http.application import Application
 from topics.http.connection import Connection
-from topics.http.hub import Counters, Hub
+from topics.http.hub import Counters, Hub, Served
 from topics.http.limits import HttpLimits
 from topics.system.clock import Clock, SystemClock
 
@@ -28,14 +28,14 @@ class HttpServer:
         self._listener: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         # The connections that the round of sweeping under way has yet to look at.
-        self._unswept: list[Connection] = []
+        self._unswept: list[Served] = []
 
     @property
     def counters(self) -> Counters:
         return self._hub.counters
 
     @property
-    def connections(self) -> frozenset[Connection]:
+    def connections(self) -> frozenset[Served]:
         return frozenset(self._hub.connections)
 
     @property

@@ -3,16 +3,23 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from topics.http.hub import Hub
 
 _logger = logging.getLogger(__name__)
 
 
 class Upgrade(NamedTuple):
-    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol."""
+    """A connection that is no longer HTTP. `leftover` came after the request and belongs to the new protocol.
+
+    `hub` is the server's, for a new owner that wants to be swept and stopped together with the other connections.
+    """
 
     transport: asyncio.Transport
     leftover: bytes
+    hub: "Hub"
 
 
 class StreamChannel(Protocol):
@@ -23,8 +30,8 @@ class StreamChannel(Protocol):
 
     def write(self, data: bytes) -> None: ...
 
-    def end_stream(self) -> None:
-        """The stream is complete; what follows it on the connection may go on."""
+    def end_stream(self, *, last: bool) -> None:
+        """The stream is complete; what follows it on the connection may go on, unless it was the last."""
         ...
 
     @property
@@ -39,7 +46,7 @@ class Stream:
     then the stream counts as full. All of it is for the loop's thread.
     """
 
-    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_lost", "_muted")
+    __slots__ = ("_channel", "_chunked", "_closed", "_drained", "_gone", "_held", "_last", "_lost", "_muted")
 
     def __init__(self, *, chunked: bool, muted: bool) -> None:
         self._channel: StreamChannel | None = None
@@ -48,6 +55,7 @@ class Stream:
         self._muted = muted
         self._held: list[bytes] = []
         self._closed = False
+        self._last = False
         self._lost = False
         self._drained: Callable[[], None] | None = None
         self._gone: Callable[[], None] | None = None
@@ -72,11 +80,23 @@ class Stream:
         channel.write(data)
         return not channel.write_paused
 
-    def close(self) -> None:
-        """Ends the answer. Everything written before is still sent."""
+    def write_chunk(self, chunk: bytes) -> bool:
+        """As `write`, for bytes that are a chunk of HTTP already and are shared by many chunked streams."""
+        if self._closed or self._muted:
+            return not self._lost
+        channel = self._channel
+        if channel is None:
+            self._held.append(chunk)
+            return False
+        channel.write(chunk)
+        return not channel.write_paused
+
+    def close(self, *, last: bool = False) -> None:
+        """Ends the answer, and with `last` the connection too. Everything written before is still sent."""
         if self._closed:
             return
         self._closed = True
+        self._last = last
         if self._chunked and not self._muted:
             self._held.append(b"0\r\n\r\n")
         if self._channel is not None:
@@ -92,6 +112,11 @@ class Stream:
             callback()
         else:
             self._gone = callback
+
+    @property
+    def chunked(self) -> bool:
+        """Whether it takes chunks: a client of HTTP/1.0 gets its bytes as they are."""
+        return self._chunked
 
     @property
     def writable(self) -> bool:
@@ -140,7 +165,7 @@ class Stream:
         if held:
             channel.write(held)
         self._channel = self._drained = self._gone = None
-        channel.end_stream()
+        channel.end_stream(last=self._last)
 
 
 def _call(callback: Callable[[], None]) -> None:

@@ -173,6 +173,13 @@ class Writer:
 class Committer(Protocol):
     """Who runs a shard's writer."""
 
+    gathers: bool
+    """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
+
+    def expect(self) -> None:
+        """Something is gathered: at the end of the tick it has to be staged and committed."""
+        ...
+
     def submit(self, submission: Submission) -> None: ...
 
     def rotate(self, rotation: Rotation) -> None: ...
@@ -197,8 +204,10 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
+        self.gathered: Callable[[], None] | None = None
+        """Stages what was put off to the end of the tick (`engine.gathering`); None while there is nothing."""
         self.on_settled: Callable[[], None] = lambda: None
-        """Called once after each group of answers, so that wake-ups are batched."""
+        """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
 
     def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
@@ -207,13 +216,39 @@ class Shard:
         self.next_lsn = lsn + 1
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
 
+    def stage_gathered(self) -> None:
+        """Has staged what was gathered for the end of the tick."""
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            gathered()
+
+    @property
+    def accepts(self) -> bool:
+        """Whether `check_open` would let a caller through who is not patient."""
+        return self.writer.poison is None and self.queue_bytes <= self._queue_bytes_max
+
     def check_open(self, size: int = 0, patient: bool = False) -> None:
-        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused."""
+        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused.
+
+        To be called before anything is staged: what came earlier in this tick and was only gathered goes first.
+        """
+        if self.gathered is not None:
+            self.stage_gathered()
         if self.writer.poison is not None:
             raise self.writer.poison
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
             self.refused += 1
             raise ThrottledError.under_pressure(retry_after_ms=100)
+
+    @property
+    def queue_part(self) -> float:
+        """How much is on its way, as a part of what may be."""
+        return self.queue_bytes / self._queue_bytes_max
+
+    @property
+    def full(self) -> bool:
+        """Whether `check_open` would refuse for want of room."""
+        return self.queue_bytes > self._queue_bytes_max
 
     def submit(self, submission: Submission) -> None:
         submission.last_lsn = self.next_lsn - 1
@@ -241,12 +276,21 @@ class Shard:
 
 
 class InlineCommitter:
-    """Commits on the caller's stack: deterministic, for tests and tools. `hold` gathers a group first."""
+    """Commits on the caller's stack: deterministic, for tests and tools.
+
+    `hold` keeps submissions until `flush`; with `gathers` as well, single records are gathered until then.
+    """
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         self._held: list[Submission] = []
+        self._flushing = False
         self.hold = False
+        self.gathers = False
+
+    def expect(self) -> None:
+        if not self.hold:
+            self.flush()
 
     def submit(self, submission: Submission) -> None:
         self._held.append(submission)
@@ -254,9 +298,17 @@ class InlineCommitter:
             self.flush()
 
     def flush(self) -> None:
-        while self._held:
-            batch, self._held = self._held, []
-            self._shard.writer.commit(batch, self._shard.settle)
+        """Commits what is held. What an answer submits comes behind everyone who is still to be answered."""
+        self._shard.stage_gathered()
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._held:
+                batch, self._held = self._held, []
+                self._shard.writer.commit(batch, self._shard.settle)
+        finally:
+            self._flushing = False
 
     def rotate(self, rotation: Rotation) -> None:
         self.flush()

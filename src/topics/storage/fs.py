@@ -94,3 +94,28 @@ class FileSystem(Protocol):
         Raises `BlockingIOError` whose text is the holder's note when another process has it.
         """
         ...
+
+
+def read_small(fs: FileSystem, path: str) -> str:
+    """The text of a file of a few bytes; empty where there is none."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return ""
+    try:
+        return str(file.read_at(0, 4096), "utf-8", "replace")
+    finally:
+        file.close()
+
+
+def write_small(fs: FileSystem, path: str, text: str, folder: str) -> None:
+    """Replaces a file of a few bytes, durably: after a crash it has the old text or the new one."""
+    file = fs.open(path + ".tmp", create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, text.encode())
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path + ".tmp", path)
+    fs.sync_dir(folder)

@@ -20,6 +20,9 @@ from topics.storage.commit import CommitTiming, Rotation, Shard, Submission
 _SLICE_S = 0.00005
 """How long the writer lingers at a time for the rest of a cohort; about half of what a sync costs."""
 
+_SILENCE = 0.1
+"""The same as a part of a widened window."""
+
 _AT_ONCE_BYTES = 32 * 1024
 """The largest group the loop writes itself."""
 
@@ -53,8 +56,13 @@ class ThreadCommitter:
         self._defer = defer
         self._wake = wake
         self._window_s = window_s
+        self._wide_s = 0.0
+        """A longer window while the server is under pressure; 0 when it is not."""
         self._sync_s = sync_s
+        self.gathers = True
         self._tick: list[Submission] = []
+        self._expecting = False
+        """Whether the tick's hand-over is on its way."""
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self._cohort = 0
@@ -71,7 +79,12 @@ class ThreadCommitter:
 
     def submit(self, submission: Submission) -> None:
         self._tick.append(submission)
-        if len(self._tick) == 1:
+        if not self._expecting:
+            self.expect()
+
+    def expect(self) -> None:
+        if not self._expecting:
+            self._expecting = True
             self._defer(self._hand_over)
 
     def rotate(self, rotation: Rotation) -> None:
@@ -87,7 +100,19 @@ class ThreadCommitter:
         self._thread.join()
         self._drain_answers()
 
+    def widen(self, window_s: float) -> None:
+        """Lets commits that sync wait so long for company, whether or not there was any before; 0 ends it.
+
+        The thread reads it when it next begins a commit.
+        """
+        self._wide_s = window_s
+
     def _hand_over(self) -> None:
+        try:
+            self._shard.stage_gathered()
+        finally:
+            # Only now, so that what is staged goes with this hand-over and does not ask for another.
+            self._expecting = False
         if not self._tick:
             return
         batch, self._tick = self._tick, []
@@ -130,7 +155,7 @@ class ThreadCommitter:
             while not self.resume.wait(self._sync_s):
                 # Held back, but what was written before still has to reach the disk in time.
                 self._writer.sync()
-            self._linger_until = self._writer.seconds() + self._window_s
+            self._linger_until = self._writer.seconds() + max(self._window_s, self._wide_s)
             batch: list[Submission] = []
             while isinstance(work, list):
                 batch.extend(work)
@@ -150,12 +175,13 @@ class ThreadCommitter:
         except Empty:
             pass
         waiting = sum([submission.needs_sync for submission in batch])
+        wide_s = self._wide_s
         # Half of the last cohort is enough: the others are being answered and will make the next commit.
-        if waiting and waiting * 2 < self._cohort:
+        if waiting and (wide_s or waiting * 2 < self._cohort):
             left = self._linger_until - self._writer.seconds()
             if left > 0:
                 try:
-                    return self._queue.get(timeout=min(_SLICE_S, left))
+                    return self._queue.get(timeout=min(max(_SLICE_S, wide_s * _SILENCE), left))
                 except Empty:
                     pass
         self._cohort = waiting

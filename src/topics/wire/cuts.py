@@ -12,6 +12,8 @@ import msgspec
 
 _META_NAME_BYTES = len(b',"meta":')
 _TAG_NAME_BYTES = len(b',"$tag":')
+_NODE_NAME = b',"$node":'
+_DATA_NAME_BYTES = len(b',"data":')
 _decode_string = msgspec.json.Decoder(str).decode
 
 Range = tuple[int, int]
@@ -46,8 +48,10 @@ def fitting(view: View, lo: int, hi: int, budget: int) -> int:
     return max(lo, bisect_right(starts, view.bias + start + budget + 1, lo, hi) - 1)
 
 
-def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool) -> list[bytes | memoryview]:
-    """The fragments of some ranges, without `$tag` or `meta` where they were not asked for; join them with commas."""
+def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool, data: bool = True) -> list[bytes | memoryview]:
+    """The fragments of some ranges, less the `$tag`, `meta` or `data` not asked for; join them with commas."""
+    if not data:
+        return [b",".join(_without_data(view, lo, hi, tags, meta)) for lo, hi in ranges if lo < hi]
     if tags and meta:
         return [view.whole(lo, hi) for lo, hi in ranges]
     text, rows = view.text, view.rows
@@ -70,6 +74,22 @@ def project(view: View, ranges: Iterable[Range], tags: bool, meta: bool) -> list
         if cut:
             pieces.append(b"},".join(cut) + b"}")
     return pieces
+
+
+def _without_data(view: View, lo: int, hi: int, tags: bool, meta: bool) -> list[bytes]:
+    """Each record of a range with its head, less the name of its data, and what else was asked for."""
+    text, cut = view.text, []
+    for index in range(lo, hi):
+        start, end = view.start(index), view.start(index + 1) - 2
+        meta_bytes, word = view.rows[3 * index + 1], view.rows[3 * index + 2]
+        tag_at = end - (word & 0xFFFF)
+        head = text[start : start + (word >> 16) - _DATA_NAME_BYTES]
+        cut.append(
+            b"".join(
+                (head, text[tag_at - meta_bytes : tag_at] if meta else b"", text[tag_at:end] if tags else b"", b"}")
+            )
+        )
+    return cut
 
 
 def without_nodes(view: View, ranges: Iterable[Range], suffixes: tuple[bytes, ...]) -> list[Range]:
@@ -115,6 +135,28 @@ def tag_texts(view: View, lo: int, hi: int) -> list[tuple[int, bytes]]:
 def tag_value(text: bytes) -> str:
     """A tag as it was given, from its JSON string."""
     return _decode_string(text) if b"\\" in text else str(text[1:-1], "utf-8")
+
+
+class RecordParts(msgspec.Struct, frozen=True, gc=False):
+    """One record taken apart; data and meta are the writer's text."""
+
+    data: bytes
+    meta: bytes | None
+    tag: str | None
+    node: str | None
+
+
+def parts_of(view: View, index: int) -> RecordParts:
+    """Takes a stored record apart, so that it can be written to another topic."""
+    meta_size, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    start, end = view.start(index), view.start(index + 1) - 2
+    head_size, tag_size = last >> 16, last & 0xFFFF
+    head = bytes(view.text[start : start + head_size])
+    meta = bytes(view.text[end - tag_size - meta_size + _META_NAME_BYTES : end - tag_size]) if meta_size else None
+    tag = tag_value(bytes(view.text[end - tag_size + _TAG_NAME_BYTES : end])) if tag_size else None
+    node_at = head.find(_NODE_NAME)
+    node = _decode_string(head[node_at + len(_NODE_NAME) : -_DATA_NAME_BYTES]) if node_at >= 0 else None
+    return RecordParts(data_of(view, index), meta, tag, node)
 
 
 def data_of(view: View, index: int) -> bytes:

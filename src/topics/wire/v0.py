@@ -1,6 +1,6 @@
 """The messages of /v0, typed. The server decodes and encodes with them, and the OpenAPI document is made of them."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig
 from topics.core.loss import Tombstone
+from topics.core.routers import Guarantee
 
 
 class AppendBody(Batch, frozen=True, kw_only=True):
@@ -100,6 +101,7 @@ class DropAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class QueueCounters(msgspec.Struct, frozen=True, kw_only=True):
     ready: int
     in_flight: int
+    delayed: int = 0
     dead_lettered: int
 
 
@@ -116,6 +118,8 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    epoch: int
+    """Tells a topic from a later one of the same name, whose seqs begin again."""
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +137,64 @@ class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
     next_cursor: str | UnsetType = UNSET
 
 
+class RouterBody(msgspec.Struct, frozen=True, kw_only=True):
+    """From where to where a router forwards, and how."""
+
+    source: str
+    dest: str
+    preserve_node: bool = True
+    preserve_tag: bool = True
+    create_dest: bool = True
+    filter: Any = None
+    allow_cycle: bool = False
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    from_seq: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class RouterPutAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    created: bool
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+
+
+class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    preserve_node: bool
+    preserve_tag: bool
+    filter: tuple[str, str, str] | None
+    allow_cycle: bool
+    guarantee: Guarantee
+    forwarded_total: int
+    lag: int
+    blocked: bool
+
+
+class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    source: str
+    dest: str
+    guarantee: Guarantee
+    forwarded_total: int
+
+
+class RouterListAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    routers: list[RouterSummary]
+    next_cursor: str | UnsetType = UNSET
+
+
+class RouterDropAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    router: str
+    deleted: bool
+
+
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     version: str
@@ -143,6 +205,46 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     wal_replay_complete: bool
     topics: int
+
+
+class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last round that had something to do."""
+
+    started_ms: int
+    took_ms: int
+    records: int
+    bytes: int
+    segments: int
+    records_per_s: float
+
+
+class QuarantinedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that the pipeline leaves out for now."""
+
+    topic: str
+    product: str
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_at_ms: int
+
+
+class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pipeline stands. `state` is off, unavailable, idle, running or waiting."""
+
+    state: str
+    reason: str | None
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    rounds: int
+    records: int
+    segments: int
+    failures: int
+    restarts: int
+    error: str | None
+    last_run: PipelineRun | None
+    quarantined: list[QuarantinedTopic]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -148,7 +148,7 @@ def test_a_queue_tells_its_counters(api: httpx.Client, name: str, append: Append
     put(api, name, type="queue")
     append(1, 2)
     body = api.get(f"/v0/topics/{name}").json()
-    assert (body["type"], body["queue"]) == ("queue", {"ready": 2, "in_flight": 0, "dead_lettered": 0})
+    assert (body["type"], body["queue"]) == ("queue", {"ready": 2, "in_flight": 0, "delayed": 0, "dead_lettered": 0})
 
 
 def test_the_state_counts_records_and_bytes(api: httpx.Client, name: str, append: Append) -> None:

@@ -18,12 +18,16 @@ class Wire(asyncio.Transport):
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
-        self._protocol = protocol
+        self.protocol = protocol
         self.writes: list[bytes] = []
         self.reading = True
         self.ended = False
         self.closing = False
         self.lost = False
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self.protocol = protocol
 
     def write(self, data: Any) -> None:
         assert not self.ended and not self.lost
@@ -65,8 +69,8 @@ class Wire(asyncio.Transport):
     def lose(self) -> None:
         if not self.lost:
             self.lost = self.closing = True
-            self._protocol.connection_lost(None)
-            del self._protocol
+            self.protocol.connection_lost(None)
+            del self.protocol
 
 
 class Turns(Hub):
@@ -103,7 +107,7 @@ class Memory:
             if self.hub.put_off:
                 self.hub.put_off.popleft()()
             elif self._unread and self.wire.reading:
-                self.connection.data_received(self._unread.popleft())
+                self.wire.protocol.data_received(self._unread.popleft())
             else:
                 break
 
@@ -113,10 +117,11 @@ class Memory:
 
     def leave(self) -> None:
         """Stops sending, and gives the server all the time it could want. It must let go of the connection."""
-        if not self.wire.closing and not self.connection.eof_received():
+        if not self.wire.closing and not self.wire.protocol.eof_received():
             self.wire.close()
         for _ in range(4):
-            self.connection.sweep(self.clock.monotonic())
+            for connection in tuple(self.hub.connections):
+                connection.sweep(self.clock.monotonic())
             self.clock.advance(100_000)
         assert self.wire.closing, "the connection never ends"
         self.wire.lose()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.http.protocol.support import App, Loops, Site, chunked, get, keep, post, split_answers, until
 from topics.http import Exchange, Refusal
+from topics.http.connection import Connection
 from topics.testing import ManualClock
 
 TEXT = b'{"a":1}' * 1000
@@ -326,7 +327,7 @@ def test_small_packets_are_not_delayed(loops: Loops) -> None:
         await site.connect()
         await until(lambda: site.server.counters.connections_open == 1)
         [connection] = site.server.connections
-        assert connection._transport is not None
+        assert isinstance(connection, Connection) and connection._transport is not None
         sock = connection._transport.get_extra_info("socket")
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 

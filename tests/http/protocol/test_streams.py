@@ -281,7 +281,7 @@ def test_a_connection_can_be_taken_over(loops: Loops) -> None:
         if not exchange.head.upgrade:
             exchange.respond(200, b"http")
             return
-        transport, leftover = exchange.upgrade()
+        transport, leftover, _ = exchange.upgrade()
         echo.transport = transport
         transport.set_protocol(echo)
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")

@@ -9,6 +9,8 @@ from topics.api.auth import KeyRing
 from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.core.errors import NotReadyError, ThrottledError, TopicsError
 from topics.http.errors import Fault, HttpError
+from topics.http.headers import Headers
+from topics.http.messages import RequestHead
 from topics.testing import ManualClock
 
 ROUTES = Routes(
@@ -74,3 +76,32 @@ def test_every_fault_of_the_http_layer_has_the_products_shape(fault: Fault) -> N
 )
 def test_who_should_come_back_is_told_when(error: TopicsError, status: int, seconds: str) -> None:
     assert (status_of(error), error_headers(error)) == (status, (("Retry-After", seconds),))
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "authorization", "admitted"),
+    [
+        ("/stream", "token=secret", None, True),
+        ("/stream", "a=b&token=s%65cret", None, True),
+        ("/stream", "token=secret&token=wrong", None, True),
+        ("/stream", "token=wrong", None, False),
+        ("/stream", "", None, False),
+        ("/stream", "", "Bearer secret", True),
+        ("/stream", "token=secret", "Bearer wrong", False),
+        ("/plain", "token=secret", None, False),
+    ],
+)
+def test_only_streams_take_their_key_from_the_query(
+    path: str, query: str, authorization: str | None, admitted: bool
+) -> None:
+    routes = Routes(
+        (
+            Route("GET", "/stream", lambda exchange: None, ops=True, query_token=True),
+            Route("GET", "/plain", lambda exchange: None, ops=True),
+        )
+    )
+    api = Api(routes, KeyRing.parse("secret"), ManualClock(), 1000, 0)
+    headers = Headers.of([] if authorization is None else [(b"authorization", authorization.encode())])
+    head = RequestHead("GET", b"", path, query, headers, "1.1", True)
+    verdict = api.admit(head)
+    assert (verdict == 1000) if admitted else (not isinstance(verdict, int) and verdict.status == 401)

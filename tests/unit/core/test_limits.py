@@ -13,6 +13,7 @@ from topics.core.limits import (
 
 DEFAULTS = {
     "max_topics": 100_000,
+    "max_routers": 10_000,
     "max_total_bytes": 0,
     "max_batch_records": 10_000,
     "max_record_bytes": 1_048_576,
@@ -26,6 +27,7 @@ DEFAULTS = {
     "max_batch_bytes": 8_388_608,
     "default_batch_bytes": 1_048_576,
     "max_wait_ms": 30_000,
+    "max_claim": 1_000,
 }
 
 

@@ -170,9 +170,11 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
     index = read("docs/decisions/README.md")
     records = sorted(page for page in (DOCS / "decisions").glob("*.md") if page.name != "README.md")
     assert re.findall(r"\]\((\d{4}-[\w-]+\.md)\)", index) == [page.name for page in records]
-    for page in records:
+    numbers = [page.name[:4] for page in records]
+    assert len(set(numbers)) == len(numbers)
+    for number, page in zip(numbers, records, strict=True):
         text = page.read_text(encoding="utf-8")
-        assert text.startswith(f"# {page.name[:4]}: "), page.name
+        assert text.startswith(f"# {number}: ")
         headings = re.findall(r"^\*\*(\w+)\.\*\*", text, re.MULTILINE)
         assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
 

@@ -13,6 +13,7 @@ from topics.config.settings import SETTINGS, Setting
 from topics.core import errors
 from topics.core.loss import LossReason
 from topics.engine.stats import EngineStats, ShardStats
+from topics.engine.throttle import ThrottleStats
 
 # Settings
 
@@ -145,5 +146,6 @@ def test_the_statistics_to_watch_exist() -> None:
     named = {name for cells in table for name in re.findall(r"`([\w\[\].]+)`", cells[0])}
     fields = {field.name for field in msgspec.structs.fields(EngineStats)}
     fields |= {field.name for field in msgspec.structs.fields(ShardStats)}
+    fields |= {field.name for field in msgspec.structs.fields(ThrottleStats)}
     assert named
     assert {name.removeprefix("shards[].") for name in named} <= fields

@@ -189,7 +189,7 @@ def test_a_commit_of_many_appends_wakes_once(engine: Engine) -> None:
     assert woken == []
     flush(engine)
     assert len(later) == 1
-    engine.core.flush_wakes()
+    engine.core.scheduler.run()
     assert woken == ["t"]
 
 

@@ -91,6 +91,13 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.DELETE, 5),
         (FrameKind.EVICT, 6),
         (FrameKind.CEILING, 7),
+        (FrameKind.ROUTER, 8),
+        (FrameKind.UNROUTE, 9),
+        (FrameKind.FORWARD, 10),
+        (FrameKind.LEASE, 11),
+        (FrameKind.DELAY, 12),
+        (FrameKind.ARRIVAL, 13),
+        (FrameKind.DEPARTURE, 14),
         (FrameKind.STREAM_APPEND, 16),
         (FrameKind.STREAM_CREATE, 17),
         (FrameKind.STREAM_CLOSE, 18),
@@ -103,7 +110,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 15
+    assert len(FrameKind) == 22
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

@@ -354,3 +354,29 @@ def test_a_cohort_of_waiting_writers_shares_syncs() -> None:
         assert bench.writer.syncs < 160
 
     run(test, window_s=0.0005)
+
+
+def test_a_widened_window_gathers_writers_that_had_no_company_before() -> None:
+    async def test(bench: Bench) -> None:
+        bench.committer.widen(20.0)  # Ended by two seconds of silence, which only a stopped machine would make sooner.
+        bench.submit("a", needs_sync=True)
+        await asyncio.sleep(0.001)
+        bench.submit("b", needs_sync=True)
+        bench.committer.widen(0.0)
+        assert await bench.until(2) == ["a", "b"]
+        assert bench.writer.syncs == 1
+
+    run(test)
+
+
+def test_a_widened_window_keeps_nobody_waiting_who_needs_no_sync() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        bench.committer.widen(3600.0)
+        bench.submit("large", size=AT_ONCE_BYTES)
+        bench.submit("small")
+        assert await bench.until(3) == ["first", "large", "small"]
+        bench.committer.widen(0.0)
+
+    run(test)

@@ -2,25 +2,19 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
-from msgspec.structs import astuple
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.v0.appends import encode_appended, throttled, with_key
+from topics.api.v0.bodies import decode_body
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
-from topics.engine import AppendResult, Batch, DeleteResult, ReadRequest, ReadResult
+from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
 from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
 
-T = TypeVar("T")
-
-_APPENDED = (
-    b'{"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
-    b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
-)
 _MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
 _decode_append = msgspec.json.Decoder(AppendBody).decode
@@ -29,12 +23,11 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 
 def append(call: Call) -> None:
-    exchange = call.exchange
-    batch: Batch = _decode("append", _decode_append, exchange.body)
-    if not batch.idempotency_key:
-        key = exchange.head.headers.get("idempotency-key") if batch.idempotency_key is None else None
-        if key or batch.idempotency_key is not None:
-            batch = msgspec.structs.replace(batch, idempotency_key=key or None)
+    head = call.exchange.head
+    batch = decode_body("append", _decode_append, call.exchange.body)
+    key = batch.idempotency_key
+    if key is None and b"idempotency-key" in head.headers.first:
+        key = head.headers.get("idempotency-key")
     if batch.config is not None and call.topic not in call.engine.core.by_name:
         # Creating with a config of one's own is the control plane by another door.
         call.key.check(Scope.ADMIN)
@@ -42,32 +35,16 @@ def append(call: Call) -> None:
     def done(outcome: AppendResult | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
             call.refuse(outcome)
-        else:
-            _answer_append(call, outcome)
+            return
+        return_seqs = not head.query or call.flag("return_seqs", True)
+        call.finish(201 if outcome.created else 200, encode_appended(outcome, return_seqs, call.spent_ms()))
 
-    call.engine.append(call.topic, batch, done)
-
-
-def _answer_append(call: Call, outcome: AppendResult) -> None:
-    """Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often."""
-    topic, first, last, head, created, was_known, write_ms, sync_ms = astuple(outcome)
-    count = last - first + 1
-    if not call.flag("return_seqs", True):
-        seqs = b""
-    elif count == 1:
-        seqs = b'"seqs":[%d],' % first
-    else:
-        seqs = b'"seqs":%b,' % _encode(list(range(first, last + 1)))
-    body = _APPENDED % (
-        _encode(topic), first, last, seqs, head, count, b"true" if created else b"false",
-        b"true" if was_known else b"false", call.spent_ms(), write_ms, sync_ms,
-    )  # fmt: skip
-    call.finish(201 if created else 200, body)
+    call.engine.append(call.topic, with_key(batch, key), done)
 
 
 def diff(call: Call) -> None:
     body = call.exchange.body
-    asked = _decode("diff", _decode_diff, body) if body else DiffBody()
+    asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
     limits = call.engine.core.limits
     request = _read_request(asked, limits)
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
@@ -95,7 +72,7 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     )  # fmt: skip
 
 
-def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError) -> None:
+def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError, throttled_ms: int = 0) -> None:
     if isinstance(outcome, TopicsError):
         call.refuse(outcome)
         return
@@ -108,7 +85,8 @@ def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsE
         _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
         b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
     )  # fmt: skip
-    call.reply(200, encoded, b',"records_scanned":%d' % outcome.scanned)
+    measured = b',"records_scanned":%d' % outcome.scanned
+    call.reply(200, encoded, measured + throttled(throttled_ms) if throttled_ms else measured)
 
 
 class LongPoll:
@@ -125,6 +103,8 @@ class LongPoll:
         self._timer: asyncio.TimerHandle | None = None
         self._unwatch: Callable[[], None] | None = None
         self._over = False
+        self._throttled_ms = 0
+        """How long pressure kept the news from it that it waited for."""
 
     def read(self) -> None:
         try:
@@ -154,6 +134,7 @@ class LongPoll:
 
     def _woken(self) -> None:
         self._unwatch = None
+        self._throttled_ms = self._call.engine.core.scheduler.waited_ms
         if not self._over:
             self.read()
 
@@ -179,11 +160,11 @@ class LongPoll:
     def _finish(self, outcome: ReadResult | TopicsError) -> None:
         self._over = True
         self._stop_waiting()
-        _answer_read(self._call, self._request, outcome)
+        _answer_read(self._call, self._request, outcome, self._throttled_ms)
 
 
 def delete(call: Call) -> None:
-    body = _decode("delete", _decode_delete, call.exchange.body)
+    body = decode_body("delete", _decode_delete, call.exchange.body)
     selector = parse_selector(body.before_seq, body.match)
 
     def done(outcome: DeleteResult | TopicsError) -> None:
@@ -197,13 +178,3 @@ def delete(call: Call) -> None:
         call.reply(200, _encode(answer))
 
     call.engine.delete_records(call.topic, selector, done)
-
-
-def _decode(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
-    try:
-        # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here, once for the body.
-        if not body.isascii():
-            body.decode()
-        return decode(body)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode(what, error) from error

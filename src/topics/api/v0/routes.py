@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
-from topics.api.v0 import records, topics
+from topics.api.v0 import records, routers, topics, ws
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,
@@ -15,6 +15,11 @@ from topics.wire.v0 import (
     DropAnswer,
     ListAnswer,
     PutAnswer,
+    RouterAnswer,
+    RouterBody,
+    RouterDropAnswer,
+    RouterListAnswer,
+    RouterPutAnswer,
     TopicAnswer,
 )
 
@@ -59,7 +64,8 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
-            ("batch_too_large", "record_too_large", "topic_not_found", "topic_full", *_WRITES), AppendBody, True,
+            ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
+            AppendBody, True,
             (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
         ),
     ),
@@ -76,5 +82,42 @@ V0_ROUTES = (
             "deleteRecords", "Delete records for good.", {200: DeleteAnswer},
             ("topic_not_found", "corrupt_segment", *_WRITES), DeleteBody, True,
         ),
+    ),
+    Route(
+        "GET", "/v0/ws", ws.open_socket, query_token=True,
+        operation=Operation(
+            "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
+            query=(Parameter("token", {"type": "string"}, "The key, for browsers, which cannot send a header here."),),
+        ),
+    ),
+    Route(
+        "GET", "/v0/routers", routers.list_routers, Scope.READ,
+        operation=Operation(
+            "listRouters", "Routers, in the order of their names.", {200: RouterListAnswer},
+            query=(
+                Parameter("prefix", {"type": "string"}, "Only names that begin so."),
+                Parameter("source", {"type": "string"}, "Only those that forward from this topic."),
+                Parameter("dest", {"type": "string"}, "Only those that forward into this topic."),
+                Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
+                Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
+            ),
+        ),
+    ),
+    Route(
+        "PUT", "/v0/routers/{router}", routers.put_router, Scope.ADMIN, takes_body=True,
+        operation=Operation(
+            "putRouter", "Create a router, or change what it does.", {200: RouterPutAnswer, 201: RouterPutAnswer},
+            ("topic_not_found", "router_cycle", "topic_exists_incompatible", *_WRITES), RouterBody, True,
+        ),
+    ),
+    Route(
+        "GET", "/v0/routers/{router}", routers.get_router, Scope.READ,
+        operation=Operation("getRouter", "What a router does, and how far it got.", {200: RouterAnswer},
+                            ("router_not_found",)),
+    ),
+    Route(
+        "DELETE", "/v0/routers/{router}", routers.delete_router, Scope.DELETE,
+        operation=Operation("deleteRouter", "Delete a router; what it forwarded stays.", {200: RouterDropAnswer},
+                            _WRITES),
     ),
 )  # fmt: skip

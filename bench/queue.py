@@ -1,0 +1,201 @@
+"""`make bench-queue`: jobs through a queue of ours, beside BullMQ and NATS JetStream, on this machine, in this run.
+
+A worker goes round: it produces 8 jobs, claims 8, acknowledges them. Prints jobs a second from end to end for 1, 16 and
+64 workers and the time of a claim, and how many times a peer's rate ours is. With `--write` the report goes into
+docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from bench.install import Missing
+from bench.load import Load, Result, Workload, generator
+from bench.peers import BOTH, Running, Server, running
+from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
+from bench.report import Report, Results, machine, write_page
+
+_JOBS = 8
+_LONE = Workload("claim@1", "1 worker, one job at a time", 1, 1)
+WORKLOADS = (
+    Workload("jobs@1", "1 worker, by 8", 1, _JOBS),
+    Workload("jobs@16", "16 workers, by 8", 16, _JOBS),
+    Workload("jobs@64", "64 workers, by 8", 64, _JOBS),
+    _LONE,
+)
+SERVERS = (*OUR_QUEUES.values(), *QUEUE_PEERS)
+_AIMED_JOBS_PER_S = 20_000
+_METHOD = """\
+One server at a time, as one process on one core; what puts load on it on another core{priority}. Jobs of 200 bytes of
+JSON; rates are jobs a second from end to end, {rounds}. A worker is a connection of `bench/loadgen` that goes round in
+three steps, waiting for each answer: produce 8 jobs in one request, claim 8, acknowledge 8. Every claim must find its 8
+jobs and every job must be acknowledged. For NATS the steps are 8 messages into a work-queue stream, a pull of 8 from a
+durable consumer, and 8 acknowledgements that the server confirms. BullMQ is a library and not a protocol, so its own
+workers do the work (`bench/queue_bullmq.mjs`, in Node): each holds up to 8 jobs, producers add them by 8 and run ahead,
+so that no worker ever waits for the steps between. It is the library, and not redis, that uses a core up there; the
+shares of the processor are below, so that nobody takes one for the other. The time of a claim is that of a lone worker
+which goes round with one job (`getNextJob` of BullMQ)."""
+
+
+class Bench:
+    def __init__(self, seconds: float, rounds: int, patience_s: float, *, favoured: bool) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        # On a single core nothing can be kept apart.
+        apart = len(cores) > 1
+        self._server_core = cores[0] if apart else None
+        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=patience_s, favoured=favoured)
+        self._favoured = favoured
+        self._rounds = rounds
+        self._progress = Console(stderr=True)
+        self.results = Results(WORKLOADS, 0)
+
+    def run(self, servers: Sequence[Server]) -> None:
+        available = [server for server in servers if self._installed(server)]
+        for _ in range(self._rounds):
+            for server in available:
+                self._one(server)
+
+    def _installed(self, server: Server) -> bool:
+        try:
+            self.results.versions[server.product] = server.install()
+        except Missing as error:
+            self._say(f"{server.title} is left out: {error}")
+            self.results.left_out[server.title] = str(error)
+            return False
+        return True
+
+    def _one(self, server: Server) -> None:
+        """All workloads on one server. A peer that breaks under its load is reported, and the others go on."""
+        try:
+            with running(server, self._server_core, favoured=self._favoured) as target:
+                for number, workload in enumerate(WORKLOADS):
+                    self._measure(target, f"jobs{number}", workload)
+        except (RuntimeError, OSError) as error:
+            self._say(f"{server.title}: {error}")
+            self.results.left_out[server.title] = f"stopped with: {str(error)[:300]}"
+
+    def _measure(self, target: Running, place: str, workload: Workload) -> None:
+        speaker = target.server.speaker
+        speaker.make(target.address, place)
+        order: dict[str, object] = {
+            "connections": workload.connections, "records": workload.records, "name": speaker.target(place),
+            "request": speaker.append(place, workload.records),
+        }  # fmt: skip
+        result = self._load.measure_order(target, order)
+        self.results.add(target.server.key, workload.key, result)
+        self._say(
+            f"{target.server.key:16} {workload.key:8} {result.records_per_s:9,.0f} jobs/s, claim p50 "
+            f"{result.p50_ms:.3f} ms, p99 {result.p99_ms:.3f} ms, CPU: server {result.server_cpu:.0%}, "
+            f"client {result.generator_cpu:.0%}, others {result.other_cpu:.0%}"
+        )
+
+    def _say(self, line: str) -> None:
+        self._progress.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class QueueReport(Report):
+    unit = "jobs/s"
+
+    def make(self, machine: str, method: str) -> str:
+        self.paragraph(f"Measured with `make bench-queue` on {machine}.")
+        self.paragraph(method)
+        for durability in BOTH:
+            peers = [peer for peer in QUEUE_PEERS if durability in peer.classes]
+            self._ratios(f"Jobs, class {durability}", OUR_QUEUES[durability], peers, WORKLOADS[:-1])
+        self._claims()
+        self._shares()
+        self._aimed()
+        self._notes()
+        return "\n".join(self._markdown)
+
+    def _claims(self) -> None:
+        rows = [
+            [server.title, f"{found.p50_ms:.3f}", f"{found.p99_ms:.3f}"]
+            for server, workload, found in self._found()
+            if workload is _LONE
+        ]
+        if rows:
+            self.table("A claim by a lone worker, milliseconds", ["server", "p50", "p99"], rows)
+
+    def _shares(self) -> None:
+        rows = [
+            [f"{server.title}, {workload.title}", f"{found.server_cpu:.0%}", f"{found.generator_cpu:.0%}"]
+            for server, workload, found in self._found()
+            if workload is not _LONE
+        ]
+        if rows:
+            self.table("Shares of a core", ["row", "server", "client"], rows)
+
+    def _aimed(self) -> None:
+        rows = []
+        for durability, ours in OUR_QUEUES.items():
+            for peer in QUEUE_PEERS:
+                if durability in peer.classes and peer.product == "BullMQ":
+                    for workload in WORKLOADS[:-1]:
+                        ratio = self._results.ratio(ours.key, peer.key, workload.key)
+                        if ratio is not None:
+                            name = f"{workload.title}, class {durability}, of {peer.title}"
+                            rows.append([name, "at least 1.0", f"{ratio:.2f}", "met" if ratio >= 1 else "missed"])
+        rate = self._results.rate(OUR_QUEUES["disk"].key, "jobs@16")
+        if rate is not None:
+            verdict = "met" if rate >= _AIMED_JOBS_PER_S else "missed"
+            rows.append(["16 workers, class disk", f"at least {_AIMED_JOBS_PER_S:,}", f"{rate:,.0f}", verdict])
+        if rows:
+            self.table("Aims", ["aim", "wanted", "measured", ""], rows)
+
+    def _found(self) -> "Iterator[tuple[Server, Workload, Result]]":
+        for server in SERVERS:
+            for workload in WORKLOADS:
+                results = self._results.rounds.get((server.key, workload.key))
+                if results:
+                    ordered = sorted(results, key=lambda result: result.records_per_s)
+                    yield server, workload, ordered[len(ordered) // 2]
+
+
+def _end(number: int, frame: object) -> None:
+    """Whoever ends the benchmark ends the server it has just started, too; a second signal must not cut that short."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(f"bench-queue: ended by signal {number}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a second a cell")
+    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
+    parser.add_argument("--only", metavar="KEYS", help=f"of {','.join(server.key for server in SERVERS)}")
+    parser.add_argument("--rounds", type=int, default=1, help="go over all servers so often; the median counts")
+    parser.add_argument(
+        "--patience", type=float, default=180, metavar="SECONDS", help="to repeat what other processes disturbed"
+    )
+    parser.add_argument(
+        "--priority", action="store_true", help="go before everything else on the machine; needs root, starves others"
+    )
+    arguments = parser.parse_args()
+    chosen = arguments.only.split(",") if arguments.only else [server.key for server in SERVERS]
+    unknown = set(chosen) - {server.key for server in SERVERS}
+    if unknown:
+        parser.error(f"there is no server {', '.join(sorted(unknown))}")
+    try:
+        generator()
+    except Missing as error:
+        sys.exit(f"bench-queue cannot run: {error}")
+    signal.signal(signal.SIGTERM, _end)
+    seconds = 1.0 if arguments.quick else 3.0
+    bench = Bench(seconds, arguments.rounds, arguments.patience, favoured=arguments.priority)
+    bench.run([server for server in SERVERS if server.key in chosen])
+    rounds = f"over {seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    text = QueueReport(bench.results, console).make(
+        machine(bench.results.versions),
+        _METHOD.format(rounds=rounds, priority=", both with raised priority" if arguments.priority else ""),
+    )
+    if arguments.write:
+        write_page(text, "queue", "Queues, beside other queues")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Live delivery: records pushed to whoever follows a topic, for event streams and WebSockets alike.
+
+    engine ── one waiter a topic ──▶ TopicFeeds ──▶ Feed (one a projection) ──▶ Subscription ──▶ Outlet ──▶ transport
+                                                       reads once, encodes one frame,             one a connection
+                                                       same bytes for everyone at its position
+
+A `Feed` stands at a position of one topic. When the topic changes it reads once from there, has its `Framing` encode
+one frame, and hands the same bytes to every subscription that stands at the same position: those are *live*. Any
+other subscription is *behind*: new, or refused by a full transport. It reads by its own cursor, one frame a turn, up to
+the feed's position and never past it, and is told that it caught up when it joins the live ones.
+
+There is no task and no queue a connection. A connection that cannot take a frame is not given it: its subscription
+falls behind and reads on from its cursor once there is room, in larger batches. What waits for a slow client is
+therefore its transport's buffer and one number a topic.
+
+What this guarantees to a subscription, from its cursor on:
+
+* every record of the topic in order and once, or a tombstone for the range in which it would have been;
+* no lost wake-up: the waiter is put back before the topic is read;
+* the end of the topic is told, also to who was behind, and records of a later topic of the same name never follow.
+
+How to use it:
+
+1. `Live` has everything once: `feeds`, `turns`, `sweep`, `connections`, `patience`. A handler finds it as `call.live`.
+2. A connection makes one `Outlet` (subclass it: `transmit`, `end_slow`, `end_subscription`, `beat`), tells it `filled`,
+   `drained` and `close`, counts in with `Connections.enter`, and is swept by `Sweep` for slowness and idleness.
+3. `feeds.subscribe(outlet, topic, projection, cursor)` gives a `Subscription`; `cancel` ends it. Its `cursor` is the
+   last seq that was handed to the transport.
+
+Everything runs on the event loop's thread.
+"""
+
+from topics.api.live.connections import Connections
+from topics.api.live.feed import Feed
+from topics.api.live.feeds import Feeds
+from topics.api.live.frames import Frame, FrameKind, Framing, Projection
+from topics.api.live.outlet import Outlet, Patience, Sweep
+from topics.api.live.service import Live, LiveLimits
+from topics.api.live.sessions import Session, Sessions
+from topics.api.live.subscription import Subscription
+from topics.api.live.turns import Turns
+
+__all__ = [
+    "Connections",
+    "Feed",
+    "Feeds",
+    "Frame",
+    "FrameKind",
+    "Framing",
+    "Live",
+    "LiveLimits",
+    "Outlet",
+    "Patience",
+    "Projection",
+    "Session",
+    "Sessions",
+    "Subscription",
+    "Sweep",
+    "Turns",
+]

@@ -1,0 +1,65 @@
+"""Frames that were just made, for others who stand where the first one stood: after a restart, for example, when a
+thousand clients come back with the same cursor."""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+
+from topics.api.live.frames import Frame
+
+if TYPE_CHECKING:
+    from topics.api.live.feed import Feed
+
+CACHE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class _Entry(NamedTuple):
+    frame: Frame
+    filled: bool
+    """Whether the batch ended because it was full."""
+    state: tuple[int, object]
+
+
+class FrameCache:
+    """Bounded by bytes, over all feeds; what was used least lately goes first."""
+
+    def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[tuple[Feed, int], _Entry] = OrderedDict()
+        self.size = 0
+
+    def put(self, feed: "Feed", frame: Frame, filled: bool) -> None:
+        self._drop((feed, frame.from_seq))
+        self._entries[feed, frame.from_seq] = _Entry(frame, filled, _state(feed))
+        self.size += len(frame.data)
+        while self.size > self._bytes_max:
+            self._drop(next(iter(self._entries)))
+
+    def find(self, feed: "Feed", cursor: int) -> Frame | None:
+        """The frame from this cursor, if reading again would give the same or less."""
+        entry = self._entries.get((feed, cursor))
+        if entry is None:
+            return None
+        if entry.state != _state(feed):
+            self._drop((feed, cursor))
+            return None
+        end = entry.frame.cursor
+        if end > feed.position or not (entry.filled or end == feed.position):
+            return None
+        self._entries.move_to_end((feed, cursor))
+        return entry.frame
+
+    def forget(self, feed: "Feed") -> None:
+        """Nobody follows this feed any more."""
+        for key in [key for key in self._entries if key[0] is feed]:
+            self._drop(key)
+
+    def _drop(self, key: "tuple[Feed, int]") -> None:
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size -= len(entry.frame.data)
+
+
+def _state(feed: "Feed") -> tuple[int, object]:
+    """What is the same for as long as only appends happen: the number of records that are gone, and the config."""
+    topic = feed.topic
+    return topic.head - topic.live_count, topic.config

@@ -1,0 +1,251 @@
+"""One topic, as everyone sees it who asks for the same projection of it.
+
+The feed stands at a position. A new frame is made from there and given to all live subscriptions, as many a tick as the
+allowance has room for; the next frame is made when everyone has the last one. Subscriptions that fall out on the way,
+or come in meanwhile, read for themselves up to the position and never past it, so nobody is ever ahead of the feed
+except where a gap carried it there.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from topics.api.live.frames import Frame, FrameKind, Projection, RecordBatch, cursor_behind, reason_to_tell
+from topics.api.live.subscription import Subscription
+from topics.api.live.turns import Turns
+from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.engine import ReadRequest, ReadResult
+from topics.engine.topic import Topic
+
+if TYPE_CHECKING:
+    from topics.api.live.feeds import TopicFeeds
+
+_UNKNOWN = -1
+_logger = logging.getLogger(__name__)
+
+
+class Feed:
+    """Made by `Feeds.subscribe`. Implements `turns.Worker`."""
+
+    def __init__(self, topics: "TopicFeeds", projection: Projection) -> None:
+        self.topics = topics
+        self.topic: Topic = topics.topic
+        self.projection = projection
+        self.queued = False
+        self.gone = False
+        self.position = _UNKNOWN if projection.strong else self.topic.head
+        """The seq up to which live subscriptions have everything."""
+        self._target = self.position
+        self._live: dict[Subscription, None] = {}
+        self._members: set[Subscription] = set()
+        self._ahead: list[Subscription] = []
+        self._frames: deque[Frame] = deque()
+        self._frame: Frame | None = None
+        self._receivers: list[Subscription] = []
+        self._reading = False
+        self._asking = False
+
+    # Who follows.
+
+    def add(self, subscription: Subscription) -> None:
+        self._members.add(subscription)
+
+    def remove(self, subscription: Subscription) -> None:
+        self._members.discard(subscription)
+        self._live.pop(subscription, None)
+        if not self._members:
+            self.topics.forget(self)
+
+    def join(self, subscription: Subscription) -> None:
+        """A subscription has reached the position."""
+        if not subscription.over:
+            subscription.live = True
+            subscription.too_old = False
+            self._live[subscription] = None
+
+    def await_position(self, subscription: Subscription) -> None:
+        """A subscription is ahead of the position, and goes on when that has come to it."""
+        self._ahead.append(subscription)
+
+    # What moves it.
+
+    def changed(self) -> None:
+        """The topic changed, or the feed is new."""
+        if self.projection.strong:
+            self._ask_for_durable()
+        else:
+            self._target = self.topic.head
+            self.topics.turns.add(self)
+
+    def end(self) -> None:
+        """The topic is deleted: everyone is told, each in its turn."""
+        self.gone = True
+        self._frames.clear()
+        self._frame, self._receivers = None, []
+        self._live.clear()
+        self._ahead.clear()
+        for subscription in self._members:
+            subscription.live = False
+            if subscription not in subscription.outlet.lagging:
+                self.topics.turns.add(subscription)
+
+    def pace(self, retry_after_ms: int) -> None:
+        """Tells those who would have the news by now that pressure keeps it from them for a while."""
+        data = self.projection.framing.paced(self.topic.name, retry_after_ms)
+        if not data:
+            return
+        for subscription in list(self._live):
+            outlet, cursor = subscription.outlet, subscription.cursor
+            if not outlet.full:
+                outlet.sent = True
+                outlet.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
+
+    def look_if_gone(self) -> bool:
+        return self.gone or self.topics.look_if_gone()
+
+    def work(self, turns: Turns) -> None:
+        """Goes on with the frame that is being given out, or makes the next one."""
+        if self.gone or self._reading:
+            return
+        if self._frame is not None or self._frames:
+            self._give_out(turns)
+            return
+        if not self._live:
+            self._move(self._target)
+        elif self.position < self._target and not turns.hold(self):
+            self._reading = True
+            self.read(self.position, self._target, self._got)
+
+    def _got(self, outcome: ReadResult | TopicsError) -> None:
+        self._reading = False
+        if self.look_if_gone():
+            return
+        turns = self.topics.turns
+        if isinstance(outcome, TopicsError):
+            # Everyone meets it by reading for themselves, and is told so.
+            fallen, self._live = self._live, {}
+            self._move(self._target)
+            for subscription in fallen:
+                subscription.live = False
+                turns.add(subscription)
+            return
+        turns.spend(len(outcome.body))
+        self._frames += self.frames(outcome, self.position, False)
+        turns.add(self)
+
+    def _give_out(self, turns: Turns) -> None:
+        if self._frame is None:
+            frame = self._frame = self._frames.popleft()
+            self._receivers = list(self._live)
+            # From now on who reaches the position for itself has this frame's records already.
+            self._move(frame.cursor)
+        receivers = self._receivers
+        some = receivers[-max(turns.left, 1) :]
+        del receivers[-len(some) :]
+        turns.left -= len(some)
+        self._give(self._frame, some)
+        if not receivers:
+            self._frame = None
+        if receivers or self._frames or self.position < self._target:
+            turns.add(self)
+
+    def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
+        """The hot loop: one call a subscriber, of the connection's own write."""
+        cursor, silent = frame.cursor, not frame.data
+        for subscription in receivers:
+            if not subscription.live:
+                continue
+            outlet = subscription.outlet
+            if silent:
+                subscription.cursor = cursor
+            elif outlet.full:
+                subscription.live = False
+                del self._live[subscription]
+                outlet.lagging.append(subscription)
+            else:
+                subscription.cursor = cursor
+                outlet.sent = True
+                try:
+                    outlet.transmit(subscription, frame)
+                except Exception:
+                    _logger.exception("a connection failed to take a frame")
+                    subscription.cancel()
+
+    def _move(self, position: int) -> None:
+        self.position = max(self.position, position)
+        if self._ahead:
+            waiting, self._ahead = self._ahead, []
+            for subscription in waiting:
+                self.topics.turns.add(subscription)
+
+    def _ask_for_durable(self) -> None:
+        if not self._asking:
+            self._asking = True
+            self.topics.when_durable(self._durable)
+
+    def _durable(self, head: int) -> None:
+        self._asking = False
+        if self.gone:
+            return
+        self._target = max(self._target, head)
+        self.topics.turns.add(self)
+        if self.topic.head > head:
+            self._ask_for_durable()
+
+    # Reading and encoding.
+
+    def read(self, cursor: int, up_to: int, done: Callable[[ReadResult | TopicsError], None]) -> None:
+        """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that."""
+        projection = self.projection
+        if self.look_if_gone():
+            done(TopicNotFoundError(self.topic.name))
+            return
+        request = ReadRequest(
+            from_seq=cursor, limit=projection.limit, nodes=projection.nodes, include_tags=projection.include_tags,
+            include_meta=projection.include_meta, include_data=projection.include_data,
+            max_bytes=projection.max_bytes, up_to=up_to,
+        )  # fmt: skip
+        try:
+            self.topics.engine.read(self.topic.name, request, done)
+        except TopicsError as error:
+            done(error)
+
+    def frames(self, result: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order. The last one ends where the read did."""
+        name, framing = self.topic.name, self.projection.framing
+        frames: list[Frame] = []
+        tombstone = result.tombstone
+        if tombstone is not None:
+            behind = cursor_behind(tombstone)
+            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
+            frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
+            cursor = behind
+        to_seq = result.next_from_seq
+        if result.count:
+            data = framing.records(RecordBatch(name, result.body, cursor, to_seq, result.head_seq))
+            frame = Frame(FrameKind.RECORDS, data, cursor, to_seq)
+            frames.append(frame)
+            filled = result.count >= self.projection.limit or 2 * len(result.body) >= self.projection.max_bytes
+            self.topics.cache.put(self, frame, filled)
+        elif to_seq > cursor or not frames:
+            # Nothing in it for this projection: the cursor moves in silence.
+            frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
+        return frames
+
+    def shared_frame(self, cursor: int) -> Frame | None:
+        """The frame from this cursor that somebody else just had, if reading again would give no more than it has."""
+        # As a read would: time may have taken records that the frame holds.
+        self.topics.engine.core.expire(self.topic)
+        return self.topics.cache.find(self, cursor)
+
+    def caught_up_frame(self) -> Frame:
+        data = self.projection.framing.caught_up(self.topic.name, self.position)
+        return Frame(FrameKind.CAUGHT_UP, data, self.position, self.position)
+
+    def deleted_frame(self, cursor: int) -> Frame:
+        data = self.projection.framing.deleted(self.topic.name, self.topic.head, cursor)
+        return Frame(FrameKind.DELETED, data, cursor, cursor)
+
+    def error_frame(self, cursor: int, error: TopicsError) -> Frame:
+        return Frame(FrameKind.ERROR, self.projection.framing.error(self.topic.name, error), cursor, cursor)

@@ -1,0 +1,108 @@
+"""All feeds, by topic: the one waiter of each topic, and the way in for subscribers."""
+
+from collections.abc import Callable
+
+from topics.api.live.cache import FrameCache
+from topics.api.live.feed import Feed
+from topics.api.live.frames import Projection
+from topics.api.live.outlet import Outlet
+from topics.api.live.subscription import Subscription
+from topics.api.live.turns import Turns
+from topics.engine import Engine
+from topics.engine.barrier import when_durable
+from topics.engine.topic import Topic
+
+
+class TopicFeeds:
+    """The feeds of one topic. A later topic of the same name has others."""
+
+    def __init__(self, feeds: "Feeds", topic: Topic) -> None:
+        self._feeds = feeds
+        self.engine = feeds.engine
+        self.turns = feeds.turns
+        self.cache = feeds.cache
+        self.topic = topic
+        self.by_projection: dict[Projection, Feed] = {}
+        self._unwatch: Callable[[], None] = lambda: None
+        self._gone = False
+        self._watch()
+
+    def feed(self, projection: Projection) -> Feed:
+        found = self.by_projection.get(projection)
+        if found is None:
+            found = self.by_projection[projection] = Feed(self, projection)
+            found.changed()
+        return found
+
+    def forget(self, feed: Feed) -> None:
+        """Nobody follows this feed any more."""
+        self.cache.forget(feed)
+        if self.by_projection.get(feed.projection) is feed:
+            del self.by_projection[feed.projection]
+        if not self.by_projection and not self._gone:
+            self._unwatch()
+            self._feeds.forget(self)
+
+    def look_if_gone(self) -> bool:
+        """Whether the topic is deleted, and tells everyone the first time that it is."""
+        if not self._gone and self.engine.core.topics.get(self.topic.id) is not self.topic:
+            self._gone = True
+            self._feeds.forget(self)
+            for feed in list(self.by_projection.values()):
+                feed.end()
+        return self._gone
+
+    def when_durable(self, done: Callable[[int], None]) -> None:
+        when_durable(self.engine.core, self.topic, done)
+
+    def _watch(self) -> None:
+        self._unwatch = self.engine.watch(self.topic.name, self._woken)
+
+    def _woken(self) -> None:
+        if not self.look_if_gone():
+            # Put back before anything is read: what happens from now on wakes us again.
+            self._watch()
+            for feed in self.by_projection.values():
+                feed.changed()
+        self.turns.run()
+
+
+class Feeds:
+    def __init__(self, engine: Engine, turns: Turns) -> None:
+        self.engine = engine
+        self.turns = turns
+        self.cache = FrameCache()
+        self._by_topic: dict[int, TopicFeeds] = {}
+
+    def subscribe(
+        self, outlet: Outlet, name: str, projection: Projection, cursor: int, owner: object = None
+    ) -> Subscription:
+        """Follows a topic from behind `cursor`; the first frame comes in a later turn.
+
+        Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
+        """
+        topic = self.engine.core.existing(name)
+        self.engine.consumed(topic)
+        feeds = self._by_topic.get(topic.id)
+        if feeds is None:
+            feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)
+        feed = feeds.feed(projection)
+        subscription = Subscription(feed, outlet, cursor, owner)
+        feed.add(subscription)
+        self.turns.add(subscription)
+        return subscription
+
+    def put_off(self, topic: Topic) -> None:
+        """Pressure puts a topic off: at the latest, waiting will have lifted its priority to where it is served."""
+        feeds = self._by_topic.get(topic.id)
+        if feeds is not None:
+            retry_after_ms = max(-self.engine.core.scheduler.priority(topic) * 10, 100)
+            for feed in list(feeds.by_projection.values()):
+                feed.pace(retry_after_ms)
+
+    def forget(self, feeds: TopicFeeds) -> None:
+        self._by_topic.pop(feeds.topic.id, None)
+
+    def __len__(self) -> int:
+        """The topics that are followed."""
+        return len(self._by_topic)

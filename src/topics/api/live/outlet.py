@@ -1,0 +1,153 @@
+"""A connection's end of live delivery: whether it can take more, and what happens to one that cannot for too long.
+
+open ── transport full ──▶ full ── drained ──▶ open          what did not fit is read again from the cursors
+                            │
+                            ├─ longer than the grace: a loss met on the way on is told as `from_seq_too_old`
+                            └─ longer than the timeout: a last error, and the connection ends
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.api.live.frames import Frame
+from topics.api.live.turns import Turns
+
+if TYPE_CHECKING:
+    from topics.api.live.subscription import Subscription
+
+_SWEPT_AT_ONCE = 500
+
+
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a connection may be full. Seconds."""
+
+    grace_s: float = 5.0
+    timeout_s: float = 30.0
+
+
+class Outlet:
+    """One connection. Subclasses write frames (`transmit`) and say how it ends.
+
+    The connection's owner calls `filled` when a write left the transport full (a frame once taken is never taken
+    back), `drained` when it has room again, and `close` when it is over.
+    """
+
+    __slots__ = (
+        "_patience",
+        "closed",
+        "full",
+        "full_since",
+        "idle_since",
+        "idle_timeout_s",
+        "lagging",
+        "sent",
+        "turns",
+    )
+
+    def __init__(self, turns: Turns, patience: Patience) -> None:
+        self.turns = turns
+        self._patience = patience
+        self.closed = False
+        self.full = False
+        self.full_since = 0.0
+        self.sent = False
+        """Whether anything was written since the last sweep."""
+        self.idle_since = turns.seconds()
+        self.idle_timeout_s = 0.0
+        """How long nothing may be written before `beat`; 0 is for ever."""
+        self.lagging: list[Subscription] = []
+        """Subscriptions that wait for room."""
+
+    # What a subclass provides.
+
+    def transmit(self, subscription: "Subscription", frame: Frame) -> None:
+        """Writes a frame; `subscription.cursor` stands behind it already. Never called while full or closed."""
+        raise NotImplementedError
+
+    def end_subscription(self, subscription: "Subscription") -> None:
+        """The topic is deleted or cannot be read on, and the client was told: nothing more comes from it."""
+        raise NotImplementedError
+
+    def end_slow(self) -> None:
+        """The client has not read for too long: say so, as far as that goes, and end the connection."""
+        raise NotImplementedError
+
+    def beat(self) -> None:
+        """Nothing was written for `idle_timeout_s`."""
+
+    # What the connection's owner calls.
+
+    def filled(self) -> None:
+        """The transport is full: nothing more is written until it has drained."""
+        if not self.full:
+            self.full = True
+            self.full_since = self.turns.seconds()
+
+    def drained(self) -> None:
+        """There is room: whoever waited reads on."""
+        if not self.full or self.closed:
+            return
+        too_old = self.turns.seconds() - self.full_since > self._patience.grace_s
+        self.full = False
+        lagging, self.lagging = self.lagging, []
+        for subscription in lagging:
+            subscription.too_old |= too_old
+            self.turns.add(subscription)
+
+    def close(self) -> None:
+        """Nothing more is written. The owner cancels its subscriptions."""
+        self.closed = True
+        self.full = True
+        self.lagging = []
+
+    def sweep(self, now: float) -> None:
+        """Looks at the time. Called every now and then for every connection."""
+        if self.closed:
+            return
+        if self.full:
+            if now - self.full_since > self._patience.timeout_s:
+                self.end_slow()
+        elif self.sent:
+            self.sent = False
+            self.idle_since = now
+        elif self.idle_timeout_s and now - self.idle_since >= self.idle_timeout_s:
+            self.idle_since = now
+            self.beat()
+
+
+class Sweep:
+    """Looks at all outlets in turn: one timer for all of them, some at a time, none while there are none."""
+
+    def __init__(self, turns: Turns, period_s: float = 0.25) -> None:
+        self._turns = turns
+        self._period_s = period_s
+        self._outlets: set[Outlet] = set()
+        self._unswept: list[Outlet] = []
+        self._ticking = False
+
+    def add(self, outlet: Outlet) -> Callable[[], None]:
+        """Sweeps an outlet until the returned function is called."""
+        self._outlets.add(outlet)
+        if not self._ticking:
+            self._ticking = True
+            self._turns.later(self._period_s, self._tick)
+        return lambda: self._outlets.discard(outlet)
+
+    def __len__(self) -> int:
+        return len(self._outlets)
+
+    def _tick(self) -> None:
+        if not self._outlets:
+            self._ticking = False
+            self._unswept = []
+            return
+        if not self._unswept:
+            self._unswept = list(self._outlets)
+        now = self._turns.seconds()
+        some, self._unswept = self._unswept[:_SWEPT_AT_ONCE], self._unswept[_SWEPT_AT_ONCE:]
+        for outlet in some:
+            outlet.sweep(now)
+        rounds = -(-len(self._outlets) // _SWEPT_AT_ONCE)
+        self._turns.later(self._period_s / max(rounds, 1), self._tick)

@@ -1,0 +1,72 @@
+"""Everything of live delivery that a server has once."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from topics.api.auth import KeyRing
+from topics.api.live.connections import Connections
+from topics.api.live.feeds import Feeds
+from topics.api.live.outlet import Patience, Sweep
+from topics.api.live.sessions import Sessions
+from topics.api.live.turns import Turns
+from topics.core.errors import NotReadyError
+from topics.engine import Engine
+from topics.system.clock import Clock
+from topics.system.dice import Dice
+
+HEARTBEAT_MS_MAX = 60_000
+_SWEEP_S = 0.25
+
+
+class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of live delivery; `topics.config` explains each. 0 is no limit for those that begin with `max`."""
+
+    max_watch_sessions: int = 10_000
+    max_sse_connections: int = 10_000
+    max_sse_connections_per_key: int = 1_000
+    max_watch_topics: int = 256
+    watch_session_ttl_ms: int = 300_000
+    buffer_grace_ms: int = 5_000
+    slow_consumer_timeout_ms: int = 30_000
+    test_min_heartbeat_ms: int = 1_000
+
+    def clamp_heartbeat_ms(self, heartbeat_ms: int) -> int:
+        return min(max(heartbeat_ms, self.test_min_heartbeat_ms), HEARTBEAT_MS_MAX)
+
+
+class Live:
+    """Made with the server, of use once `open` was given the engine."""
+
+    def __init__(self, limits: LiveLimits, keys: KeyRing, clock: Clock, dice: Dice) -> None:
+        self.limits = limits
+        self.keys = keys
+        self.clock = clock
+        self.turns = Turns(_soon, _later, clock.monotonic)
+        self.patience = Patience(
+            grace_s=limits.buffer_grace_ms / 1000.0, timeout_s=limits.slow_consumer_timeout_ms / 1000.0
+        )
+        shortest_s = min(limits.test_min_heartbeat_ms, max(limits.slow_consumer_timeout_ms, 1)) / 1000.0
+        self.sweep = Sweep(self.turns, min(_SWEEP_S, shortest_s / 4))
+        self.connections = Connections(limits.max_sse_connections, limits.max_sse_connections_per_key)
+        self.sessions = Sessions(limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice)
+        self._feeds: Feeds | None = None
+
+    def open(self, engine: Engine) -> None:
+        self._feeds = Feeds(engine, self.turns)
+        engine.core.scheduler.on_put_off = self._feeds.put_off
+
+    @property
+    def feeds(self) -> Feeds:
+        if self._feeds is None:
+            raise NotReadyError(0.0)
+        return self._feeds
+
+
+def _soon(run: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(run)
+
+
+def _later(seconds: float, run: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, run)

@@ -1,0 +1,120 @@
+"""Who delivers next, and how much in one tick of the loop.
+
+Delivery shares the loop with everything else, so it is done in turns from one queue, and each tick has an allowance.
+What is left when the allowance is spent goes on in the next tick, after the requests that came in meanwhile. A feed
+with ten thousand subscribers and a reader of a year's backlog get their turns like everyone else.
+
+A tick's delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that
+come meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+ALLOWANCE = 1024
+"""Deliveries in one tick; about five milliseconds."""
+READ_COST = 4
+"""What a read costs in deliveries, besides its bytes."""
+BYTES_A_UNIT = 32 * 1024
+_COSTLY_S = 0.002
+_PAUSE_SHARE = 0.25
+_PAUSE_MAX_S = 0.02
+
+Run = Callable[[], None]
+
+
+class Worker(Protocol):
+    """Something that wants turns. It is in the queue at most once."""
+
+    queued: bool
+
+    def work(self, turns: "Turns") -> None:
+        """Does one turn, spends what it cost, and adds itself again if it wants more."""
+        ...
+
+
+class Turns:
+    """`defer` runs a function in the next tick, `later` after some seconds, `seconds` is a monotonic clock."""
+
+    def __init__(
+        self,
+        defer: Callable[[Run], object],
+        later: Callable[[float, Run], object],
+        seconds: Callable[[], float],
+    ) -> None:
+        self._defer = defer
+        self.later = later
+        self.seconds = seconds
+        self._queue: deque[Worker] = deque()
+        self._held: list[Worker] = []
+        self.left = ALLOWANCE
+        self._begun: float | None = None
+        """When this tick's delivery began; None while there was none."""
+        self._open_at = 0.0
+        self._running = False
+        self.extra_pause: Callable[[], float] = lambda: 0.0
+        """Seconds to wait between frames besides our own measure, for whoever watches the load of the machine."""
+
+    def add(self, worker: Worker) -> None:
+        """Gives a worker a turn, in the next tick unless one is being run."""
+        if not worker.queued:
+            worker.queued = True
+            self._queue.append(worker)
+            if not self._running:
+                self._begin()
+
+    def run(self) -> None:
+        """Runs what waits, as far as this tick's allowance goes."""
+        if self._running or not self._queue:
+            return
+        self._begin()
+        self._running = True
+        queue = self._queue
+        try:
+            while queue and self.left > 0:
+                worker = queue.popleft()
+                worker.queued = False
+                worker.work(self)
+        finally:
+            self._running = False
+
+    def hold(self, worker: Worker) -> bool:
+        """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
+        wait_s = self._open_at - self.seconds()
+        if wait_s <= 0:
+            return False
+        if not worker.queued:
+            worker.queued = True
+            self._held.append(worker)
+            if len(self._held) == 1:
+                self.later(wait_s, self._release)
+        return True
+
+    def spend(self, nbytes: int) -> None:
+        """Books a read of so many bytes."""
+        self.left -= READ_COST + nbytes // BYTES_A_UNIT
+
+    def _begin(self) -> None:
+        if self._begun is None:
+            self._begun = self.seconds()
+            self._defer(self._next_tick)
+
+    def _next_tick(self) -> None:
+        # Runs behind the writes of the last tick, so that what they cost is part of the measure.
+        now = self.seconds()
+        spent_s = 0.0 if self._begun is None else now - self._begun
+        pause_s = spent_s * _PAUSE_SHARE if self.left < ALLOWANCE and spent_s > _COSTLY_S else 0.0
+        pause_s = min(max(pause_s, self.extra_pause()), _PAUSE_MAX_S)
+        if pause_s:
+            self._open_at = now + pause_s
+        self.left = ALLOWANCE
+        self._begun = None
+        self.run()
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for worker in held:
+            worker.queued = False
+            # Not run from here: only what a tick does is measured together with the writes it causes.
+            self.add(worker)

@@ -1,0 +1,42 @@
+"""Appending, whichever way the records came: the key that counts, and the answer."""
+
+import msgspec
+from msgspec.structs import astuple, replace
+
+from topics.engine import AppendResult, Batch
+
+_APPENDED = (
+    b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+    b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
+)
+_encode = msgspec.json.Encoder().encode
+
+
+def with_key(batch: Batch, key: str | None) -> Batch:
+    """The batch with this idempotency key; an empty one is none."""
+    key = key or None
+    return batch if batch.idempotency_key == key else replace(batch, idempotency_key=key)
+
+
+def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, before: bytes = b"") -> bytes:
+    """The answer as a JSON object; `before` holds fields that come first, each with its comma.
+
+    Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often.
+    """
+    topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms = astuple(outcome)
+    count = last - first + 1
+    if not return_seqs:
+        seqs = b""
+    elif count == 1:
+        seqs = b'"seqs":[%d],' % first
+    else:
+        seqs = b'"seqs":%b,' % _encode(list(range(first, last + 1)))
+    return _APPENDED % (
+        before, _encode(topic), first, last, seqs, head, count, b"true" if created else b"false",
+        b"true" if was_known else b"false", spent_ms, write_ms, sync_ms, throttled(parked_ms) if parked_ms else b"",
+    )  # fmt: skip
+
+
+def throttled(wait_ms: float) -> bytes:
+    """What the performance block says of the time that pressure made a request wait; left out where it did not."""
+    return b',"throttle_wait_ms":%.3f' % wait_ms

@@ -1,0 +1,117 @@
+"""Routers: PUT, GET, list, DELETE.
+
+A key with prefixes must be allowed the router's name and both of its topics, whatever it asks.
+"""
+
+import msgspec
+
+from topics.api.auth import Key, Scope
+from topics.api.calls import Call
+from topics.api.v0.bodies import decode_body
+from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
+from topics.core.errors import TopicsError
+from topics.core.routers import RouterRules, RouterWish
+from topics.core.selectors import parse_match
+from topics.engine.routing import RouterInfo, RouterPutResult, RouterRemoveResult
+from topics.wire.v0 import (
+    RouterAnswer,
+    RouterBody,
+    RouterDropAnswer,
+    RouterListAnswer,
+    RouterPutAnswer,
+    RouterSummary,
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode_router = msgspec.json.Decoder(RouterBody).decode
+
+
+def put_router(call: Call) -> None:
+    body = decode_body("router", _decode_router, call.exchange.body)
+    _check_topics(call.key, body.source, body.dest)
+    rules = RouterRules(
+        preserve_node=body.preserve_node,
+        preserve_tag=body.preserve_tag,
+        filter=None if body.filter is None else parse_match(body.filter, "filter"),
+        allow_cycle=body.allow_cycle,
+        guarantee=body.guarantee,
+    )
+
+    def done(outcome: RouterPutResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+            return
+        info, rules = outcome.info, outcome.info.rules
+        answer = RouterPutAnswer(
+            router=info.router, created=outcome.created, source=info.source, dest=info.dest,
+            preserve_node=rules.preserve_node, preserve_tag=rules.preserve_tag, filter=_filter(rules),
+            allow_cycle=rules.allow_cycle, guarantee=rules.guarantee,
+        )  # fmt: skip
+        call.reply(201 if outcome.created else 200, _encode(answer))
+
+    wish = RouterWish(
+        source=body.source, dest=body.dest, rules=rules, create_dest=body.create_dest, from_seq=body.from_seq
+    )
+    call.engine.put_router(call.topic, wish, done)
+
+
+def get_router(call: Call) -> None:
+    info = call.engine.router(call.topic)
+    _check_topics(call.key, info.source, info.dest)
+    rules = info.rules
+    answer = RouterAnswer(
+        router=info.router, source=info.source, dest=info.dest, preserve_node=rules.preserve_node,
+        preserve_tag=rules.preserve_tag, filter=_filter(rules), allow_cycle=rules.allow_cycle,
+        guarantee=rules.guarantee, forwarded_total=info.forwarded_total, lag=info.lag, blocked=info.blocked,
+    )  # fmt: skip
+    call.reply(200, _encode(answer))
+
+
+def list_routers(call: Call) -> None:
+    query, key = call.query, call.key
+    page_size = call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX)
+    after = read_cursor(query.get("cursor", ""))
+    source, dest = query.get("source"), query.get("dest")
+
+    def wanted(info: RouterInfo) -> bool:
+        allowed = key.may_touch(info.source) and key.may_touch(info.dest)
+        return allowed and source in (None, info.source) and dest in (None, info.dest)
+
+    found: list[RouterInfo] = []
+    for prefix in allowed_prefixes(query.get("prefix", ""), key.prefixes):
+        found += call.engine.list_routers(prefix, after, page_size + 1 - len(found), wanted)
+        if len(found) > page_size:
+            break
+    page = found[:page_size]
+    routers = [
+        RouterSummary(
+            router=info.router, source=info.source, dest=info.dest, guarantee=info.rules.guarantee,
+            forwarded_total=info.forwarded_total,
+        )
+        for info in page
+    ]  # fmt: skip
+    cursor = write_cursor(page[-1].router) if len(found) > page_size else msgspec.UNSET
+    call.reply(200, _encode(RouterListAnswer(routers=routers, next_cursor=cursor)))
+
+
+def delete_router(call: Call) -> None:
+    router = call.engine.routing.registry.by_name.get(call.topic)
+    if router is not None and router.dest is not None:
+        _check_topics(call.key, router.source.name, router.dest.name)
+
+    def done(outcome: RouterRemoveResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+        else:
+            call.reply(200, _encode(RouterDropAnswer(router=outcome.router, deleted=outcome.deleted)))
+
+    call.engine.remove_router(call.topic, done)
+
+
+def _check_topics(key: Key, source: str, dest: str) -> None:
+    key.check(Scope(0), source)
+    key.check(Scope(0), dest)
+
+
+def _filter(rules: RouterRules) -> tuple[str, str, str] | None:
+    return None if rules.filter is None else rules.filter.to_wire()

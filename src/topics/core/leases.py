@@ -1,0 +1,398 @@
+"""Leases: which job of a queue is whose, and which may be handed out next. Pure: no clock, no disk, no log.
+
+A job is a record of the queue's log, named by its seq. The book knows only jobs that something happened to:
+
+| a job is | known as |
+|---|---|
+| fresh: nobody ever had it | nothing at all; the cursor has not passed it |
+| leased to a node until a deadline | a `Lease` in `leases` |
+| free again: its lease ended without an acknowledgement | its count in `delivered`, and a place in the free list |
+| held back until a moment, by a nack or by who appended it | that moment in `delayed`, and its count if it has one |
+| leaving: its acknowledgement or its move is on its way to the log | its lease, or None, in `leaving` |
+| gone | nothing |
+
+So a queue with ten million fresh jobs costs no more than an empty one. Expiry has no timers: a lease is over once a
+later look finds that its deadline has passed, and looking costs nothing while no deadline has.
+
+What a frame of the leases log says is absolute (this seq, this holder, this deadline, this many deliveries), so that
+applying it a second time, to a state that knew of it already, changes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import repeat
+from typing import NamedTuple, Protocol
+
+from topics.core.errors import InvalidRequestError, quoted
+
+LEASE_ID_PREFIX = "lease_"
+_LEASE_ID_DIGITS = 16
+_HEX = frozenset("0123456789abcdef")
+_DOOMED_MAX = 1000
+"""Jobs that one look may find to be past their deliveries: the rest is found by the next."""
+_STALE_MAX = 1024
+"""Ended leases that may wait for their deadline, besides as many as there are leases, before they are swept out."""
+
+
+class JobLog(Protocol):
+    """What the book asks of the log that holds the jobs."""
+
+    def is_live(self, seq: int) -> bool:
+        """Whether the record is still there."""
+        ...
+
+    def live_from(self, seq: int, wanted: int) -> tuple[list[int], int]:
+        """Up to `wanted` live seqs from `seq` on, ascending, and the seq to go on from; none when there are no more."""
+        ...
+
+
+class Holder(Protocol):
+    """Whoever wants to know that one of its leases has ended, for whatever reason."""
+
+    def ended(self, seq: int) -> None: ...
+
+
+class Lease:
+    """One delivery of one job."""
+
+    __slots__ = ("deadline", "deliveries", "holder", "node", "seq", "token")
+
+    def __init__(
+        self, seq: int, node: str, token: int, deadline: int, deliveries: int, holder: Holder | None = None
+    ) -> None:
+        self.seq = seq
+        self.node = node
+        self.token = token
+        self.deadline = deadline
+        """In ms since 1970. The lease is over once the time is past it, not when it is reached."""
+        self.deliveries = deliveries
+        """How often the job has been delivered, this time included."""
+        self.holder = holder
+
+
+class Taken(NamedTuple):
+    """What a look found: jobs to hand out, and jobs that were delivered too often to be handed out again."""
+
+    jobs: list[int]
+    doomed: list[int]
+
+
+class Held(NamedTuple):
+    """Which of the named jobs a node holds, and which it does not."""
+
+    leases: list[Lease]
+    skipped: list[int]
+
+
+class LeaseBook:
+    __slots__ = (
+        "_deadlines", "_delays", "_floor", "_free", "_known_below", "_noted", "_order", "cursor", "dead_lettered",
+        "delayed", "delivered", "leases", "leaving",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.cursor = 0
+        """Every live seq below it is known to the book, or was when it was passed."""
+        self.leases: dict[int, Lease] = {}
+        self.leaving: dict[int, Lease | None] = {}
+        self.delivered: dict[int, int] = {}
+        """Deliveries of jobs that are not leased now."""
+        self.delayed: dict[int, int] = {}
+        self.dead_lettered = 0
+        self._free: list[int] = []
+        self._deadlines: list[tuple[int, int, list[Lease]]] = []
+        """A heap with one entry a claim or extension: the lowest deadline first. What has ended stays until then."""
+        self._noted = 0
+        """Leases in all entries of that heap together, ended ones included."""
+        self._delays: list[tuple[int, int, Sequence[int]]] = []
+        self._order = 0
+        self._known_below = 0
+        """Below it the cursor may meet jobs that the book knows: it begins anew after a restart."""
+        self._floor = 0
+
+    # Looking
+
+    @property
+    def in_flight(self) -> int:
+        return len(self.leases) + len(self.leaving)
+
+    def ready(self, live_count: int) -> int:
+        """How many of the live jobs could be handed out now."""
+        return live_count - len(self.leases) - len(self.leaving) - len(self.delayed)
+
+    def sweep(self, now: int) -> bool:
+        """Ends leases whose deadline has passed and delays that are over; True when anything changed."""
+        changed = False
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] < now:
+            _, _, entry = heappop(deadlines)
+            self._noted -= len(entry)
+            over = [lease for lease in entry if self.leases.get(lease.seq) is lease and lease.deadline < now]
+            if over:
+                self.release(over, 0)
+                changed = True
+        delays = self._delays
+        while delays and delays[0][0] <= now:
+            ready_at, _, seqs = heappop(delays)
+            for seq in seqs:
+                if self.delayed.get(seq) == ready_at:
+                    del self.delayed[seq]
+                    changed = True
+                    if seq < self.cursor or seq in self.delivered:
+                        heappush(self._free, seq)
+        return changed
+
+    def next_change(self) -> int | None:
+        """The first moment at which time alone may free a job; None when nothing waits for time."""
+        deadlines = self._deadlines
+        while deadlines and not any(self.leases.get(lease.seq) is lease for lease in deadlines[0][2]):
+            self._noted -= len(heappop(deadlines)[2])
+        moments = [deadlines[0][0] + 1] if deadlines else []
+        if self._delays:
+            moments.append(self._delays[0][0])
+        return min(moments, default=None)
+
+    # Claiming
+
+    def take(self, wanted: int, log: JobLog, max_deliveries: int) -> Taken:
+        """Jobs that may be handed out, those that were freed first; `max_deliveries` of 0 is without a bound.
+
+        Whatever is returned is out of the free list and behind the cursor: it must be granted, moved or put back.
+        """
+        jobs: list[int] = []
+        doomed: list[int] = []
+        free, delivered = self._free, self.delivered
+        while free and len(jobs) < wanted and len(doomed) < _DOOMED_MAX:
+            seq = heappop(free)
+            if seq in self.leaving:
+                continue
+            if not log.is_live(seq):
+                delivered.pop(seq, None)
+            elif max_deliveries and delivered.get(seq, 0) >= max_deliveries:
+                doomed.append(seq)
+            else:
+                jobs.append(seq)
+        freed = len(jobs)
+        while len(jobs) < wanted:
+            fresh, self.cursor = log.live_from(self.cursor, wanted - len(jobs))
+            if not fresh:
+                break
+            if self.delayed or self.leaving or fresh[0] < self._known_below:
+                fresh = [seq for seq in fresh if not self._knows(seq)]
+            jobs += fresh
+        if freed and len(jobs) > freed:
+            jobs.sort()
+        return Taken(jobs, doomed)
+
+    def _knows(self, seq: int) -> bool:
+        return seq in self.delayed or seq in self.leases or seq in self.delivered or seq in self.leaving
+
+    def grant(
+        self, jobs: Iterable[int], node: str, deadline: int, tokens: Iterable[int], holder: Holder | None = None
+    ) -> list[Lease]:
+        """Leases jobs that `take` gave out."""
+        before = self.delivered
+        granted = [
+            Lease(seq, node, token, deadline, before.pop(seq, 0) + 1 if before else 1, holder)
+            for seq, token in zip(jobs, tokens, strict=False)
+        ]
+        self.leases.update([(lease.seq, lease) for lease in granted])
+        self._note(deadline, granted)
+        return granted
+
+    def put_back(self, jobs: Iterable[int]) -> None:
+        """Takes jobs that `take` gave out, and nobody got, into the free list."""
+        for seq in jobs:
+            heappush(self._free, seq)
+
+    def withdraw(self, leases: Iterable[Lease]) -> None:
+        """Undoes a grant that could not be logged: nobody was told, so it does not count as a delivery."""
+        for lease in leases:
+            if self.leases.get(lease.seq) is lease:
+                self._end(lease)
+                if lease.deliveries > 1:
+                    self.delivered[lease.seq] = lease.deliveries - 1
+                heappush(self._free, lease.seq)
+
+    # Holding
+
+    def held(self, node: str, seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Held:
+        """Finds the leases of a node; with tokens, only those whose token is the one given, if one is given."""
+        leases = self.leases
+        found: dict[int, Lease] = {}
+        skipped: list[int] = []
+        for seq, token in zip(seqs, tokens or repeat(None), strict=False):
+            lease = leases.get(seq)
+            if lease is None or lease.node != node or seq in found or (token is not None and token != lease.token):
+                skipped.append(seq)
+            else:
+                found[seq] = lease
+        return Held(list(found.values()), skipped)
+
+    def extend(self, leases: list[Lease], deadline: int) -> None:
+        for lease in leases:
+            lease.deadline = deadline
+        self._note(deadline, leases)
+
+    def release(self, leases: Iterable[Lease], ready_at: int) -> None:
+        """Ends leases without an acknowledgement. The jobs are free, or held back until `ready_at` when that is set."""
+        seqs = []
+        for lease in leases:
+            self._end(lease)
+            self.delivered[lease.seq] = lease.deliveries
+            seqs.append(lease.seq)
+        if ready_at:
+            self.delay(seqs, ready_at)
+        else:
+            self.put_back(seqs)
+
+    def delay(self, seqs: Sequence[int], ready_at: int) -> None:
+        """Holds jobs back that nobody has; they must not be in the free list."""
+        if seqs:
+            self.delayed.update(dict.fromkeys(seqs, ready_at))
+            self._order += 1
+            heappush(self._delays, (ready_at, self._order, seqs))
+
+    # Leaving
+
+    def leave(self, leases: Iterable[Lease]) -> None:
+        """The leases are acknowledged, as soon as the log has it: from now on nothing else can happen to them."""
+        held, leaving = self.leases, self.leaving
+        for lease in leases:
+            seq = lease.seq
+            del held[seq]
+            leaving[seq] = lease
+            if lease.holder is not None:
+                lease.holder.ended(seq)
+
+    def leave_unleased(self, seqs: Iterable[int]) -> None:
+        """The same for jobs that nobody holds: they are on their way to another topic."""
+        for seq in seqs:
+            self.leaving[seq] = None
+
+    def stay(self, seqs: Iterable[int], ready_at: int) -> None:
+        """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
+        unleased = []
+        for seq in seqs:
+            if seq not in self.leaving:
+                continue
+            lease = self.leaving.pop(seq)
+            if lease is None:
+                unleased.append(seq)
+            else:
+                self.leases[seq] = lease
+                self._note(lease.deadline, [lease])
+        self.delay(unleased, ready_at)
+
+    def forget(self, before_seq: int, ranges: Iterable[tuple[int, int]]) -> None:
+        """Records were deleted, by acknowledgements or otherwise: nothing is known of them any more."""
+        known = self._known_count()
+        if not known:
+            return
+        if before_seq:
+            self._forget_all([seq for seq in self._known_seqs() if seq < before_seq])
+        for first, last in ranges:
+            if last - first < known:
+                self._forget_all(range(first, last + 1))
+            else:
+                self._forget_all([seq for seq in self._known_seqs() if first <= seq <= last])
+
+    def forget_below(self, floor: int) -> bool:
+        """The same for records lost to a cap or to time; True when any was known. Cheap while the floor stays."""
+        if floor <= self._floor:
+            return False
+        self._floor = floor
+        lost = [seq for seq in self._known_seqs() if seq < floor]
+        self._forget_all(lost)
+        return bool(lost)
+
+    def _known_count(self) -> int:
+        return len(self.leases) + len(self.leaving) + len(self.delayed) + len(self.delivered)
+
+    def _known_seqs(self) -> list[int]:
+        return [*self.leases, *self.leaving, *self.delayed, *self.delivered]
+
+    def _forget_all(self, seqs: Iterable[int]) -> None:
+        leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
+        for seq in seqs:
+            if seq in leaving:
+                del leaving[seq]
+                delivered.pop(seq, None)
+            elif seq in leases:
+                self._end(leases[seq])
+            else:
+                delayed.pop(seq, None)
+                delivered.pop(seq, None)
+
+    def _end(self, lease: Lease) -> None:
+        del self.leases[lease.seq]
+        if lease.holder is not None:
+            lease.holder.ended(lease.seq)
+
+    def _note(self, deadline: int, leases: list[Lease]) -> None:
+        if not leases:
+            return
+        self._order += 1
+        heappush(self._deadlines, (deadline, self._order, leases))
+        self._noted += len(leases)
+        if self._noted > 2 * len(self.leases) + _STALE_MAX:
+            self._note_anew()
+
+    def _note_anew(self) -> None:
+        """Leaves out what has ended: a queue with long leases and quick workers would otherwise remember a day."""
+        by_deadline: dict[int, list[Lease]] = {}
+        for lease in self.leases.values():
+            by_deadline.setdefault(lease.deadline, []).append(lease)
+        self._deadlines = [(deadline, place, entry) for place, (deadline, entry) in enumerate(by_deadline.items())]
+        self._order += len(by_deadline)
+        heapify(self._deadlines)
+        self._noted = len(self.leases)
+
+    # Replaying: only what is known changes here; `rebuild` puts everything else in order afterwards
+
+    def replay_claim(self, lease: Lease) -> None:
+        self.leases[lease.seq] = lease
+        self.delivered.pop(lease.seq, None)
+        self.delayed.pop(lease.seq, None)
+
+    def replay_extend(self, seqs: Iterable[int], deadline: int) -> None:
+        for seq in seqs:
+            if seq in self.leases:
+                self.leases[seq].deadline = deadline
+
+    def replay_release(self, seqs: Iterable[int], ready_at: int) -> None:
+        for seq in seqs:
+            lease = self.leases.pop(seq, None)
+            if lease is not None:
+                self.delivered[seq] = lease.deliveries
+            if ready_at:
+                self.delayed[seq] = ready_at
+
+    def rebuild(self, is_live: Callable[[int], bool]) -> None:
+        """Everything is replayed: forgets what is not there, and begins to hand out from the front."""
+        self._forget_all([seq for seq in set(self._known_seqs()) if not is_live(seq)])
+        self.cursor = 0
+        self._known_below = max(self._known_seqs(), default=-1) + 1
+        self._free = sorted(seq for seq in self.delivered if seq not in self.delayed)
+        delayed, self.delayed, self._delays = self.delayed, {}, []
+        by_moment: dict[int, list[int]] = {}
+        for seq, ready_at in delayed.items():
+            by_moment.setdefault(ready_at, []).append(seq)
+        for ready_at, seqs in by_moment.items():
+            self.delay(seqs, ready_at)
+        self._note_anew()
+
+
+def format_lease_id(token: int) -> str:
+    """A lease's id on the wire."""
+    return f"{LEASE_ID_PREFIX}{token:0{_LEASE_ID_DIGITS}x}"
+
+
+def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
+    """The token in a lease id; None for an empty one, which fences nothing. Anything else is refused."""
+    if not text:
+        return None
+    digits = text.removeprefix(LEASE_ID_PREFIX)
+    if digits == text or not digits or len(digits) > _LEASE_ID_DIGITS or not _HEX.issuperset(digits):
+        raise InvalidRequestError(f"{field}: {quoted(text)} is not a lease id", field=field)
+    return int(digits, 16)

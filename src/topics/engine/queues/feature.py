@@ -1,0 +1,141 @@
+"""Queues as checkpoints and recovery meet them (`engine.features`).
+
+What a snapshot keeps of a queue is what its log would rebuild. With durable leases that is everything; without, it is
+the jobs that were appended with a delay, and the number of dead letters. Leases, counts of deliveries and the delays of
+nacks are then lost in any restart, which is the same as if every lease had expired.
+"""
+
+from collections.abc import Callable
+
+from topics.core.config import TopicType
+from topics.core.leases import Lease
+from topics.engine.core import EngineCore
+from topics.engine.queues.jobs import TopicJobs
+from topics.engine.queues.state import Queue, find_queue, queue_of
+from topics.engine.tags import SeqRange, as_ranges
+from topics.engine.topic import Topic
+from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import (
+    PART_NAME,
+    Arrival,
+    LeaseEvent,
+    LeaseState,
+    MoveReason,
+    QueuePart,
+    decode_arrival,
+    decode_delay,
+    decode_departure,
+    decode_lease,
+    decode_part,
+    encode_part,
+)
+
+
+class QueueFeature:
+    name = PART_NAME
+    kinds = frozenset((FrameKind.LEASE, FrameKind.DELAY, FrameKind.ARRIVAL, FrameKind.DEPARTURE))
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._arrivals: list[Arrival] = []
+        """Moves found in the log. Those whose other half is missing are finished by `settle`."""
+        self.freed: Callable[[Queue], None] = lambda queue: None
+        """Told of a queue whose workers may have lost jobs that they held (`engine.queues.dispatch`)."""
+        core.applier.deleted = self._deleted
+
+    # Recovery
+
+    def replay(self, topic: Topic, frame: Frame) -> None:
+        if frame.kind is FrameKind.ARRIVAL:
+            # The records themselves were appended by whoever reads the log.
+            self._arrivals.append(decode_arrival(frame.body)[0])
+        elif frame.kind is FrameKind.DEPARTURE:
+            reason, _, ranges = decode_departure(frame.body)
+            self.depart(topic, reason, ranges)
+        elif frame.kind is FrameKind.DELAY:
+            ready_at, first, last = decode_delay(frame.body)
+            queue_of(topic, self._core.reader).book.delayed.update(dict.fromkeys(range(first, last + 1), ready_at))
+        else:
+            self._replay_lease(topic, frame)
+
+    def _replay_lease(self, topic: Topic, frame: Frame) -> None:
+        event, time, node, claims, seqs = decode_lease(frame.body)
+        book = queue_of(topic, self._core.reader).book
+        if event is LeaseEvent.CLAIMED:
+            for seq, token, deliveries in claims:
+                book.replay_claim(Lease(seq, node, token, time, deliveries))
+        elif event is LeaseEvent.EXTENDED:
+            book.replay_extend(seqs, time)
+        else:
+            book.replay_release(seqs, time)
+
+    def settle(self) -> None:
+        """Finishes moves that a crash has cut in two, then puts every queue in order."""
+        core = self._core
+        for reason, source_id, seqs in self._arrivals:
+            source = core.topics.get(source_id)
+            if source is not None:
+                jobs = TopicJobs(source, core.reader)
+                left_behind = [seq for seq in seqs if jobs.is_live(seq)]
+                before = source.live_bytes
+                self.depart(source, reason, as_ranges(left_behind, source.head + 1))
+                core.total_bytes += source.live_bytes - before
+        self._arrivals = []
+        for topic in core.topics.values():
+            queue = find_queue(topic)
+            if queue is not None:
+                queue.book.rebuild(queue.jobs.is_live)
+
+    # Snapshots
+
+    def save(self, topic: Topic) -> bytes:
+        queue = find_queue(topic)
+        if queue is None or topic.config.type is not TopicType.QUEUE:
+            return b""
+        part = _durable_part(queue) if leases_are_logged(topic) else _plain_part(queue)
+        return encode_part(part) if part != QueuePart() else b""
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        saved = decode_part(part)
+        book = queue_of(topic, self._core.reader).book
+        book.dead_lettered = saved.dead_lettered
+        book.delayed = dict(saved.delayed)
+        book.delivered = dict(saved.delivered)
+        for lease in saved.leases:
+            book.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries)
+
+    # What live operations do as well
+
+    def depart(self, topic: Topic, reason: MoveReason, ranges: list[SeqRange]) -> int:
+        """Takes records away that are in another topic now."""
+        removed = self._core.applier.delete(topic, 0, ranges)
+        if reason is MoveReason.DEAD_LETTER and removed:
+            queue_of(topic, self._core.reader).book.dead_lettered += removed
+        return removed
+
+    def _deleted(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> None:
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.book.forget(before_seq, ranges)
+            if queue.workers:
+                self.freed(queue)
+
+
+def leases_are_logged(topic: Topic) -> bool:
+    """Whether claims, extensions and releases go to the log; they are then as durable as the topic's class."""
+    config = topic.config
+    return config.leases_durable and config.durability.logged
+
+
+def _durable_part(queue: Queue) -> QueuePart:
+    book = queue.book
+    # What is leaving has not left: until its frame is in the log, the lease holds.
+    leases = [*book.leases.values(), *[lease for lease in book.leaving.values() if lease is not None]]
+    states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
+    return QueuePart(book.dead_lettered, list(book.delayed.items()), states, list(book.delivered.items()))
+
+
+def _plain_part(queue: Queue) -> QueuePart:
+    book = queue.book
+    appended = [(seq, ready_at) for seq, ready_at in book.delayed.items() if seq not in book.delivered]
+    return QueuePart(book.dead_lettered, appended)

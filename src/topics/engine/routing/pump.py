@@ -1,0 +1,415 @@
+"""The pump: moves records along routers, a little each tick of the loop, and only when there is something to move.
+
+A router is due when its source got records, when its last forward is through, or when its destination changed after it
+had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the
+destination; routers of the same source that stand at the same place share the work of cutting the copies.
+
+What holds a router up, and what lets it go on:
+
+| because | until |
+|---|---|
+| its last forward is on its way | that is published |
+| a checkpoint turns the shards | all are turned |
+| what the records depend on is not on disk, and the destination promises that | a sync |
+| the destination is full and rejects, or is being deleted | the destination changes |
+| the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
+| the destination's shard is read-only | the next start |
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from topics.core.config import Discard
+from topics.core.errors import TopicsError
+from topics.core.routers import HOPS_MAX
+from topics.core.selectors import TagMatch
+from topics.engine.core import EngineCore
+from topics.engine.routing.evidence import absent, find_copies, plan_search
+from topics.engine.routing.forwarding import Forwarder, Load
+from topics.engine.routing.gathering import Gathered, GatherPlan, fetch, plan_gather
+from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
+from topics.engine.routing.syncing import Syncing
+from topics.engine.tags import match_text
+from topics.engine.topic import Topic
+from topics.formats.routing import SeqRange
+from topics.storage.segments import SegmentDamaged
+from topics.wire.copies import Change, Stretch, cut_copies, filtered
+from topics.wire.cuts import tag_texts
+
+_COST_A_TICK = 64
+"""Forwards in one tick of the loop; a pass over many records counts for more than one."""
+_RECORDS_A_COST = 64
+_SHARED_MAX = 64
+"""Stretches of sources kept for others that are due and stand at the same place."""
+
+Background = Callable[[Callable[[], object], Callable[[object], None]], None]
+
+_log = logging.getLogger(__name__)
+
+
+class Pump:
+    def __init__(self, core: EngineCore, registry: Registry, forwarder: Forwarder, background: Background) -> None:
+        self._core = core
+        self._registry = registry
+        self._forwarder = forwarder
+        self._background = background
+        self._syncing = Syncing(core, registry, self.rouse)
+        self._due: deque[Router] = deque()
+        self._scheduled = False
+        self._running = False
+        self._gathered: dict[tuple[int, int, int], Gathered] = {}
+        self._loads: dict[tuple[object, ...], Load] = {}
+        self.stuck: set[Router] = set()
+        """Held up by something that says nothing when it is over."""
+        self.cost_a_tick: float = float("inf")
+        """On the caller's stack everything is done at once."""
+
+    def use_ticks(self) -> None:
+        self.cost_a_tick = _COST_A_TICK
+
+    # What makes routers due
+
+    def watch(self, source: Topic) -> None:
+        """Asks to be told when the source changes."""
+        part = part_of(source)
+        if part is None or part.watched:
+            return
+        part.watched = True
+
+        def woken() -> None:
+            part.watched = False
+            if part.routers and self._core.topics.get(source.id) is source:
+                self.watch(source)
+                self.rouse(source)
+
+        source.waiters = [*(source.waiters or ()), woken]
+
+    def rouse(self, source: Topic) -> None:
+        """Every router of a source may have something to do."""
+        part = part_of(source)
+        for router in part.routers.values() if part is not None else ():
+            self._line_up(router)
+        self._schedule()
+
+    def due(self, router: Router) -> None:
+        self._line_up(router)
+        self._schedule()
+
+    def _line_up(self, router: Router) -> None:
+        if not (router.due or router.inflight or router.closing):
+            router.due = True
+            self._due.append(router)
+
+    def _schedule(self) -> None:
+        if self._due and not self._scheduled and not self._running:
+            self._scheduled = True
+            self._core.defer(self._run)
+
+    def retry(self) -> None:
+        """Once a second: those whose obstacle does not say when it is gone."""
+        stuck, self.stuck = self.stuck, set()
+        for router in stuck:
+            self._line_up(router)
+        self._schedule()
+
+    # A tick
+
+    def _run(self) -> None:
+        self._scheduled = False
+        self._running = True
+        cost = 0.0
+        try:
+            while self._due and cost < self.cost_a_tick:
+                router = self._due.popleft()
+                router.due = False
+                try:
+                    cost += self._advance(router)
+                except TopicsError as error:
+                    self._hold_up(router, str(error))
+                except SegmentDamaged as damage:
+                    self._hold_up(router, f"{damage.path}: {damage.reason}")
+        finally:
+            self._running = False
+            if not self._due or len(self._gathered) > _SHARED_MAX:
+                self._gathered.clear()
+                self._loads.clear()
+        self._schedule()
+
+    def _hold_up(self, router: Router, why: str) -> None:
+        if not router.blocked:
+            _log.warning("a router is held up", extra={"router": router.name, "why": why})
+        router.blocked = True
+        self.stuck.add(router)
+
+    def _advance(self, router: Router) -> float:
+        """One pass of one router; what it cost."""
+        core, source, dest = self._core, router.source, router.dest
+        part = part_of(source)
+        if part is None or dest is None or core.closed or router.closing or router.inflight or source.closing:
+            return 0
+        if dest.closing:
+            self._wait_for(router, dest)
+            return 0
+        if core.scheduler.deferring and self._put_off(router):
+            return 0.1
+        if core.crossings.closed:
+            self._wait_for_turn(router)
+            return 0
+        core.expire(source)
+        last = self._reach(router, dest, part)
+        if last <= router.cursor:
+            return 0
+        if core.scheduler.puts_off(router, source):
+            self.stuck.add(router)
+            return 0
+        hops = 0
+        if router.cyclic:
+            hops, alike = part.hops_of(router.cursor + 1)
+            last = min(last, alike)
+            if hops >= HOPS_MAX:
+                self._pass_over(router, last)
+                return 0.1
+        if router.dedupe_upto > router.cursor and router.present is None:
+            self._look_for_copies(router, dest)
+            return 1
+        fresh = (source.id, router.cursor, last) not in self._gathered
+        gathered = self._gather(router, last)
+        if gathered is None:
+            return 1
+        self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
+        return 1 + gathered.count / _RECORDS_A_COST if fresh else 1
+
+    def _put_off(self, router: Router) -> bool:
+        """Whether the server has more urgent things to do; having waited counts."""
+        core = self._core
+        if router.put_off_ms is None:
+            router.put_off_ms = core.now()
+        if core.scheduler.may_run(router.source, router.put_off_ms):
+            router.put_off_ms = None
+            return False
+        self.stuck.add(router)
+        return True
+
+    def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
+        """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
+        source = router.source
+        if self._by_value(source, part, router.cursor + 1):
+            return (
+                min(source.head, part.wal_floor)
+                if source.config.durability.logged and not source.unlogged
+                else source.head
+            )
+        if dest.staged_config.durability.acks_after_sync and dest.staged_config.durability.logged:
+            return self._syncing.synced_upto(source, part, dest, router.cursor)
+        return source.head
+
+    @staticmethod
+    def _by_value(source: Topic, part: RouterPart, seq: int) -> bool:
+        """Whether the log behind the last checkpoint does not hold this record."""
+        return seq <= part.wal_floor or source.unlogged or not source.config.durability.logged
+
+    # Gathering
+
+    def _gather(self, router: Router, last: int) -> Gathered | None:
+        source = router.source
+        key = (source.id, router.cursor, last)
+        known = self._gathered.get(key)
+        if known is not None:
+            return known
+        plan = plan_gather(source, router.cursor, last)
+        if plan.cold:
+            self._fetch_cold(router, plan)
+            return None
+        gathered = self._gathered[key] = fetch(plan, self._core.reader)
+        return gathered
+
+    def _fetch_cold(self, router: Router, plan: GatherPlan) -> None:
+        router.inflight = True
+
+        def fetched(outcome: object) -> None:
+            router.inflight = False
+            if isinstance(outcome, Gathered):
+                # Kept like any other for whoever stands at the same place.
+                self._gathered[plan.topic_id, plan.cursor, plan.upto] = outcome
+                self._resume_cold(router, plan, outcome)
+            else:
+                self._hold_up(router, str(outcome))
+            self._idle(router)
+
+        self._background(lambda: fetch(plan, self._core.reader), fetched)
+
+    def _resume_cold(self, router: Router, plan: GatherPlan, gathered: Gathered) -> None:
+        """Goes on with what another thread fetched, unless something changed meanwhile."""
+        core, dest, part = self._core, router.dest, part_of(router.source)
+        moved = router.cursor != plan.cursor or router.closing or core.closed or router.source.closing
+        if moved or dest is None or part is None or dest.closing or core.crossings.closed:
+            self.due(router)
+            return
+        hops = part.hops_of(router.cursor + 1)[0] + 1 if router.cyclic else 0
+        try:
+            self._forward(router, dest, part, gathered, hops)
+        except TopicsError as error:
+            self._hold_up(router, str(error))
+
+    # Forwarding
+
+    def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> None:
+        wanted = self._load(router, part, gathered, hops)
+        if not wanted.lost and not wanted.ranges:
+            self._pass_over(router, wanted.upto)
+            return
+        core = self._core
+        if dest.staged_config.durability.logged:
+            core.shards[dest.shard].check_open(patient=True)
+        load = self._fitting(dest, wanted)
+        if load is None:
+            self._wait_for(router, dest)
+            return
+        router.inflight = True
+        core.crossings.enter(lambda: self._forwarder.send(router, dest, load, self._finished))
+
+    def _load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
+        """The copies for a router; those with the same rules get the same."""
+        rules, stamp = router.rules, router.stamp()
+        by_value = self._by_value(router.source, part, router.cursor + 1)
+        key = (id(gathered), rules, stamp, hops, by_value)
+        known = self._loads.get(key)
+        if known is not None:
+            return known
+        stretches: list[Stretch] = gathered.stretches
+        if rules.filter is not None:
+            stretches = filtered(stretches, _passing(stretches, rules.filter))
+        if router.present:
+            stretches = filtered(stretches, absent(stretches, router.present))
+        copies = cut_copies(stretches, Change(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
+        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
+        if not router.present:
+            self._loads[key] = load
+        return load
+
+    def _fitting(self, dest: Topic, load: Load) -> Load | None:
+        """As much of a load as the destination takes; None when nothing fits."""
+        core = self._core
+        config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
+        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
+        if copies is None or not (rejects or quota):
+            return load
+        core.expire(dest)
+        count, room = len(copies.sizes), float("inf")
+        if rejects and config.cap_records:
+            count = min(count, config.cap_records - dest.live_count - dest.staged_count)
+        if rejects and config.cap_bytes:
+            room = config.cap_bytes - dest.live_bytes - dest.staged_bytes
+        if quota:
+            room = min(room, quota - core.total_bytes - core.staged_bytes)
+        taken = 0
+        for size in copies.sizes[: max(count, 0)]:
+            if size > room:
+                break
+            room -= size
+            taken += 1
+        if taken == len(copies.sizes):
+            return load
+        if not taken:
+            return None
+        return load.first(taken)
+
+    def _pass_over(self, router: Router, upto: int) -> None:
+        """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
+        self._core.before_change(router.source)
+        router.cursor = max(router.cursor, upto)
+        self._moved(router)
+        self.due(router)
+
+    def _finished(self, router: Router, error: TopicsError | None) -> None:
+        router.inflight = False
+        if error is None:
+            self._moved(router)
+            if router.cursor < router.source.head:
+                self.due(router)
+        if router.when_idle is not None:
+            self._idle(router)
+
+    def _moved(self, router: Router) -> None:
+        router.blocked = False
+        part = part_of(router.source)
+        if part is not None:
+            part.forget_hops()
+        if router.present is not None and router.cursor >= router.dedupe_upto:
+            router.present = None
+
+    def _idle(self, router: Router) -> None:
+        then, router.when_idle = router.when_idle, None
+        if then is not None and not router.inflight:
+            then()
+        elif then is not None:
+            router.when_idle = then
+
+    # Waiting
+
+    def _wait_for(self, router: Router, dest: Topic) -> None:
+        """The destination has no room, or may be about to go: its next change decides."""
+        router.blocked = True
+        self.stuck.add(router)
+        dest.waiters = [*(dest.waiters or ()), lambda: self._unblocked(router)]
+
+    def _unblocked(self, router: Router) -> None:
+        if router in self.stuck:
+            self.stuck.discard(router)
+            self.due(router)
+
+    def _wait_for_turn(self, router: Router) -> None:
+        router.inflight = True
+
+        def turned() -> None:
+            router.inflight = False
+            self._core.crossings.leave()
+            self.due(router)
+            self._idle(router)
+
+        self._core.crossings.enter(turned)
+
+    def _look_for_copies(self, router: Router, dest: Topic) -> None:
+        """Finds out what an earlier router of the same name has copied; see `routing.evidence`."""
+        stamp = router.stamp()
+        if stamp is None:
+            router.present = []
+            self.due(router)
+            return
+        router.inflight = True
+        search = plan_search(dest, stamp)
+
+        def found(outcome: object) -> None:
+            router.inflight = False
+            if isinstance(outcome, list):
+                router.present = outcome
+                self.due(router)
+            else:
+                self._hold_up(router, str(outcome))
+            self._idle(router)
+
+        self._background(lambda: find_copies(search, self._core.reader), found)
+
+
+def _passing(stretches: list[Stretch], match: TagMatch) -> list[int]:
+    """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
+    wanted = match_text(match)
+    found: list[int] = []
+    for view, lo, hi, origin in stretches:
+        texts = tag_texts(view, lo, hi)
+        if match.prefix:
+            found += [origin + index for index, text in texts if text.startswith(wanted)]
+        else:
+            found += [origin + index for index, text in texts if text == wanted]
+    return found
+
+
+def _ranges(stretches: list[Stretch]) -> list[SeqRange]:
+    ranges: list[SeqRange] = []
+    for stretch in stretches:
+        if ranges and ranges[-1][1] + 1 == stretch.first_seq:
+            ranges[-1] = (ranges[-1][0], stretch.last_seq)
+        else:
+            ranges.append((stretch.first_seq, stretch.last_seq))
+    return ranges

@@ -1,0 +1,235 @@
+"""Every router there is: by name, by the topics it connects, and as part of its source's state.
+
+A router belongs to its source. Its definition and its cursor are the source's part "routers", so they are captured,
+saved and dropped with it. The destination is known by its number: a number is never given out twice, so a router whose
+destination was deleted can always be told, and is removed wherever it is met.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+
+from topics.core.routers import Guarantee, RouterRules, Stamp
+from topics.core.selectors import TagMatch
+from topics.engine.core import EngineCore
+from topics.engine.topic import Topic
+from topics.formats.routing import RoutersState, RouterState, SeqRange
+
+PART = "routers"
+Hops = tuple[int, int, int]
+
+
+class Router:
+    __slots__ = (
+        "blocked", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due", "forwarded",
+        "id", "inflight", "name", "present", "put_off_ms", "rules", "source", "when_idle",
+    )  # fmt: skip
+
+    def __init__(self, state: RouterState, source: Topic) -> None:
+        self.id = state.router_id
+        self.name = state.name
+        self.source = source
+        self.dest_id = state.dest_id
+        self.dest: Topic | None = None
+        """The destination; None only while recovery has not met it yet."""
+        self.rules = rules_of(state)
+        self.cursor = state.cursor
+        """Every record of the source up to here was forwarded, filtered out, or told as lost."""
+        self.forwarded = state.forwarded
+        self.created_ts = state.created_ts
+        self.dedupe_upto = state.dedupe_upto
+        """Records up to here may have copies that an earlier router of this name made."""
+        self.present: list[SeqRange] | None = None
+        """Which of them have; None while nobody looked."""
+        self.cyclic = False
+        """Whether it is part of a cycle, so that hops are counted."""
+        self.due = False
+        self.inflight = False
+        self.blocked = False
+        """Whether its destination has no room; it goes on when the destination changes."""
+        self.put_off_ms: int | None = None
+        """Since when pressure keeps it waiting."""
+        self.closing = False
+        """Being deleted: nothing more is forwarded."""
+        self.when_idle: Callable[[], None] | None = None
+        """Called once nothing of this router is on its way any more."""
+
+    def state(self) -> RouterState:
+        rules = self.rules
+        return RouterState(
+            self.id, self.name, self.dest_id, rules.preserve_node, rules.preserve_tag,
+            None if rules.filter is None else rules.filter.pattern, rules.filter is not None and rules.filter.prefix,
+            rules.allow_cycle, rules.exactly_once, self.cursor, self.forwarded, self.created_ts, self.dedupe_upto,
+        )  # fmt: skip
+
+    def stamp(self) -> Stamp | None:
+        if not self.rules.exactly_once:
+            return None
+        return Stamp(self.name, self.source.name, self.source.id, self.source.epoch)
+
+
+def rules_of(state: RouterState) -> RouterRules:
+    return RouterRules(
+        preserve_node=state.preserve_node,
+        preserve_tag=state.preserve_tag,
+        filter=None if state.filter is None else TagMatch(state.filter, state.filter_prefix),
+        allow_cycle=state.allow_cycle,
+        guarantee=Guarantee.EXACTLY_ONCE if state.exactly_once else Guarantee.AT_LEAST_ONCE,
+    )
+
+
+class RouterPart:
+    """What routing keeps of a topic."""
+
+    __slots__ = ("hops", "routers", "synced_head", "syncing", "wal_floor", "watched")
+
+    def __init__(self) -> None:
+        self.routers: dict[int, Router] = {}
+        """The routers whose source the topic is, by id."""
+        self.hops: list[Hops] = []
+        """Records of this topic that came round a cycle: first, last, and how often they were forwarded."""
+        self.wal_floor = 0
+        """The log behind the last checkpoint holds the topic's records above this seq only."""
+        self.synced_head = 0
+        """What the records up to here depend on is known to be on disk."""
+        self.syncing = False
+        self.watched = False
+
+    def hops_of(self, seq: int) -> tuple[int, int]:
+        """How often a record was forwarded, and the last seq behind it of which the same is true."""
+        for first, last, hops in self.hops:
+            if seq < first:
+                return 0, first - 1
+            if seq <= last:
+                return hops, last
+        return 0, 1 << 63
+
+    def note_hops(self, first: int, last: int, hops: int) -> None:
+        if self.hops and self.hops[-1][1] + 1 == first and self.hops[-1][2] == hops:
+            self.hops[-1] = (self.hops[-1][0], last, hops)
+        else:
+            self.hops.append((first, last, hops))
+
+    def forget_hops(self) -> None:
+        """Nobody asks any more about records that every router of a cycle has passed."""
+        if self.hops:
+            passed = min([router.cursor for router in self.routers.values() if router.cyclic], default=1 << 63)
+            self.hops = [known for known in self.hops if known[1] > passed]
+
+    def state(self) -> RoutersState:
+        return RoutersState([router.state() for router in self.routers.values()], self.hops)
+
+
+def part_of(topic: Topic) -> RouterPart | None:
+    part = topic.parts.get(PART) if topic.parts is not None else None
+    assert part is None or isinstance(part, RouterPart)
+    return part
+
+
+def make_part(topic: Topic) -> RouterPart:
+    """The topic's part, which is made where there is none."""
+    part = part_of(topic)
+    if part is None:
+        part = RouterPart()
+        # Records the log held before there was a router are not looked for there.
+        part.wal_floor = topic.head
+        topic.parts = {**(topic.parts or {}), PART: part}
+    return part
+
+
+class Registry:
+    """The routers of all topics, as the graph they make."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self.by_name: dict[str, Router] = {}
+        self.names: list[str] = []
+        self.into: dict[int, list[Router]] = {}
+        """The routers into a topic, by its number; all of them have the same source."""
+        self._cycles = 0
+        """How many routers may close a cycle; without any there is none."""
+        self._marked = False
+        """Whether any router is marked as part of a cycle."""
+
+    def add(self, router: Router, dest: Topic) -> None:
+        """Makes a router exist; its source's part has it from now on."""
+        router.dest = dest
+        part = make_part(router.source)
+        if not part.routers:
+            part.wal_floor = router.source.head
+        part.routers[router.id] = router
+        self.by_name[router.name] = router
+        insort(self.names, router.name)
+        self.into.setdefault(dest.id, []).append(router)
+        self._cycles += router.rules.allow_cycle
+        self.mark_cycles()
+
+    def remove(self, router: Router) -> None:
+        part = part_of(router.source)
+        if part is not None:
+            part.routers.pop(router.id, None)
+        if self.by_name.get(router.name) is router:
+            del self.by_name[router.name]
+            del self.names[bisect_left(self.names, router.name)]
+        others = [other for other in self.into.get(router.dest_id, ()) if other is not router]
+        if others:
+            self.into[router.dest_id] = others
+        else:
+            self.into.pop(router.dest_id, None)
+        self._cycles -= router.rules.allow_cycle
+        router.closing = True
+        self.mark_cycles()
+
+    def change(self, router: Router, rules: RouterRules) -> None:
+        self._cycles += rules.allow_cycle - router.rules.allow_cycle
+        router.rules = rules
+        self.mark_cycles()
+
+    def touching(self, topic: Topic) -> list[Router]:
+        """The routers that go when the topic goes, by name."""
+        part = part_of(topic)
+        out = list(part.routers.values()) if part is not None else []
+        return sorted({*out, *self.into.get(topic.id, ())}, key=lambda router: router.name)
+
+    def names_from(self, prefix: str, after: str) -> Iterator[str]:
+        place = max(bisect_left(self.names, prefix), bisect_right(self.names, after))
+        while place < len(self.names) and self.names[place].startswith(prefix):
+            yield self.names[place]
+            place += 1
+
+    # The graph
+
+    def source_of(self, topic: Topic) -> Topic | None:
+        """The one topic that is forwarded into this one."""
+        routers = self.into.get(topic.id)
+        return routers[0].source if routers else None
+
+    def upstream(self, topic: Topic) -> Iterator[Topic]:
+        """The topic, its source, the source of that, and so on, each once."""
+        seen: set[int] = set()
+        at: Topic | None = topic
+        while at is not None and at.id not in seen:
+            seen.add(at.id)
+            yield at
+            at = self.source_of(at)
+
+    def path(self, start: Topic, goal: Topic) -> list[Topic] | None:
+        """The topics from one to another along routers, both included; None where no way leads there.
+
+        Every topic has one source at most, so the way is found backwards, and there is no other.
+        """
+        way: list[Topic] = []
+        for topic in self.upstream(goal):
+            way.append(topic)
+            if topic is start:
+                return way[::-1]
+        return None
+
+    def mark_cycles(self) -> None:
+        """Finds out which routers are part of a cycle, where there may be any."""
+        if not self._cycles and not self._marked:
+            return
+        self._marked = False
+        for router in self.by_name.values():
+            assert router.dest is not None
+            router.cyclic = self.path(router.dest, router.source) is not None
+            self._marked = self._marked or router.cyclic

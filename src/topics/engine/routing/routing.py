@@ -1,0 +1,80 @@
+"""Everything about routers behind one object, for the engine."""
+
+from collections.abc import Callable
+
+from topics.core.errors import RouterNotFoundError
+from topics.core.routers import RouterWish
+from topics.engine.appending import Appender
+from topics.engine.control import Controller
+from topics.engine.core import EngineCore
+from topics.engine.routing.control import PutDone, RemoveDone, RouterController, RouterInfo, info_of
+from topics.engine.routing.forwarding import Forwarder
+from topics.engine.routing.pump import Background, Pump
+from topics.engine.routing.registry import Registry, Router, part_of
+from topics.engine.routing.replaying import RouterFeature
+from topics.engine.topic import Topic
+
+
+class Routing:
+    def __init__(
+        self,
+        core: EngineCore,
+        appender: Appender,
+        topics: Controller,
+        after_append: Callable[[Topic], None],
+        background: Background,
+    ) -> None:
+        self._core = core
+        self.registry = Registry(core)
+        self.pump = Pump(core, self.registry, Forwarder(core, appender, after_append), background)
+        self._controller = RouterController(core, self.registry, self.pump, topics)
+        core.features.add(RouterFeature(core, self.registry, after_append))
+        core.turned = self._turned
+        core.dropped_with = self._dropped
+
+    def put(self, name: str, wish: RouterWish, done: PutDone) -> None:
+        self._controller.put(name, wish, done)
+
+    def remove(self, name: str, done: RemoveDone) -> None:
+        self._controller.remove(name, done)
+
+    def info(self, name: str) -> RouterInfo:
+        return info_of(self.router(name))
+
+    def router(self, name: str) -> Router:
+        router = self.registry.by_name.get(name)
+        if router is None:
+            raise RouterNotFoundError(name)
+        return router
+
+    def listed(self, prefix: str, after: str, limit: int, wanted: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
+        """Routers in the order of their names, those behind `after`."""
+        found: list[RouterInfo] = []
+        for name in self.registry.names_from(prefix, after):
+            if len(found) == limit:
+                break
+            info = info_of(self.registry.by_name[name])
+            if wanted(info):
+                found.append(info)
+        return found
+
+    def kick(self) -> None:
+        """After a start: every source is watched, and whatever its routers have not forwarded yet is due."""
+        for router in list(self.registry.by_name.values()):
+            self.pump.watch(router.source)
+            self.pump.due(router)
+
+    def _turned(self, shard: int) -> None:
+        for router in self.registry.by_name.values():
+            part = part_of(router.source)
+            if part is not None and router.source.shard == shard:
+                part.wal_floor = router.source.head
+
+    def _dropped(self, topic: Topic) -> list[str]:
+        core, names = self._core, []
+        for router in self.registry.touching(topic):
+            if router.source is not topic:
+                core.before_change(router.source)
+            self.registry.remove(router)
+            names.append(router.name)
+        return names

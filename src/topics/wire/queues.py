@@ -1,0 +1,117 @@
+"""The messages of queues, typed: what workers send, what they get, and what they are told of their leases."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+Unsigned = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class ClaimBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A worker asks for jobs."""
+
+    node: str
+    max: Unsigned = 1
+    lease_ms: Unsigned | None = None
+
+
+class JobOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a worker's hands: the record, and the lease on it."""
+
+    seq: int = msgspec.field(name="$seq")
+    ts: int = msgspec.field(name="$ts")
+    node: str | UnsetType = msgspec.field(name="$node", default=UNSET)
+    tag: str | UnsetType = msgspec.field(name="$tag", default=UNSET)
+    data: Any
+    meta: dict[str, Any] | UnsetType = UNSET
+    lease_id: str
+    deadline: int
+    deliveries: int
+
+
+class ClaimAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    claimed: list[JobOut]
+    count: int
+    ready: int
+
+
+class JobEvent(JobOut, frozen=True, kw_only=True):
+    """A job that is pushed: `event: job` of a work stream."""
+
+    topic: str
+
+
+class AckBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that a worker is done with."""
+
+    node: str
+    seqs: list[Unsigned]
+    lease_ids: list[str] | None = None
+
+
+class AckAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    acked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+
+
+class NackBody(AckBody, frozen=True, kw_only=True):
+    """Jobs that a worker gives back."""
+
+    delay_ms: Unsigned = 0
+
+
+class NackAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    nacked: int
+    skipped: list[int]
+    ready: int
+    in_flight: int
+
+
+class ExtendBody(AckBody, frozen=True, kw_only=True):
+    """Jobs that a worker needs more time for."""
+
+    lease_ms: Unsigned
+
+
+class ExtendAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    extended: int
+    skipped: list[int]
+    deadlines: dict[int, int]
+
+
+class RedriveBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters of a queue that shall be its jobs again."""
+
+    max: Unsigned = 100
+    source: str | None = None
+
+
+class RedriveAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    source: str
+    moved: int
+    first_seq: int
+    last_seq: int
+    more: bool
+
+
+class LeaseOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds a job, until when, and for the how manieth time it was delivered."""
+
+    seq: int = msgspec.field(name="$seq")
+    node: str
+    deadline: int
+    deliveries: int
+
+
+class LeasesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    leases: list[LeaseOut]
+    next_after: int | UnsetType = UNSET

@@ -1,0 +1,78 @@
+"""Short lives of a queue. A sweep stops or fails them at every call."""
+
+from collections.abc import Callable
+
+from tests.crash.queue_world import QueueWorld
+
+Scenario = Callable[[QueueWorld], None]
+
+
+def working(world: QueueWorld) -> None:
+    """Claims, acknowledgements, nacks and extensions, before and behind checkpoints."""
+    world.begin()
+    world.append(4)
+    world.claim("a", 3)
+    world.ack("a", [1])
+    world.nack("a", [2], delay_ms=500)
+    world.extend("a", [3], 5000)
+    world.checkpoint()
+    world.claim("b", 1)
+    world.nack("b", [4])
+    world.pass_time(600)
+    world.claim("b", 2)
+    world.ack("b", [2, 4])
+    world.sync()
+    world.append(3)
+    world.claim("a", 2)
+    world.pass_time(1500)
+    world.claim("b", 3)
+    world.ack("b", [5, 6, 7])
+
+
+def delaying(world: QueueWorld) -> None:
+    """Jobs that are held back by who appends them, across checkpoints and restarts."""
+    world.begin()
+    world.append(2, delay_ms=700)
+    world.append(1)
+    world.claim("a", 5)
+    world.checkpoint()
+    world.append(2, delay_ms=300)
+    world.pass_time(400)
+    world.claim("b", 1)
+    world.restart(clean=False)
+    world.pass_time(400)
+    world.claim("b", 5)
+    world.restart(clean=True)
+    world.append(1, delay_ms=100)
+
+
+def burying(world: QueueWorld) -> None:
+    """Jobs are delivered too often and move to the dead letter topic, which the first of them creates."""
+    world.begin(max_deliveries=1)
+    world.append(4)
+    world.claim("a", 2)
+    world.nack("a", [1])
+    world.claim("b", 1)
+    world.pass_time(1500)
+    world.claim("b", 1)
+    world.checkpoint()
+    world.pass_time(1500)
+    world.claim("a", 5)
+    world.sync()
+
+
+def redriving(world: QueueWorld) -> None:
+    """Dead letters come back, one after the other, and die again."""
+    world.begin(max_deliveries=1)
+    world.append(3)
+    world.claim("a", 3)
+    world.nack("a", [1, 2, 3])
+    world.claim("a", 3)
+    world.redrive(1)
+    world.checkpoint()
+    world.redrive(2)
+    world.claim("b", 2)
+    world.sync()
+    world.pass_time(1500)
+    world.claim("b", 2)
+    world.redrive(5)

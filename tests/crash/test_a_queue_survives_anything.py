@@ -1,0 +1,63 @@
+"""Whatever call the machine stops at, or fails at: a job is in one place, what was promised of it holds, none is lost.
+
+Each test stops one life of a queue after every one of its file-system calls, and lets every stop end in every way. In
+the start that follows each job is looked for everywhere; then it is started twice more, and everything is claimed.
+"""
+
+from itertools import islice
+
+import pytest
+
+from tests.crash import queue_scenarios
+from tests.crash.queue_sweeps import sweep_faults, sweep_stops
+from topics.core.durability import Durability
+
+SHOWN = 8
+SCENARIOS = [
+    queue_scenarios.working,
+    queue_scenarios.delaying,
+    queue_scenarios.burying,
+    queue_scenarios.redriving,
+]
+
+each_scenario = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 2])
+durable_or_not = pytest.mark.parametrize("leases_durable", [True, False], ids=["durable leases", "plain leases"])
+each_class = pytest.mark.parametrize("durability", [Durability.FSYNC, Durability.DISK], ids=["fsync", "disk"])
+
+
+@each_class
+@durable_or_not
+@each_number_of_shards
+@each_scenario
+def test_every_call_may_be_the_last(
+    scenario: queue_scenarios.Scenario, shards: int, leases_durable: bool, durability: Durability
+) -> None:
+    found = sweep_stops(scenario, shards, leases_durable=leases_durable, durability=durability)
+    assert not (texts := list(islice(found, SHOWN))), "\n".join(texts)
+
+
+@durable_or_not
+@each_number_of_shards
+@each_scenario
+def test_every_call_may_fail(scenario: queue_scenarios.Scenario, shards: int, leases_durable: bool) -> None:
+    found = sweep_faults(scenario, shards, leases_durable=leases_durable)
+    assert not (texts := list(islice(found, SHOWN))), "\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    ("queue_class", "dead_class"),
+    [
+        (Durability.FSYNC, Durability.DISK),
+        (Durability.DISK, Durability.FSYNC),
+        (Durability.FSYNC, Durability.MEMORY),
+    ],
+    ids=lambda durability: durability.value,
+)
+@each_number_of_shards
+@pytest.mark.parametrize("scenario", [queue_scenarios.burying, queue_scenarios.redriving], ids=lambda s: s.__name__)
+def test_a_move_between_classes_loses_nothing(
+    scenario: queue_scenarios.Scenario, shards: int, queue_class: Durability, dead_class: Durability
+) -> None:
+    found = sweep_stops(scenario, shards, durability=queue_class, dead_class=dead_class)
+    assert not (texts := list(islice(found, SHOWN))), "\n".join(texts)

@@ -1,0 +1,235 @@
+"""Whatever call the machine stops at: copies are where they were, once, and none is missing.
+
+Each scenario mixes direct writes into a destination with forwarded ones, and is stopped before every call there is, or
+has every call fail; `tests.crash.router_world` says what is checked then.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from tests.crash.router_world import RouterScenario, RouterWorld, small, sweep_faults, sweep_stops
+from topics.core.routers import Guarantee
+from topics.core.selectors import TagMatch
+
+SHOWN = 8
+
+each_number_of_shards = pytest.mark.parametrize("shards", [1, 3])
+each_pair_of_classes = pytest.mark.parametrize(
+    ("source", "dest"), [("disk", "disk"), ("memory", "fsync"), ("fsync", "disk"), ("disk", "fsync")]
+)
+
+
+def assert_kept(broken: Iterator[str]) -> None:
+    found = list(islice(broken, SHOWN))
+    assert not found, "\n".join(found)
+
+
+def forwarding(source: str, dest: str) -> RouterScenario:
+    """Copies and direct writes, deletes among both, and a checkpoint in between."""
+
+    def scenario(world: RouterWorld) -> None:
+        world.start()
+        world.put("a", durability=source)
+        world.put("b", durability=dest)
+        world.route("a", "b")
+        world.append("a", 2, tag="x")
+        world.append("b", tag="x")
+        world.append("a")
+        world.delete("b", tag="x")
+        world.append("a", 3)
+        world.checkpoint()
+        world.append("b")
+        world.append("a", 2)
+        world.delete("b", before=6)
+        world.append("a")
+
+    return scenario
+
+
+@each_pair_of_classes
+@each_number_of_shards
+def test_a_copy_is_kept_like_a_direct_write(source: str, dest: str, shards: int) -> None:
+    assert_kept(sweep_stops(forwarding(source, dest), small(shards)))
+
+
+def filtering(world: RouterWorld) -> None:
+    world.start()
+    world.put("a", durability="fsync")
+    world.route("a", "b", filter=TagMatch("x"), guarantee=Guarantee.EXACTLY_ONCE)
+    world.route("a", "c", preserve_tag=False)
+    for tag in ("x", "y", "y", "x", "y"):
+        world.append("a", 2, tag=tag)
+    world.checkpoint()
+    world.append("a", tag="y")
+    world.append("a", 8, tag="x")
+    world.background_sync()
+    world.append("a", tag="x")
+
+
+@each_number_of_shards
+def test_fan_out_and_filters(shards: int) -> None:
+    assert_kept(sweep_stops(filtering, small(shards)))
+
+
+def chaining(world: RouterWorld) -> None:
+    world.start()
+    world.put("c", durability="fsync")
+    world.route("a", "b")
+    world.route("b", "c", guarantee=Guarantee.EXACTLY_ONCE)
+    world.append("a", 2)
+    world.append("b")
+    world.seal("b")
+    world.append("a")
+    world.checkpoint()
+    world.append("a", 2)
+    world.delete("c", before=3)
+    world.append("b")
+
+
+@each_number_of_shards
+def test_copies_of_copies(shards: int) -> None:
+    assert_kept(sweep_stops(chaining, small(shards)))
+
+
+def losing_the_source(world: RouterWorld) -> None:
+    """The source is trimmed, and then deleted, while the log is all that tells what the copies were made of."""
+    world.start()
+    world.put("b", durability="fsync")
+    world.route("a", "b")
+    world.append("a", 3)
+    world.append("b")
+    world.delete("a", before=3)
+    world.append("a", 2)
+    world.delete("b", before=2)
+    world.drop("a")
+    world.append("b")
+    world.route("a", "b", "again")
+    world.append("a", 2)
+    world.checkpoint()
+    world.append("a")
+
+
+@each_number_of_shards
+def test_copies_outlive_their_source(shards: int) -> None:
+    assert_kept(sweep_stops(losing_the_source, small(shards)))
+
+
+def backfilling(world: RouterWorld) -> None:
+    """Records that the log does not hold any more travel by value."""
+    world.start()
+    world.put("e", durability="ephemeral")
+    world.append("a", 4, tag="x")
+    world.checkpoint()
+    world.append("a", 2)
+    world.route("a", "b", from_seq=0)
+    world.append("b")
+    world.route("e", "f")
+    world.append("e", 2)
+    world.append("a")
+    world.append("e")
+    world.delete("b", tag="x")
+    world.checkpoint(full=True)
+    world.append("a", 2)
+
+
+@each_number_of_shards
+def test_copies_by_value(shards: int) -> None:
+    assert_kept(sweep_stops(backfilling, small(shards)))
+
+
+def being_full(world: RouterWorld) -> None:
+    world.start()
+    world.put("a", cap_records=4)
+    world.put("b", durability="fsync", cap_records=3, discard="reject")
+    world.put("c", cap_records=3)
+    world.route("a", "b")
+    world.route("a", "c")
+    world.append("a", 3)
+    world.append("a", 3)
+    world.append("a", 3)
+    world.delete("b", before=3)
+    world.checkpoint()
+    world.delete("b", before=4)
+    world.append("a", 2)
+
+
+@each_number_of_shards
+def test_backpressure_and_what_a_trimmed_source_leaves(shards: int) -> None:
+    assert_kept(sweep_stops(being_full, small(shards)))
+
+
+def in_groups(world: RouterWorld) -> None:
+    world.start()
+    world.put("b", durability="fsync")
+    world.route("a", "b")
+    world.route("a", "c")
+    for _ in range(3):
+        world.hold()
+        world.append("a", 2)
+        world.append("b")
+        world.append("a")
+        world.append("c")
+        world.flush()
+    world.checkpoint()
+    world.hold()
+    world.append("b")
+    world.append("a")
+    world.flush()
+
+
+@each_number_of_shards
+def test_group_commits(shards: int) -> None:
+    assert_kept(sweep_stops(in_groups, small(shards)))
+
+
+def working(world: RouterWorld) -> None:
+    """Jobs that a router brings are acknowledged; those given up are moved, and forwarded from there."""
+    world.start()
+    world.put("jobs", type="queue", durability="fsync", max_deliveries=1, dead_letter="dead", lease_ms=1000)
+    world.route("a", "jobs")
+    world.route("dead", "archive")
+    world.append("a", 3)
+    world.work("jobs", 2, acked=1)
+    world.append("jobs")
+    world.clock.advance(2000)
+    world.work("jobs", 2, acked=1)
+    world.append("a", 2)
+    world.checkpoint()
+    world.work("jobs", 3, acked=1)
+    world.clock.advance(2000)
+    world.append("a")
+    world.work("jobs", 1, acked=0)
+
+
+@each_number_of_shards
+def test_a_job_that_a_router_brought_stays_acknowledged(shards: int) -> None:
+    assert_kept(sweep_stops(working, small(shards)))
+
+
+def changing(world: RouterWorld) -> None:
+    world.start()
+    world.route("a", "b", filter=TagMatch("x"))
+    world.append("a", 2, tag="y")
+    world.route("a", "b", filter=TagMatch("y"))
+    world.append("a", 1, tag="x")
+    world.append("a", 2, tag="y")
+    world.unroute("a->b")
+    world.append("a", 2, tag="y")
+    world.route("a", "c")
+    world.append("a", 2)
+    world.drop("c")
+    world.append("a")
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_changes_of_routers(shards: int) -> None:
+    broken = (text for text in sweep_stops(changing, small(shards)) if "never arrived" not in text)
+    assert_kept(broken)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+@pytest.mark.parametrize("scenario", [forwarding("disk", "fsync"), chaining, losing_the_source, backfilling])
+def test_a_call_that_fails(scenario: RouterScenario, shards: int) -> None:
+    assert_kept(sweep_faults(scenario, small(shards)))

@@ -1,0 +1,123 @@
+"""The sweeps over a queue's life can fail: each of these mistakes, planted into the engine, breaks a promise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.crash import queue_scenarios
+from tests.crash.queue_scenarios import Scenario
+from tests.crash.queue_sweeps import sweep_stops
+from topics.core.durability import Durability
+from topics.engine.queues import dispatch, feature, queues
+from topics.engine.queues.feature import QueueFeature
+from topics.engine.queues.moving import Mover
+from topics.engine.queues.operations import AckOperation
+from topics.engine.topic import Topic
+from topics.formats.frame import FrameKind
+from topics.formats.queue import QueuePart, encode_part
+from topics.storage.commit import AT_ONCE, Shard
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def a_missing_departure_is_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
+    whole = QueueFeature.settle
+
+    def settle(self: QueueFeature) -> None:
+        self._arrivals = []
+        whole(self)
+
+    patch.setattr(QueueFeature, "settle", settle)
+
+
+def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None:
+    """Both frames are sent on their way at once, and nobody syncs the first before the second."""
+    whole = Mover._submit
+
+    def submit(self: Mover, move: Any, finished: Any) -> None:
+        source, dest = self._core.shards[move.source.shard], self._core.shards[move.dest.shard]
+        if source is dest:
+            whole(self, move, finished)
+            return
+        source.submit(_Silent(self._departure_frame(move, [(seq, seq) for seq in move.seqs])))
+        whole(self, move, finished)
+
+    patch.setattr(Mover, "_submit", submit)
+
+
+class _Silent:
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces, self.size, self.needs_sync, self.last_lsn = pieces, sum(map(len, pieces)), True, 0
+
+    def committed(self, timing: object) -> None: ...
+
+    def failed(self, error: object) -> None: ...
+
+
+def leases_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(feature, "_durable_part", lambda queue: QueuePart(queue.book.dead_lettered))
+
+
+def dead_letters_are_not_counted_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    whole = encode_part
+    patch.setattr(feature, "encode_part", lambda part: whole(QueuePart(0, part.delayed, part.leases, part.delivered)))
+
+
+def delays_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    whole = Shard.frame
+
+    def frame(self: Shard, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
+        return [] if kind is FrameKind.DELAY else whole(self, kind, topic_id, head, tail)
+
+    patch.setattr(Shard, "frame", frame)
+
+
+def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undo=None: (
+            queue.book.release(leases, ready_at), then and then(AT_ONCE)
+        )
+    )  # fmt: skip
+
+
+def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch) -> None:
+    whole = AckOperation
+
+    def operation(core: Any, queue: Any, pieces: Any, sync: bool, leases: Any, ranges: Any, *rest: Any) -> Any:
+        return whole(core, queue, pieces, False, leases, ranges, *rest)
+
+    patch.setattr(queues, "AckOperation", operation)
+
+
+def deletes_do_not_end_leases(patch: pytest.MonkeyPatch) -> None:
+    def deleted(self: QueueFeature, topic: Topic, before_seq: int, ranges: Any) -> None:
+        """Forgets to forget."""
+
+    patch.setattr(QueueFeature, "_deleted", deleted)
+
+
+@pytest.mark.parametrize(
+    ("plant", "scenario", "config"),
+    [
+        (a_missing_departure_is_not_made_up_for, queue_scenarios.burying, {}),
+        (a_missing_departure_is_not_made_up_for, queue_scenarios.redriving, {}),
+        (a_departure_does_not_wait_for_its_arrival, queue_scenarios.burying, {}),
+        (leases_are_not_in_snapshots, queue_scenarios.working, {}),
+        (dead_letters_are_not_counted_in_snapshots, queue_scenarios.burying, {}),
+        (delays_are_not_logged, queue_scenarios.delaying, {"leases_durable": False}),
+        (releases_are_not_logged, queue_scenarios.working, {}),
+        (an_acknowledgement_is_answered_before_it_is_logged, queue_scenarios.working, {}),
+        (deletes_do_not_end_leases, queue_scenarios.working, {}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_planted_mistake_is_found(
+    plant: Plant, scenario: Scenario, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    try:
+        found = next(sweep_stops(scenario, 2, **{"durability": Durability.FSYNC, **config}), None)
+    except AssertionError as error:
+        found = str(error)  # Already the run without a stop shows it.
+    assert found is not None

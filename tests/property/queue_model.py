@@ -1,0 +1,112 @@
+"""The plainest model of a queue: every job with its whole story, looked through from end to end at every question."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Job:
+    seq: int
+    value: int
+    ready_at: int = 0
+    """Held back until then; 0 when it is not."""
+    scheduled: bool = False
+    """Whether whoever appended it held it back; it may then be met in the one or the other order."""
+    deliveries: int = 0
+    node: str = ""
+    lease_id: str = ""
+    deadline: int = 0
+
+    @property
+    def leased(self) -> bool:
+        return bool(self.node)
+
+    def let_go(self, ready_at: int = 0) -> None:
+        self.node, self.lease_id, self.deadline, self.ready_at = "", "", 0, ready_at
+
+
+@dataclass
+class QueueModel:
+    max_deliveries: int
+    jobs: dict[int, Job] = field(default_factory=dict)
+    dead: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """By seq in the dead letter topic: value, deliveries, seq in the queue."""
+    dead_lettered: int = 0
+    now: int = 0
+
+    def tick(self, now: int) -> None:
+        self.now = now
+        for job in self.jobs.values():
+            if job.leased and job.deadline < now:
+                job.let_go()
+            if job.ready_at and job.ready_at <= now:
+                job.ready_at = 0
+
+    # Questions
+
+    def ready(self) -> list[Job]:
+        return [job for _, job in sorted(self.jobs.items()) if not job.leased and not job.ready_at]
+
+    def leases(self) -> dict[int, tuple[str, int, int]]:
+        return {job.seq: (job.node, job.deadline, job.deliveries) for job in self.jobs.values() if job.leased}
+
+    def counters(self) -> tuple[int, int, int, int]:
+        delayed = sum(1 for job in self.jobs.values() if job.ready_at)
+        return len(self.ready()), len(self.leases()), delayed, self.dead_lettered
+
+    def is_doomed(self, job: Job) -> bool:
+        return bool(self.max_deliveries) and job.deliveries >= self.max_deliveries
+
+    def next_claim(self, wanted: int) -> tuple[list[int], list[int]] | None:
+        """What a claim gets and what it finds delivered too often; None where the order is not told by the model."""
+        ready = self.ready()
+        if any(job.scheduled and not job.deliveries for job in ready):
+            return None
+        got: list[int] = []
+        doomed: list[int] = []
+        for job in [job for job in ready if job.deliveries] + [job for job in ready if not job.deliveries]:
+            if len(got) == wanted:
+                break
+            (doomed if self.is_doomed(job) else got).append(job.seq)
+        return sorted(got), doomed
+
+    def held(self, node: str, seqs: list[int], lease_ids: list[str] | None) -> tuple[list[Job], list[int]]:
+        held: list[Job] = []
+        skipped: list[int] = []
+        for place, seq in enumerate(seqs):
+            job = self.jobs.get(seq)
+            fence = lease_ids[place] if lease_ids is not None else ""
+            if job is None or job in held or job.node != node or (fence and fence != job.lease_id):
+                skipped.append(seq)
+            else:
+                held.append(job)
+        return held, skipped
+
+    # What happens
+
+    def append(self, first: int, values: list[int], ready_at: int) -> None:
+        for seq, value in enumerate(values, first):
+            self.jobs[seq] = Job(seq, value, ready_at, scheduled=bool(ready_at))
+
+    def deliver(self, seq: int, node: str, lease_id: str, deadline: int, deliveries: int, value: int) -> None:
+        """A worker was given a job: it must have been free, and the count must be right."""
+        job = self.jobs[seq]
+        assert not job.leased, f"job {seq} is held by {job.node} and was given to {node}"
+        assert not job.ready_at, f"job {seq} is held back until {job.ready_at}"
+        assert not self.is_doomed(job), f"job {seq} was delivered too often"
+        job.deliveries += 1
+        assert (deliveries, value) == (job.deliveries, job.value)
+        assert deadline > self.now
+        job.node, job.lease_id, job.deadline = node, lease_id, deadline
+
+    def bury(self, dead_seq: int, value: int, deliveries: int, src_seq: int) -> None:
+        job = self.jobs.pop(src_seq)
+        assert not job.leased and self.is_doomed(job)
+        assert (value, deliveries) == (job.value, job.deliveries)
+        self.dead[dead_seq] = (value, deliveries, src_seq)
+        self.dead_lettered += 1
+
+    def restart(self, leases_survive: bool) -> None:
+        if not leases_survive:
+            for job in self.jobs.values():
+                job.let_go(0 if job.deliveries else job.ready_at)
+                job.deliveries = 0

@@ -1,0 +1,284 @@
+"""Random lives of a queue, held against a model after every step. The clock is moved by hand.
+
+What must never happen: a job is lost, or is held by two workers at once, or is held back and given out, or is moved to
+the dead letter topic twice or half, or answers to a lease that is not its own. And the counters are exact, always.
+"""
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.property.effort import effort
+from tests.property.queue_model import QueueModel
+from topics.core.config import TopicConfigPatch, TopicType
+from topics.core.durability import Durability
+from topics.core.errors import TopicsError
+from topics.core.records import Record
+from topics.core.selectors import DeleteSelector
+from topics.engine import AppendResult, Batch, Engine, EngineOptions, ReadRequest
+from topics.engine.queues import (
+    ClaimedJob,
+    ClaimRequest,
+    ClaimResult,
+    ExtendRequest,
+    HeldRequest,
+    NackRequest,
+    RedriveRequest,
+    RedriveResult,
+    Worker,
+    WorkerRequest,
+)
+from topics.testing import FakeDisk, ManualClock, SeededDice
+
+NODES = ("a", "b")
+COUNTS = st.integers(1, 5)
+LEASES_MS = st.sampled_from((100, 400, 2000))
+STALE = "lease_0000000000000001"
+
+
+class QueueLaws(RuleBasedStateMachine):
+    @initialize(
+        shards=st.sampled_from((1, 3)),
+        durability=st.sampled_from((Durability.FSYNC, Durability.DISK, Durability.MEMORY)),
+        leases_durable=st.booleans(),
+        max_deliveries=st.sampled_from((0, 1, 2)),
+        dead_letter_is_queue=st.booleans(),
+        seed=st.integers(0, 1000),
+    )
+    def begin(
+        self,
+        shards: int,
+        durability: Durability,
+        leases_durable: bool,
+        max_deliveries: int,
+        dead_letter_is_queue: bool,
+        seed: int,
+    ) -> None:
+        self.disk, self.clock, self.dice = FakeDisk(), ManualClock(), SeededDice(seed)
+        self.options = EngineOptions(
+            data_dir="data", wal_shards=shards, wal_file_bytes=8192, segment_max_events=6, disk_reserve_seqs=4
+        )
+        self.leases_durable = leases_durable
+        self.model = QueueModel(max_deliveries, now=self.clock.now_ms())
+        self.workers: list[Worker] = []
+        self.value = 0
+        self.gone: set[int] = set()
+        """Values that were acknowledged or deleted."""
+        self.start()
+        patch = TopicConfigPatch(
+            type=TopicType.QUEUE, durability=durability, leases_durable=leases_durable, lease_ms=1000,
+            max_deliveries=max_deliveries, dead_letter="dead",
+        )  # fmt: skip
+        self.engine.put_topic("jobs", patch, _ignore)
+        if dead_letter_is_queue:
+            self.engine.put_topic("dead", TopicConfigPatch(type=TopicType.QUEUE, durability=durability), _ignore)
+
+    def start(self) -> None:
+        self.engine = Engine.recover(self.disk, self.options, self.clock, self.dice, boot_id="one")
+
+    def teardown(self) -> None:
+        if hasattr(self, "engine"):
+            self.engine.close_inline()
+
+    # Steps: the model is asked first, then the engine, whose pushes are held against the model as it then is
+
+    @rule(count=COUNTS, delay_ms=st.sampled_from((0, 0, 150, 900)))
+    def append(self, count: int, delay_ms: int) -> None:
+        values = list(range(self.value, self.value + count))
+        self.value += count
+        topic = self.engine.core.existing("jobs")
+        ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
+        self.model.append(topic.staged_head + 1, values, ready_at)
+        answers: list[AppendResult | TopicsError] = []
+        batch = Batch(records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms)
+        self.engine.append("jobs", batch, answers.append)
+        assert isinstance(answers[0], AppendResult)
+
+    @rule(node=st.sampled_from(NODES), wanted=COUNTS, lease_ms=st.none() | LEASES_MS)
+    def claim(self, node: str, wanted: int, lease_ms: int | None) -> None:
+        expected = self.model.next_claim(wanted)
+        buried = self.model.dead_lettered
+        answers: list[ClaimResult | TopicsError] = []
+        self.engine.queues.claim("jobs", ClaimRequest(node=node, max=wanted, lease_ms=lease_ms), answers.append)
+        result = answers[0]
+        assert isinstance(result, ClaimResult)
+        self.deliver(node, result.jobs)
+        self.find_dead_letters()
+        seqs = [job.seq for job in result.jobs]
+        assert seqs == sorted(seqs)
+        if expected is not None:
+            assert seqs == expected[0]
+            assert self.model.dead_lettered - buried == len(expected[1])
+        assert len(seqs) == wanted or not [job for job in self.model.ready() if not self.model.is_doomed(job)]
+
+    def deliver(self, node: str, jobs: list[ClaimedJob]) -> None:
+        for job in jobs:
+            told = msgspec.json.decode(job.fragment)
+            assert told["$seq"] == job.seq and told["meta"] == {"v": told["data"]}
+            assert (told["lease_id"], told["deadline"]) == (job.lease_id, job.deadline)
+            self.model.deliver(job.seq, node, job.lease_id, job.deadline, told["deliveries"], told["data"])
+
+    @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans())
+    def ack(self, data: st.DataObject, node: str, fenced: bool) -> None:
+        seqs, lease_ids = self.some_jobs(data, fenced)
+        held, skipped = self.model.held(node, seqs, lease_ids)
+        for job in held:
+            del self.model.jobs[job.seq]
+            self.gone.add(job.value)
+        answers: list[object] = []
+        self.engine.queues.ack("jobs", HeldRequest(node=node, seqs=seqs, lease_ids=lease_ids), answers.append)
+        assert (answers[0].acked, answers[0].skipped) == (len(held), skipped)  # type: ignore[attr-defined]
+
+    @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans(), delay_ms=st.sampled_from((0, 150, 900)))
+    def nack(self, data: st.DataObject, node: str, fenced: bool, delay_ms: int) -> None:
+        seqs, lease_ids = self.some_jobs(data, fenced)
+        held, skipped = self.model.held(node, seqs, lease_ids)
+        for job in held:
+            job.let_go(self.clock.now_ms() + delay_ms if delay_ms else 0)
+        answers: list[object] = []
+        request = NackRequest(node=node, seqs=seqs, lease_ids=lease_ids, delay_ms=delay_ms)
+        self.engine.queues.nack("jobs", request, answers.append)
+        assert (answers[0].nacked, answers[0].skipped) == (len(held), skipped)  # type: ignore[attr-defined]
+
+    @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans(), lease_ms=LEASES_MS)
+    def extend(self, data: st.DataObject, node: str, fenced: bool, lease_ms: int) -> None:
+        seqs, lease_ids = self.some_jobs(data, fenced)
+        held, skipped = self.model.held(node, seqs, lease_ids)
+        for job in held:
+            job.deadline = self.clock.now_ms() + lease_ms
+        answers: list[object] = []
+        request = ExtendRequest(node=node, seqs=seqs, lease_ids=lease_ids, lease_ms=lease_ms)
+        self.engine.queues.extend("jobs", request, answers.append)
+        deadlines = {job.seq: job.deadline for job in held}
+        assert (answers[0].deadlines, answers[0].skipped) == (deadlines, skipped)  # type: ignore[attr-defined]
+
+    def some_jobs(self, data: st.DataObject, fenced: bool) -> tuple[list[int], list[str] | None]:
+        """Seqs, most of them leased, some of them not or not even there; with ids of which some are stale."""
+        leased = [job.seq for job in self.model.jobs.values() if job.leased]
+        seqs = data.draw(st.lists(st.sampled_from([*leased, *leased, 1, 2, 999]), max_size=4))
+        if not fenced:
+            return seqs, None
+        own = [self.model.jobs[seq].lease_id if seq in self.model.jobs else "" for seq in seqs]
+        return seqs, [data.draw(st.sampled_from((lease_id, lease_id, "", STALE))) for lease_id in own]
+
+    @rule(ms=st.sampled_from((1, 50, 100, 101, 400, 1001, 3000)))
+    def pass_time(self, ms: int) -> None:
+        self.clock.advance(ms)
+        self.model.tick(self.clock.now_ms())
+        self.engine.queues.alarms.run_due()
+
+    @rule(part=st.floats(0, 1))
+    def delete(self, part: float) -> None:
+        topic = self.engine.core.existing("jobs")
+        before = topic.earliest + int(part * (topic.head + 1 - topic.earliest) / 2)
+        for seq in [seq for seq in self.model.jobs if seq < before]:
+            self.gone.add(self.model.jobs.pop(seq).value)
+        self.engine.delete_records("jobs", DeleteSelector(before, None), _ignore)
+
+    @precondition(lambda self: self.model.dead)
+    @rule(wanted=st.integers(1, 3))
+    def redrive(self, wanted: int) -> None:
+        expected = sorted(self.model.dead)[:wanted]
+        topic = self.engine.core.existing("jobs")
+        for place, dead_seq in enumerate(expected):
+            value = self.model.dead.pop(dead_seq)[0]
+            self.model.append(topic.staged_head + 1 + place, [value], 0)
+        answers: list[RedriveResult | TopicsError] = []
+        self.engine.queues.redrive("jobs", RedriveRequest(max=wanted), answers.append)
+        assert isinstance(answers[0], RedriveResult) and answers[0].moved == len(expected)
+
+    # Workers that are pushed to
+
+    @precondition(lambda self: len(self.workers) < 2)
+    @rule(most=st.integers(1, 3))
+    def open_worker(self, most: int) -> None:
+        node = f"w{len(self.workers)}{self.value}"
+        worker = self.engine.queues.open_worker(
+            "jobs", WorkerRequest(node=node, max=most), lambda jobs: self.deliver(node, jobs), lambda error: None
+        )
+        self.workers.append(worker)
+
+    @precondition(lambda self: self.workers)
+    @rule()
+    def close_worker(self) -> None:
+        worker = self.workers.pop(0)
+        for seq in worker.held:
+            self.model.jobs[seq].let_go()
+        worker.close()
+
+    @precondition(lambda self: self.workers)
+    @rule(done=st.booleans())
+    def worker_settles(self, done: bool) -> None:
+        worker = self.workers[0]
+        seqs = list(worker.held)[:2]
+        for seq in seqs:
+            if done:
+                self.gone.add(self.model.jobs.pop(seq).value)
+            else:
+                self.model.jobs[seq].let_go()
+        if done:
+            self.engine.queues.ack("jobs", HeldRequest(node=worker.node, seqs=seqs), _ignore)
+        else:
+            self.engine.queues.nack("jobs", NackRequest(node=worker.node, seqs=seqs), _ignore)
+
+    # Life and death
+
+    @rule(full=st.booleans())
+    def checkpoint(self, full: bool) -> None:
+        self.engine.run_job(self.engine.checkpointer.job(full=full))
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        self.workers = []
+        if clean:
+            self.engine.close_inline()
+        else:
+            self.engine._lock.release()
+        self.start()
+        self.model.restart(self.leases_durable)
+
+    # Laws
+
+    def find_dead_letters(self) -> None:
+        """Takes over what the engine has moved since: each must have been due, and none can come twice."""
+        if "dead" not in self.engine.core.by_name:
+            return
+        for record in self.engine.read_now("dead", ReadRequest(limit=1000)).records():
+            seq, meta = record["$seq"], record["meta"]
+            assert isinstance(seq, int) and isinstance(meta, dict)
+            value, deliveries = record["data"], int(meta["$dead_letter_deliveries"])
+            src_seq = int(meta["$dead_letter_src_seq"])
+            assert isinstance(value, int) and meta["$dead_letter_from"] == "jobs" and meta["v"] == value
+            if seq not in self.model.dead:
+                self.model.bury(seq, value, deliveries, src_seq)
+            assert self.model.dead[seq] == (value, deliveries, src_seq)
+
+    @invariant()
+    def everything_is_as_the_model_has_it(self) -> None:
+        if not hasattr(self, "engine"):
+            return
+        self.find_dead_letters()
+        queues = self.engine.queues
+        counters = queues.counters("jobs")
+        found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered)
+        assert found == self.model.counters()
+        leases = queues.list_leases("jobs", limit=1000).leases
+        assert {lease.seq: (lease.node, lease.deadline, lease.deliveries) for lease in leases} == self.model.leases()
+        assert self.engine.info("jobs").count == len(self.model.jobs)
+        values = {record["data"] for record in self.engine.read_now("jobs", ReadRequest(limit=1000)).records()}
+        assert values == {job.value for job in self.model.jobs.values()}
+        dead = {value for value, _, _ in self.model.dead.values()}
+        assert values | dead | self.gone == set(range(self.value)) and not values & dead and not values & self.gone
+
+    @invariant()
+    def no_worker_waits_while_there_are_jobs(self) -> None:
+        if any(worker.wanted for worker in getattr(self, "workers", ())):
+            assert not self.model.ready()
+
+
+def _ignore(outcome: object) -> None:
+    assert not isinstance(outcome, TopicsError), outcome
+
+
+TestQueueLaws = QueueLaws.TestCase
+TestQueueLaws.settings = effort(60, steps=40)

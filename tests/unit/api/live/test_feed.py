@@ -1,0 +1,171 @@
+"""Delivery to followers of a topic: in order, once, the same bytes for all, and every loss told."""
+
+from tests.unit.api.live.rig import Rig
+from topics.storage.commit import InlineCommitter
+
+
+def test_a_backlog_is_delivered_and_then_each_new_record() -> None:
+    rig = Rig()
+    rig.append("t", 3)
+    follower = rig.follow("t")
+    rig.settle()
+    assert follower.story() == [[1, 2, 3], "caught_up"]
+    rig.append("t")
+    rig.settle()
+    assert follower.story() == [[4]]
+    assert follower.subscription.cursor == 4
+
+
+def test_everyone_at_the_same_position_gets_the_very_same_bytes() -> None:
+    rig = Rig()
+    rig.put("t")
+    followers = [rig.follow("t") for _ in range(50)]
+    rig.settle()
+    before = rig.framing.encoded
+    rig.append("t", 2)
+    rig.settle()
+    assert rig.framing.encoded == before + 1
+    assert len({id(f.outlet.frames[-1][1].data) for f in followers}) == 1
+
+
+def test_a_full_connection_is_given_nothing_more_and_then_one_larger_batch() -> None:
+    rig = Rig()
+    rig.put("t")
+    slow, quick = rig.follow("t"), rig.follow("t")
+    rig.settle()
+    slow.take(), quick.take()
+    slow.outlet.room = 1
+    for _ in range(4):
+        rig.append("t")
+        rig.settle()
+    assert quick.story() == [[1], [2], [3], [4]]
+    assert slow.story() == [[1]]
+    slow.outlet.drain()
+    rig.settle()
+    assert slow.story() == [[2, 3, 4], "caught_up"]
+    rig.append("t")
+    rig.settle()
+    assert slow.story() == quick.story() == [[5]]
+
+
+def test_the_end_of_a_topic_is_told_to_everyone_also_to_who_was_full() -> None:
+    rig = Rig()
+    rig.append("t")
+    quick, slow = rig.follow("t"), rig.follow("t")
+    slow.outlet.room = 1
+    rig.settle()
+    rig.append("t")
+    rig.settle()
+    rig.drop("t")
+    rig.append("t", 5)
+    rig.settle()
+    assert quick.story() == [[1], "caught_up", [2], "deleted"]
+    assert slow.story() == [[1]]
+    slow.outlet.drain()
+    rig.settle()
+    assert slow.story() == ["deleted"]
+    assert quick.outlet.ended == [quick.subscription]
+    assert len(rig.feeds) == 0
+
+
+def test_loss_is_told_and_named_after_when_it_was_met() -> None:
+    rig = Rig()
+    rig.put("t", cap_records=3)
+    rig.append("t", 10)
+    late = rig.follow("t")
+    rig.settle()
+    assert late.story() == [("from_seq_too_old", 1, 7), [8, 9, 10], "caught_up"]
+    late.outlet.room = 1
+    rig.append("t", 1)
+    rig.append("t", 10)
+    rig.settle()
+    late.outlet.drain()
+    rig.settle()
+    story = late.story()
+    assert story[-3:] == [("cap", 12, 18), [19, 20, 21], "caught_up"]
+
+
+def test_the_feed_itself_meets_a_loss_when_one_batch_exceeds_the_cap() -> None:
+    rig = Rig()
+    rig.put("t", cap_records=3)
+    follower = rig.follow("t")
+    rig.settle()
+    rig.append("t", 10)
+    rig.settle()
+    assert follower.story() == ["caught_up", ("cap", 1, 7), [8, 9, 10]]
+
+
+def test_records_of_the_readers_own_node_move_the_cursor_in_silence() -> None:
+    rig = Rig()
+    rig.put("t")
+    follower = rig.follow("t", nodes=("me",))
+    rig.settle()
+    rig.append("t", 5, node="me")
+    rig.append("t", 1, node="you")
+    rig.append("t", 2, node="me")
+    rig.settle()
+    assert follower.story() == ["caught_up", [6]]
+    assert follower.subscription.cursor == 8
+
+
+def test_a_cursor_from_the_future_is_told_that_the_topic_began_again() -> None:
+    rig = Rig()
+    rig.append("t", 2)
+    follower = rig.follow("t", cursor=900)
+    rig.settle()
+    assert follower.story() == [("recreated", 1, 2), [1, 2], "caught_up"]
+
+
+def test_a_batch_beyond_the_limit_comes_in_several_frames() -> None:
+    rig = Rig()
+    rig.put("t")
+    live = rig.follow("t", limit=4)
+    rig.settle()
+    rig.append("t", 10)
+    late = rig.follow("t", limit=4)
+    rig.settle()
+    assert live.story() == ["caught_up", [1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+    assert late.story() == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10], "caught_up"]
+
+
+def test_nothing_is_kept_when_the_last_follower_leaves() -> None:
+    rig = Rig()
+    rig.append("t", 3)
+    followers = [rig.follow("t"), rig.follow("t", include_tags=True)]
+    rig.settle()
+    for follower in followers:
+        follower.subscription.cancel()
+    assert len(rig.feeds) == 0
+    assert not rig.engine.core.by_name["t"].waiters
+    assert rig.feeds.cache.size == 0
+
+
+def test_a_strong_follower_gets_records_only_once_they_are_on_the_disk() -> None:
+    rig = Rig()
+    rig.append("t", 1)
+    strong, quick = rig.follow("t", strong=True), rig.follow("t")
+    rig.settle()
+    assert strong.story() == quick.story() == [[1], "caught_up"]
+    shard = rig.engine.core.shards[0]
+    committer = shard.committer
+    assert isinstance(committer, InlineCommitter)
+    committer.hold = True
+    rig.append("t", 1)
+    written, committer._held = committer._held, []
+    shard.writer.commit(written, shard.settle)
+    rig.settle()
+    assert quick.story() == [[2]]
+    assert strong.story() == []
+    committer.flush()
+    rig.settle()
+    assert strong.story() == [[2]]
+
+
+def test_ten_thousand_followers_are_served_over_several_ticks() -> None:
+    rig = Rig()
+    rig.put("t")
+    followers = [rig.follow("t") for _ in range(5_000)]
+    rig.settle()
+    rig.append("t")
+    assert rig.settle() >= 4
+    assert all(follower.story() == ["caught_up", [1]] for follower in followers)

@@ -1,0 +1,12 @@
+"""Frames made by hand are those of the library."""
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from topics.http import text_frame
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 125, 126, 127, 65535, 65536, 70000])
+def test_a_text_frame_is_what_the_library_makes(nbytes: int) -> None:
+    text = b"x" * nbytes
+    assert text_frame(text) == Frame(Opcode.TEXT, text).serialize(mask=False)
