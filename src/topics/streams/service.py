@@ -68,7 +68,7 @@ class Streams:
             return
 
         def got(outcome: StreamSlice | TopicsError) -> None:
-            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) and outcome.count else None
+            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) else None
             if isinstance(outcome, TopicsError) or following is None or not _at_fork(topic, outcome.position):
                 done(outcome)
                 return
@@ -138,6 +138,8 @@ def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError)
     """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
     if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
         return first
+    if not first.count:
+        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone)
     body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
     return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone)
 
