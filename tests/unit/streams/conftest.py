@@ -67,7 +67,7 @@ def append(streams: Streams, name: str, body: bytes, content_type: str = "text/p
 
 
 def produce(streams: Streams, name: str, body: bytes, epoch: int, seq: int, **more: object) -> Appended:
-    return append(streams, name, body, producer=Producer("p", epoch, seq), **more)
+    return append(streams, name, body, "text/plain", producer=Producer("p", epoch, seq), **more)
 
 
 def delete(streams: Streams, name: str) -> DropResult:
