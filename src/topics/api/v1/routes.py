@@ -97,7 +97,7 @@ class StreamsApi:
 
     def streams(self, engine: Engine) -> Streams:
         if self._streams is None or self._streams.engine is not engine:
-            self._streams = Streams(engine, Durability(self._options.streams_durability))
+            self._streams = Streams(engine, Durability(self._options.streams_durability), _later)
         return self._streams
 
     def subscriptions(self, engine: Engine) -> Subscriptions:
