@@ -280,6 +280,8 @@ class Pump:
         core = self._core
         config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
         rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
+        if copies is not None and dest.guard is not None and not _takes(dest):
+            return None
         if copies is None or not (rejects or quota):
             return load
         core.expire(dest)
@@ -400,3 +402,13 @@ def _ranges(stretches: list[Stretch]) -> list[SeqRange]:
         else:
             ranges.append((stretch.first_seq, stretch.last_seq))
     return ranges
+
+
+def _takes(dest: Topic) -> bool:
+    """Whether a destination that is more than a log takes records now: a stream may be closed."""
+    assert dest.guard is not None
+    try:
+        dest.guard.check_append(dest)
+    except TopicsError:
+        return False
+    return True
