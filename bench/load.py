@@ -116,8 +116,9 @@ class Load:
         return self.measure_order(target, order)
 
     def measure_order(self, target: Running, order: dict[str, object]) -> Result:
-        whole = {"warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
-        return self.least_disturbed(target, lambda: self._measure_once(target, whole))
+        """What the generator finds when it does as it is told."""
+        order = {"warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
+        return self.least_disturbed(target, lambda: self._measure_once(target, order))
 
     def least_disturbed(self, target: Running, attempt: Callable[[], R]) -> R:
         """The least disturbed of some attempts; the first undisturbed one, or the end of the patience, ends them."""

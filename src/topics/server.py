@@ -21,6 +21,7 @@ from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import Operations
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
@@ -61,7 +62,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    operations = Operations(clock)
+    streams = StreamsApi(_stream_options(settings))
+    operations = Operations(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = operations.live = Live(live_limits, keys, clock, SystemDice())
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
@@ -71,9 +73,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, api, http, live, stop)
+        await _run_engine(settings, api, http, live, streams, stop)
     finally:
+        await streams.close()
         await http.drain(0.0)
+
+
+def _stream_options(settings: Settings) -> StreamOptions:
+    """Webhooks may call this machine itself only where nobody else can ask for them."""
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    return msgspec.convert(values, StreamOptions)
 
 
 def _read_keys(settings: Settings) -> KeyRing:
@@ -110,7 +119,9 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
-async def _run_engine(settings: Settings, api: Api, http: HttpServer, live: Live, stop: asyncio.Event) -> None:
+async def _run_engine(
+    settings: Settings, api: Api, http: HttpServer, live: Live, streams: StreamsApi, stop: asyncio.Event
+) -> None:
     # Written by the replaying thread and read by the event loop: a float needs no lock.
     progress = [0.0]
     api.replay_progress = lambda: progress[0]
@@ -126,6 +137,7 @@ async def _run_engine(settings: Settings, api: Api, http: HttpServer, live: Live
     engine.start(asyncio.get_running_loop())
     tune_collector()
     live.open(engine)
+    streams.subscriptions(engine)
     api.engine = engine
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping

@@ -20,6 +20,7 @@ from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
 from topics.system.machine import cpu_count
+from topics.testing import SeededDice
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -34,7 +35,8 @@ class FakeEngine:
         self.may_close = asyncio.Event()
         self.failure: Exception | None = None
         self.happened: list[str] = []
-        self.core = SimpleNamespace(names=["one"])
+        self.core = SimpleNamespace(names=["one"], by_name={}, added=[], dice=SeededDice(1))
+        self.streams = None
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)

@@ -15,6 +15,7 @@ from topics.api.operations import Operation
 from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch_routes import WATCH_ROUTES
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
@@ -27,7 +28,8 @@ _encode = msgspec.json.Encoder().encode
 class Operations:
     """The handlers that answer without an engine, too."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
+        self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
         self._started = clock.monotonic()
         self.api: Api
@@ -58,7 +60,9 @@ class Operations:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
-            )
+                *self._streams.routes,
+            ),
+            (self._streams,),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -101,4 +105,4 @@ class Operations:
 
 
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
-    return Route("GET", path, handler, ops=True, open=True, operation=operation)
+    return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)

@@ -132,6 +132,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     test_min_heartbeat_ms: Annotated[int, _number("Shortest heartbeat that may be asked for; for tests.", 1, 1_000)] = (
         1_000
     )
+    # Streams (/v1).
+    streams_durability: Annotated[
+        Literal["memory", "disk", "fsync"], _text("Class of the topics that /v1 creates.")
+    ] = "fsync"
+    streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
+    streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
 
     log_format: Annotated[
         Literal["auto", "human", "json"],

@@ -60,6 +60,8 @@ class Applier:
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
         """Removes records for good; how many of them were live."""
         removed = self._retention.remove_front(topic, before_seq)[0] if before_seq else 0
+        if topic.origin is not None:
+            topic.origin.below = max(topic.origin.below, before_seq)
         for first, last in ranges:
             removed += self._mark(topic, first, last)
         if ranges:

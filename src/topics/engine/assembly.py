@@ -209,6 +209,7 @@ class Assembler:
             topic = self._from_state(state)
             topic.created = True
             self._core.topics[topic_id] = topic
+            self._core.features.load(topic, state.parts)
         topic.head = max(topic.head, runs.ranges[-1][1] if runs.ranges else 0)
         return topic
 
@@ -239,7 +240,7 @@ class Assembler:
         try:
             self._core.features.load(topic, state.parts)
         except (ValueError, KeyError) as error:
-            self.actions.append(f"topic {state.name}: what it was besides a log could not be read: {error}")
+            self.actions.append(f"topic {state.name}: what it was besides a log is lost: {error}")
         return topic
 
     def _fill(self, topic: Topic, runs: Runs) -> None:

@@ -108,24 +108,50 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
         return self.base + self.text_length + 1 if self.count else self.base
 
 
+class ForwardShape:
+    """What forwards of the same records have in common, encoded once for all their destinations."""
+
+    __slots__ = ("_behind", "_flags", "_hops", "_ranges", "_stamp_bytes")
+
+    def __init__(
+        self, ranges: list[SeqRange], keep_node: bool, keep_tag: bool, stamp: Stamp | None, hops: int, by_value: bool
+    ) -> None:
+        encoded = f"{stamp.source_epoch}\n{stamp.router}\n{stamp.source}".encode() if stamp is not None else b""
+        self._behind = encoded + b"".join([_PAIR.pack(first, last) for first, last in ranges])
+        self._flags = (
+            (_BY_VALUE if by_value else 0)
+            | (_NODE if keep_node else 0)
+            | (_TAG if keep_tag else 0)
+            | (_STAMPED if stamp is not None else 0)
+        )
+        self._hops = hops
+        self._ranges = len(ranges)
+        self._stamp_bytes = len(encoded)
+
+    def encode(
+        self, router_id: int, source_id: int, cursor: int, first_seq: int, lost: int, ts: int, payload_bytes: int,
+        count: int, base: int, text_length: int, traits: int,
+    ) -> bytes:  # fmt: skip
+        """A FORWARD; by value, its rows and its text follow."""
+        return (
+            FORWARD_HEAD.pack(
+                router_id, source_id, cursor, first_seq, lost, ts, payload_bytes, count, base, text_length,
+                self._ranges, self._flags, self._hops, self._stamp_bytes, traits,
+            )
+            + self._behind
+        )  # fmt: skip
+
+
 def encode_forward(forward: Forward) -> bytes:
     """Everything of a FORWARD but, by value, its text."""
-    stamp = b""
-    if forward.stamp is not None:
-        stamp = f"{forward.stamp.source_epoch}\n{forward.stamp.router}\n{forward.stamp.source}".encode()
-    flags = (
-        (_BY_VALUE if forward.by_value else 0)
-        | (_NODE if forward.keep_node else 0)
-        | (_TAG if forward.keep_tag else 0)
-        | (_STAMPED if forward.stamp is not None else 0)
+    shape = ForwardShape(
+        forward.ranges, forward.keep_node, forward.keep_tag, forward.stamp, forward.hops, forward.by_value
     )
-    head = FORWARD_HEAD.pack(
+    head = shape.encode(
         forward.router_id, forward.source_id, forward.cursor, forward.first_seq, forward.lost, forward.ts,
-        forward.payload_bytes, forward.count, forward.base, forward.text_length, len(forward.ranges), flags,
-        forward.hops, len(stamp), forward.traits,
+        forward.payload_bytes, forward.count, forward.base, forward.text_length, forward.traits,
     )  # fmt: skip
-    ranges = [_PAIR.pack(first, last) for first, last in forward.ranges]
-    return b"".join([head, stamp, *ranges, forward.rows])
+    return head + forward.rows
 
 
 def decode_forward(body: memoryview) -> Forward:

@@ -66,7 +66,7 @@ def work(server: LiveServer, name: str) -> Iterator[Stream]:
         node: str = "w", url: str = server.url, buffer_bytes: int | None = None, **query: object
     ) -> EventStream:
         path = f"/v0/topics/{name}/work?{urlencode({'node': node, **query})}"
-        stream = EventStream(url, path, buffer_bytes=buffer_bytes, accept="text/event-stream")
+        stream = EventStream(url, path, {"accept": "text/event-stream"}, buffer_bytes=buffer_bytes)
         opened.append(stream)
         assert stream.status == 200
         assert stream.next() == Event("retry", 2000)
@@ -387,7 +387,7 @@ def test_what_a_client_accepts(jobs: Callable[..., Jobs], server: LiveServer) ->
     path = f"/v0/topics/{queue.name}/work?node=w"
     refused(queue.api.get(path, headers={"accept": "application/json"}), 406, "not_acceptable")
     for accept in ("text/event-stream", "*/*", "application/json, text/event-stream;q=0.5"):
-        with EventStream(server.url, path, accept=accept) as stream:
+        with EventStream(server.url, path, {"accept": accept}) as stream:
             assert stream.status == 200
 
 
@@ -417,11 +417,11 @@ PATH = "/v0/topics/jobs/work?node=w"
 
 def test_a_stream_needs_to_read_and_to_write(guarded: LiveServer) -> None:
     for key, missing in (("reader", "write"), ("writer", "read")):
-        with EventStream(guarded.url, PATH, authorization=f"Bearer {key}") as stream:
+        with EventStream(guarded.url, PATH, {"authorization": f"Bearer {key}"}) as stream:
             assert refused(stream.refusal, 403, "forbidden") == {"scope": missing}
     with EventStream(guarded.url, PATH) as stream:
         refused(stream.refusal, 401, "unauthorized")
-    with EventStream(guarded.url, PATH, authorization="Bearer worker") as stream:
+    with EventStream(guarded.url, PATH, {"authorization": "Bearer worker"}) as stream:
         assert stream.status == 200
 
 
@@ -436,7 +436,7 @@ def test_connections_are_counted_with_the_other_streams(guarded: LiveServer) -> 
     opened: list[EventStream] = []
 
     def open_one(key: str) -> EventStream:
-        opened.append(EventStream(guarded.url, PATH, authorization=f"Bearer {key}"))
+        opened.append(EventStream(guarded.url, PATH, {"authorization": f"Bearer {key}"}))
         return opened[-1]
 
     def until_empty() -> None:

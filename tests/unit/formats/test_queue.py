@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from topics.formats import queue
 from topics.formats.block import decode_block, encode_block_head
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind, read_frame, seal_frame
-from topics.formats.queue import Arrival, Claim, Departure, LeaseEvent, LeaseFrame, LeaseState, MoveReason, QueuePart
+from topics.formats.queue import Claim, Departure, LeaseEvent, LeaseFrame, LeaseState, MoveReason, QueuePart
 
 SEQS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
 U64 = st.integers(0, 2**64 - 1)
@@ -39,7 +40,7 @@ def test_an_arrival_holds_its_block() -> None:
     assert (arrival.reason, arrival.source_id, list(arrival.seqs)) == (MoveReason.REDRIVE, 7, [3, 8])
     assert decode_block(inner).first_seq == 4
     frame = read_frame(memoryview(b"".join(seal_frame(FrameKind.ARRIVAL, 1, 1, 0, bytes(body)))), 0)
-    assert isinstance(frame, Frame) and queue.block_body(frame) == block
+    assert isinstance(frame, Frame) and block_in(frame.kind, frame.body) == block
 
 
 def test_a_departure() -> None:
@@ -73,8 +74,3 @@ def test_no_bytes_are_too_strange(raw: bytes) -> None:
 def test_an_arrival_of_nothing_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="lengths"):
         queue.decode_arrival(memoryview(queue.encode_arrival_head(MoveReason.REDRIVE, 7, [])))
-
-
-def test_kinds_that_hold_records() -> None:
-    assert {FrameKind.APPEND, FrameKind.ARRIVAL} == queue.BLOCK_KINDS
-    assert Arrival(MoveReason.REDRIVE, 1, []).reason == 2

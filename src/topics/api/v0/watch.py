@@ -69,7 +69,8 @@ def stream(call: Call) -> None:
         # A client that comes back must not wait until its old connection is noticed as dead: the newest wins.
         session.stream.give_way()
     _rewind(session, head.headers.get("last-event-id"))
-    solo = head.http_version == "1.1" and len(session.cursors) == 1
+    session.meet_topics(call.engine)
+    solo = head.http_version == "1.1" and len(session.cursors) == 1 and not session.generation
     outlet = (SoloWatchStream if solo else WatchStream)(live, session, call.waits)
     outlet.open(start_events(call))
 
@@ -107,16 +108,14 @@ def _check_topics(body: WatchBody, key: Key, topics_max: int) -> None:
 def _resumed(body: WatchBody) -> dict[str, int]:
     if body.cursor is None:
         return {}
-    cursors = read_id(body.cursor, body.topics)
-    if cursors is None:
+    seen = read_id(body.cursor, body.topics)
+    if seen is None:
         raise InvalidRequestError("watch field cursor: it is not the id of an event of these topics", field="cursor")
-    return cursors
+    return seen.cursors
 
 
 def _rewind(session: Session, last_event_id: str | None) -> None:
-    """Goes back to what the client has really seen; never forward, as only the server knows what it sent."""
-    if not last_event_id:
-        return
-    for topic, seq in (read_id(last_event_id, session.cursors) or {}).items():
-        if topic in session.cursors:
-            session.cursors[topic] = min(session.cursors[topic], seq)
+    """Goes back to what the client has really seen. What is no id is passed over, as browsers may send anything."""
+    seen = read_id(last_event_id, session.cursors) if last_event_id else None
+    if seen is not None:
+        session.rewind(seen.cursors, seen.generation)

@@ -26,7 +26,7 @@ from topics.engine.control import Controller
 from topics.engine.core import EngineCore
 from topics.engine.operations import TopicOperation
 from topics.engine.routing.pump import Pump
-from topics.engine.routing.registry import Registry, Router
+from topics.engine.routing.registry import Registry, Router, part_of
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.routing import RouterState, encode_router, encode_unroute
@@ -219,8 +219,7 @@ class RouterController:
         # What was gone before there was a router is no loss of the router's.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
-        router_id = int.from_bytes(core.dice.token(8), "little")
-        state = _state(router_id, name, dest, rules, cursor, 0, core.now(), dedupe_upto)
+        state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.now(), dedupe_upto)
         pieces = shard.frame(FrameKind.ROUTER, source.id, encode_router(state))
 
         def apply() -> object:
@@ -233,6 +232,14 @@ class RouterController:
             return RouterPutResult(info_of(router), True)
 
         shard.submit(RouterOperation(core, source, pieces, apply, finish))
+
+    def _fresh_id(self, source: Topic) -> int:
+        """An id that no router of the source has: forwards in the log know their router by it."""
+        part = part_of(source)
+        while True:
+            router_id = int.from_bytes(self._core.dice.token(8), "little")
+            if part is None or router_id not in part.routers:
+                return router_id
 
     def _change(self, router: Router, wish: RouterWish, finish: Finish) -> None:
         core, source, dest = self._core, router.source, router.dest

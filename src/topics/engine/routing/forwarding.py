@@ -10,15 +10,16 @@ from collections.abc import Callable
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
+from topics.core.routers import RouterRules, Stamp
 from topics.engine.appending import Appender
 from topics.engine.core import EngineCore
-from topics.engine.operations import TopicOperation
+from topics.engine.operations import TopicOperation, unstage
 from topics.engine.routing.registry import Router, make_part
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.block import BASE_MAX
 from topics.formats.frame import FrameKind
-from topics.formats.routing import Forward, SeqRange, encode_forward
+from topics.formats.routing import ForwardShape, SeqRange
 from topics.storage.commit import CommitTiming
 from topics.wire.copies import Copies, render
 from topics.wire.fragments import Fragments
@@ -27,30 +28,65 @@ Finished = Callable[[Router, TopicsError | None], None]
 
 
 class Load:
-    """What one forward carries: `lost` empty places, then copies of the records in `ranges`."""
+    """What a forward carries: `lost` empty places, then copies of the records in `ranges`.
 
-    __slots__ = ("by_value", "copies", "hops", "lost", "ranges", "rendered", "upto")
+    Routers of one source that stand at the same place and follow the same rules share it.
+    """
+
+    __slots__ = ("_rendered", "_shape", "by_value", "copies", "hops", "lost", "ranges", "rules", "stamp", "upto")
 
     def __init__(
-        self, lost: int, upto: int, ranges: list[SeqRange], copies: Copies | None, hops: int, by_value: bool
-    ) -> None:
+        self, lost: int, upto: int, ranges: list[SeqRange], copies: Copies | None, rules: RouterRules,
+        stamp: Stamp | None, hops: int, by_value: bool,
+    ) -> None:  # fmt: skip
         self.lost = lost
         self.upto = upto
         self.ranges = ranges
         self.copies = copies
+        self.rules = rules
+        self.stamp = stamp
         self.hops = hops
-        self.by_value = by_value
-        self.rendered: tuple[int, int, int, Fragments] | None = None
+        self.by_value = by_value and copies is not None
+        self._shape = ForwardShape(ranges, rules.preserve_node, rules.preserve_tag, stamp, hops, self.by_value)
+        self._rendered: tuple[int, int, int, Fragments] | None = None
         """The last rendering with its first seq, ts and base. Destinations that stand alike share it, text and all."""
+
+    def first(self, count: int) -> "Load":
+        """As much of it as the first few records."""
+        assert self.copies is not None
+        ranges = _first_of(self.ranges, count)
+        copies = self.copies.first(count)
+        return Load(self.lost, ranges[-1][1], ranges, copies, self.rules, self.stamp, self.hops, self.by_value)
 
     def render(self, first_seq: int, ts: int, base: int) -> Fragments:
         assert self.copies is not None
-        known = self.rendered
+        known = self._rendered
         if known is not None and known[0] == first_seq and known[1] == ts and known[2] == base:
             return known[3]
         fragments = render(self.copies, first_seq, ts, base)
-        self.rendered = (first_seq, ts, base, fragments)
+        self._rendered = (first_seq, ts, base, fragments)
         return fragments
+
+    def frame(self, router: Router, first: int, ts: int, base: int, block: Block | None) -> bytes:
+        """The body of the FORWARD frame, but for the text of one by value."""
+        if block is None:
+            return self._shape.encode(router.id, router.source.id, self.upto, first, self.lost, ts, 0, 0, base, 0, 0)
+        head = self._shape.encode(
+            router.id, router.source.id, self.upto, first, self.lost, ts, block.payload_bytes, block.count, base,
+            len(block.text), block.traits,
+        )  # fmt: skip
+        return head + block.rows if self.by_value else head
+
+
+def _first_of(ranges: list[SeqRange], count: int) -> list[SeqRange]:
+    """The ranges cut to their first few seqs."""
+    kept: list[SeqRange] = []
+    for first, last in ranges:
+        kept.append((first, min(last, first + count - 1)))
+        count -= last - first + 1
+        if count <= 0:
+            break
+    return kept
 
 
 class Forwarder:
@@ -81,12 +117,11 @@ class Forwarder:
         last = dest.staged_head = dest.staged_head + load.lost
         pieces: list[bytes] = []
         if durability.logged:
-            forward = self._frame(router, load, first, ts, base, block)
             text = block.text if block is not None and load.by_value else b""
-            pieces = shard.frame(FrameKind.FORWARD, dest.id, encode_forward(forward), text)
+            pieces = shard.frame(FrameKind.FORWARD, dest.id, load.frame(router, first, ts, base, block), text)
         else:
             dest.unlogged = True
-        ceiling = appender.reserve(dest, shard, last, ts, pieces) if durability.reserves_seqs else 0
+        ceiling = appender.reserve(dest, shard, last, ts, pieces)
         needs_sync = (
             durability.acks_after_sync or dest.sync_inflight > 0 or (durability.reserves_seqs and last > dest.ceiling)
         )
@@ -99,18 +134,6 @@ class Forwarder:
             operation.committed(CommitTiming())
         if durability is Durability.EPHEMERAL or (ceiling == 0 and durability.reserves_seqs):
             appender.reserve_ahead(dest, shard, last, ts)
-
-    def _frame(self, router: Router, load: Load, first: int, ts: int, base: int, block: Block | None) -> Forward:
-        rules, by_value = router.rules, load.by_value and block is not None
-        return Forward(
-            router_id=router.id, source_id=router.source.id, cursor=load.upto, first_seq=first, lost=load.lost, ts=ts,
-            payload_bytes=block.payload_bytes if block is not None else 0,
-            count=block.count if block is not None else 0, base=base,
-            text_length=len(block.text) if block is not None else 0,
-            traits=block.traits if block is not None else 0,
-            keep_node=rules.preserve_node, keep_tag=rules.preserve_tag, stamp=router.stamp(), hops=load.hops,
-            ranges=load.ranges, by_value=by_value, rows=block.rows if by_value and block is not None else b"",
-        )  # fmt: skip
 
 
 class ForwardOperation(TopicOperation):
@@ -147,7 +170,8 @@ class ForwardOperation(TopicOperation):
 
     def apply(self, timing: CommitTiming) -> None:
         core, dest, load, block = self._core, self.topic, self._load, self._block
-        self._unstage()
+        if block is not None:
+            unstage(core, dest, block)
         if self._ceiling > dest.ceiling:
             dest.ceiling = self._ceiling
         if load.lost:
@@ -165,11 +189,6 @@ class ForwardOperation(TopicOperation):
         router.forwarded += block.count if block is not None else 0
 
     def undo(self, error: TopicsError) -> None:
-        self._unstage()
-        self.topic.staged_head = min(self.topic.staged_head, self._first - 1)
-
-    def _unstage(self) -> None:
         if self._block is not None:
-            self.topic.staged_count -= self._block.count
-            self.topic.staged_bytes -= self._block.payload_bytes
-            self._core.staged_bytes -= self._block.payload_bytes
+            unstage(self._core, self.topic, self._block)
+        self.topic.staged_head = min(self.topic.staged_head, self._first - 1)

@@ -12,7 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
-| the server is at its quota, the source cannot be read | the next second |
+| the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
 """
 
@@ -40,6 +40,8 @@ from topics.wire.cuts import tag_texts
 _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
 _RECORDS_A_COST = 64
+_SHARED_MAX = 64
+"""Stretches of sources kept for others that are due and stand at the same place."""
 
 Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 
@@ -129,8 +131,9 @@ class Pump:
                     self._hold_up(router, f"{damage.path}: {damage.reason}")
         finally:
             self._running = False
-            self._gathered.clear()
-            self._loads.clear()
+            if not self._due or len(self._gathered) > _SHARED_MAX:
+                self._gathered.clear()
+                self._loads.clear()
         self._schedule()
 
     def _hold_up(self, router: Router, why: str) -> None:
@@ -148,6 +151,8 @@ class Pump:
         if dest.closing:
             self._wait_for(router, dest)
             return 0
+        if core.scheduler.deferring and self._put_off(router):
+            return 0.1
         if core.crossings.closed:
             self._wait_for_turn(router)
             return 0
@@ -165,10 +170,23 @@ class Pump:
         if router.dedupe_upto > router.cursor and router.present is None:
             self._look_for_copies(router, dest)
             return 1
+        fresh = (source.id, router.cursor, last) not in self._gathered
         gathered = self._gather(router, last)
         if gathered is None:
             return 1
-        return self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
+        self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
+        return 1 + gathered.count / _RECORDS_A_COST if fresh else 1
+
+    def _put_off(self, router: Router) -> bool:
+        """Whether the server has more urgent things to do; having waited counts."""
+        core = self._core
+        if router.put_off_ms is None:
+            router.put_off_ms = core.now()
+        if core.scheduler.may_run(router.source, router.put_off_ms):
+            router.put_off_ms = None
+            return False
+        self.stuck.add(router)
+        return True
 
     def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
         """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
@@ -209,6 +227,8 @@ class Pump:
         def fetched(outcome: object) -> None:
             router.inflight = False
             if isinstance(outcome, Gathered):
+                # Kept like any other for whoever stands at the same place.
+                self._gathered[plan.topic_id, plan.cursor, plan.upto] = outcome
                 self._resume_cold(router, plan, outcome)
             else:
                 self._hold_up(router, str(outcome))
@@ -231,25 +251,26 @@ class Pump:
 
     # Forwarding
 
-    def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> float:
+    def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> None:
         wanted = self._load(router, part, gathered, hops)
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
-            return 1
+            return
         core = self._core
+        if dest.staged_config.durability.logged:
+            core.shards[dest.shard].check_open(patient=True)
         load = self._fitting(dest, wanted)
         if load is None:
             self._wait_for(router, dest)
-            return 1
-        core.shards[dest.shard].check_open(patient=True)
+            return
         router.inflight = True
         core.crossings.enter(lambda: self._forwarder.send(router, dest, load, self._finished))
-        return 1 + gathered.count / _RECORDS_A_COST
 
     def _load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
         """The copies for a router; those with the same rules get the same."""
         rules, stamp = router.rules, router.stamp()
-        key = (id(gathered), rules.filter, rules.preserve_node, rules.preserve_tag, stamp, hops, router.dedupe_upto)
+        by_value = self._by_value(router.source, part, router.cursor + 1)
+        key = (id(gathered), rules, stamp, hops, by_value)
         known = self._loads.get(key)
         if known is not None:
             return known
@@ -259,9 +280,9 @@ class Pump:
         if router.present:
             stretches = filtered(stretches, absent(stretches, router.present))
         copies = cut_copies(stretches, Change(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
-        by_value = self._by_value(router.source, part, router.cursor + 1)
-        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, hops, by_value)
-        self._loads[key] = load
+        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
+        if not router.present:
+            self._loads[key] = load
         return load
 
     def _fitting(self, dest: Topic, load: Load) -> Load | None:
@@ -289,8 +310,7 @@ class Pump:
             return load
         if not taken:
             return None
-        ranges = _first_of(load.ranges, taken)
-        return Load(load.lost, ranges[-1][1], ranges, copies.first(taken), load.hops, load.by_value)
+        return load.first(taken)
 
     def _pass_over(self, router: Router, upto: int) -> None:
         """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
@@ -303,8 +323,10 @@ class Pump:
         router.inflight = False
         if error is None:
             self._moved(router)
-            self.due(router)
-        self._idle(router)
+            if router.cursor < router.source.head:
+                self.due(router)
+        if router.when_idle is not None:
+            self._idle(router)
 
     def _moved(self, router: Router) -> None:
         router.blocked = False
@@ -388,14 +410,3 @@ def _ranges(stretches: list[Stretch]) -> list[SeqRange]:
         else:
             ranges.append((stretch.first_seq, stretch.last_seq))
     return ranges
-
-
-def _first_of(ranges: list[SeqRange], count: int) -> list[SeqRange]:
-    """The ranges cut to their first few seqs."""
-    kept: list[SeqRange] = []
-    for first, last in ranges:
-        kept.append((first, min(last, first + count - 1)))
-        count -= last - first + 1
-        if count <= 0:
-            break
-    return kept

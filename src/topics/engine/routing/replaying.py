@@ -151,14 +151,15 @@ class RouterFeature:
         part = part_of(source)
         assert part is not None
         dest = core.topics.get(router.dest_id)
+        if dest is None:
+            # It went with its destination, whose deletion is the only frame that says so.
+            part.routers.pop(router.id)
+            return
         older = registry.by_name.get(router.name)
         if older is not None:
             # A name is given out once at a time: the creation of the older one failed with its frame in the log.
             _log.warning("a router whose creation had failed is left out", extra={"router": router.name})
             registry.remove(older)
-        if dest is None:
-            part.routers.pop(router.id)
-            return
         cursor, copied = self._moved.get(router.id, (0, 0))
         # A class that promises nothing may have fallen back: what comes in the place of lost records is new.
         router.cursor = min(max(router.cursor, cursor), source.head)

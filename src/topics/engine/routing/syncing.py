@@ -8,11 +8,10 @@ forward comes behind.
 
 from collections.abc import Callable
 
-from topics.core.errors import TopicsError
-from topics.engine.core import EngineCore
+from topics.engine.core import EngineCore, Note
 from topics.engine.routing.registry import Registry, RouterPart
 from topics.engine.topic import Topic
-from topics.storage.commit import CommitTiming, Shard, Submission
+from topics.storage.commit import Shard
 
 
 class Syncing:
@@ -46,32 +45,15 @@ class Syncing:
     def _sync(self, source: Topic, part: RouterPart, shards: list[Shard]) -> None:
         head, waiting = source.head, len(shards)
 
-        def synced(error: TopicsError | None) -> None:
+        def synced() -> None:
             nonlocal waiting
             waiting -= 1
-            if error is not None:
-                # A shard that cannot sync takes no more writes either; the copies wait for the next start.
-                waiting = -1
             if not waiting:
                 part.syncing = False
                 part.synced_head = max(part.synced_head, head)
                 self._rouse(source)
 
         for shard in shards:
-            shard.submit(_Sync(synced))
-
-
-class _Sync(Submission):
-    """Writes nothing; waits until everything before it is on disk."""
-
-    __slots__ = ("_then",)
-
-    def __init__(self, then: Callable[[TopicsError | None], None]) -> None:
-        super().__init__([], needs_sync=True)
-        self._then = then
-
-    def committed(self, timing: CommitTiming) -> None:
-        self._then(None)
-
-    def failed(self, error: TopicsError) -> None:
-        self._then(error)
+            # Without a frame: answered behind the sync of everything before it. A shard that cannot sync never answers
+            # and takes no more writes either; the copies then wait for the next start.
+            shard.submit(Note([], needs_sync=True, then=synced))

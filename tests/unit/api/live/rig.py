@@ -86,6 +86,9 @@ class Rig:
     def append(self, topic: str, count: int = 1, node: str | None = None, data: object = 1) -> None:
         self.engine.append(topic, Batch(records=[Record.of(data, tag="t", node=node)] * count), _expect)
 
+    def append_values(self, topic: str, values: list[int], node: str | None = None) -> None:
+        self.engine.append(topic, Batch(records=[Record.of(value) for value in values], node=node), _expect)
+
     def delete(self, topic: str, before_seq: int) -> None:
         self.engine.delete_records(topic, parse_selector(before_seq, None), _expect)
 
