@@ -60,6 +60,7 @@ from topics.engine.queues import (
     NackRequest,
     Queues,
     WorkerRequest,
+    dispatch,
 )
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
@@ -208,6 +209,15 @@ def test_a_segment_nobody_can_look_into_is_told_and_passed_over(disk: FakeDisk) 
     answers = [ask_claim(engine, 1)[0] for _ in range(3)]
     assert any(isinstance(answer, CorruptSegmentError) for answer in answers)
     assert [job_seqs(answer.jobs) for answer in answers if isinstance(answer, ClaimResult)].count([4]) == 1
+
+
+def test_a_claim_of_many_large_jobs_is_answered_with_fewer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_CLAIM_BYTES", 10_000)
+    monkeypatch.setattr(dispatch, "_PUSH_BYTES", 1_000)
+    produce(engine, *["x" * 998 for _ in range(30)])
+    assert len(claim(engine, 30)) == 10
+    produce(engine, *["x" * 99_998 for _ in range(3)])
+    assert len(claim(engine, 30)) == 1
 
 
 # Acknowledging
