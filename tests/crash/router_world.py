@@ -14,13 +14,14 @@ import msgspec
 
 from tests.crash.harness import SMALL, Dump, dump, read_all
 from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes
-from topics.core.config import TopicConfigPatch
+from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.core.routers import RouterRules, RouterWish
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import Batch, Engine, EngineOptions
+from topics.engine.queues.messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
 from topics.engine.repair import verify
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
@@ -147,6 +148,31 @@ class RouterWorld:
 
         selector = DeleteSelector(before, None if tag is None else TagMatch(tag))
         self._ask(lambda: self.engine.delete_records(name, selector, done))
+
+    def work(self, name: str, count: int, acked: int) -> None:
+        """Claims jobs of a queue and acknowledges the first of them; the others wait for their lease to end."""
+        topic = self.engine.core.by_name.get(name)
+        if topic is None or topic.config.type is not TopicType.QUEUE:
+            return
+        seqs: list[int] = []
+
+        def claimed(answer: object) -> None:
+            if isinstance(answer, ClaimResult):
+                seqs.extend(job.seq for job in answer.jobs)
+
+        def done(answer: object) -> None:
+            if isinstance(answer, AckResult):
+                self.removed.setdefault(topic.id, set()).update(set(seqs[:acked]) - set(answer.skipped))
+
+        # A claim moves what was given up to the dead-letter topic, which takes it away from here.
+        self.removable.setdefault(topic.id, set()).update(self._matching(topic, None, None))
+        request = ClaimRequest(node="w", max=count)
+
+        def ask() -> None:
+            self.engine.queues.claim(name, request, claimed)
+
+        self._ask(ask)
+        self._ask(lambda: self.engine.queues.ack(name, HeldRequest(node="w", seqs=seqs[:acked]), done))
 
     def _matching(self, topic: Topic, before: int | None, tag: str | None) -> set[int]:
         live, _ = read_all(self.engine, topic.name)

@@ -184,6 +184,30 @@ def test_group_commits(shards: int) -> None:
     assert_kept(sweep_stops(in_groups, small(shards)))
 
 
+def working(world: RouterWorld) -> None:
+    """Jobs that a router brings are acknowledged; those given up are moved, and forwarded from there."""
+    world.start()
+    world.put("jobs", type="queue", durability="fsync", max_deliveries=1, dead_letter="dead", lease_ms=1000)
+    world.route("a", "jobs")
+    world.route("dead", "archive")
+    world.append("a", 3)
+    world.work("jobs", 2, acked=1)
+    world.append("jobs")
+    world.clock.advance(2000)
+    world.work("jobs", 2, acked=1)
+    world.append("a", 2)
+    world.checkpoint()
+    world.work("jobs", 3, acked=1)
+    world.clock.advance(2000)
+    world.append("a")
+    world.work("jobs", 1, acked=0)
+
+
+@each_number_of_shards
+def test_a_job_that_a_router_brought_stays_acknowledged(shards: int) -> None:
+    assert_kept(sweep_stops(working, small(shards)))
+
+
 def changing(world: RouterWorld) -> None:
     world.start()
     world.route("a", "b", filter=TagMatch("x"))

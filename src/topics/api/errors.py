@@ -99,6 +99,13 @@ class NotAcceptableError(TopicsError):
         super().__init__("this is an event stream: accept text/event-stream")
 
 
+class RequestTimeoutError(TopicsError):
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("request timed out")
+
+
 class UnsupportedMediaTypeError(TopicsError):
     code = "unsupported_media_type"
 

@@ -20,7 +20,7 @@ from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
-from topics.wire.v0 import HealthAnswer, ReadyAnswer
+from topics.wire.v0 import HealthAnswer, PipelineAnswer, ReadyAnswer
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,6 +35,8 @@ class Operations:
         self.api: Api
         self.http: HttpServer | None = None
         self.live: Live | None = None
+        self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
+        """Told by whoever supervises the pipeline."""
         self._document = b""
         self._page = b""
 
@@ -43,6 +45,7 @@ class Operations:
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
         ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
+        pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,
             *QUEUE_ROUTES,
@@ -50,6 +53,7 @@ class Operations:
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
+            Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
         )
         document = build_document(described, __version__)
         self._document, self._page = _encode(document), build_page(document)
@@ -88,11 +92,14 @@ class Operations:
             watch_sessions=0 if self.live is None else len(self.live.sessions),
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
-        snapshot = Snapshot(state, engine, self.http)
+        snapshot = Snapshot(state, engine, self.http, self.pipeline_state())
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             exchange.respond(200, snapshot.json())
         else:
             exchange.respond(200, snapshot.text(), CONTENT_TYPE)
+
+    def pipeline(self, exchange: Exchange) -> None:
+        exchange.respond(200, _encode(self.pipeline_state()))
 
     def document(self, exchange: Exchange) -> None:
         exchange.respond(200, self._document)
@@ -102,6 +109,14 @@ class Operations:
 
     def _uptime_ms(self) -> int:
         return int((self._clock.monotonic() - self._started) * 1000)
+
+
+def no_pipeline() -> PipelineAnswer:
+    """What a server without one tells."""
+    return PipelineAnswer(
+        state="off", reason=None, lag_segments=0, lag_bytes=0, lag_ms=0, rounds=0, records=0, segments=0, failures=0,
+        restarts=0, error=None, last_run=None, quarantined=[],
+    )  # fmt: skip
 
 
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:

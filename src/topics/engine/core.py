@@ -53,6 +53,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     pressure_refuse_percent: int = 95
     coalesce_max_ms: int = 20
     commit_window_max_us: int = 10_000
+    track_removals: bool = False
+    """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
 
 

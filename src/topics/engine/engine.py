@@ -28,6 +28,7 @@ from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
@@ -86,6 +87,7 @@ class Engine:
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
+        self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core, self.sealer.after_append)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
@@ -156,7 +158,8 @@ class Engine:
             for number, end in recovery.ends.items()
             if number >= shard_count
         ]
-        if recovery.changed:
+        # A catalog that is behind its snapshot was lost to a crash; guests must not be left with it.
+        if not self.checkpointer.catalog.load(self.checkpointer.number) or recovery.changed:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
@@ -344,7 +347,7 @@ class Engine:
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
         self.core.expire(topic)
-        self._consumed(topic)
+        self.consumed(topic)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
@@ -390,7 +393,7 @@ class Engine:
         topic = self.core.existing(name)
         self.core.expire(topic)
         if touch:
-            self._consumed(topic)
+            self.consumed(topic)
         return self._info(topic)
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
@@ -404,7 +407,7 @@ class Engine:
                 continue
             self.core.expire(topic)
             if touch:
-                self._consumed(topic)
+                self.consumed(topic)
             infos.append(self._info(topic))
         return infos
 
@@ -417,7 +420,7 @@ class Engine:
     def _visible(self, name: str) -> Topic:
         topic = self.core.existing(name)
         self.core.expire(topic)
-        self._consumed(topic)
+        self.consumed(topic)
         return topic
 
     def _outdated(self, plan: ReadPlan) -> bool:
@@ -425,7 +428,8 @@ class Engine:
         topic = self.core.topics.get(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
-    def _consumed(self, topic: Topic) -> None:
+    def consumed(self, topic: Topic) -> None:
+        """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
 
     def _info(self, topic: Topic) -> TopicInfo:

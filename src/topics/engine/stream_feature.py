@@ -148,9 +148,13 @@ class StreamFeature:
         return deadline is not None and self._core.now() >= deadline
 
     def sweep(self, topic: Topic) -> None:
-        """Ends a stream whose time is over."""
-        if not topic.closing and topic.created and self.expired(topic) and not self.state(topic).retired:
+        """Ends a stream whose time is over, or that is kept for nobody any more."""
+        if topic.created and not topic.closing and self._due(topic):
             self.drop(topic, lambda outcome: None)
+
+    def _due(self, topic: Topic) -> bool:
+        state = self.state(topic)
+        return not state.refs if state.retired else self.expired(topic)
 
     def drop(self, topic: Topic, done: DropDone) -> None:
         """Deletes a stream, or retires it while forks read from it."""
@@ -190,7 +194,7 @@ class StreamFeature:
             state = stream_of(topic) if topic is not None else None
             if topic is None or state is None or topic.closing or core.shards[topic.shard].writer.poison is not None:
                 continue
-            if (state.retired and not state.refs) or (self.expired(topic) and not state.retired):
+            if self._due(topic):
                 self.drop(topic, lambda outcome: None)
             elif not state.retired:
                 self.watch_deadline(topic)

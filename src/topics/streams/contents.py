@@ -51,14 +51,30 @@ def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
     )
 
 
-def entry_bytes(data: bytes | memoryview, meta: bytes | memoryview) -> bytes:
-    """The bytes of a stored entry: decoded when it was stored as bytes, as they are when it is plain JSON."""
-    if bytes(meta[: len(META_BEGIN)]) == META_BEGIN and data[:1] == b'"':
+class Entry:
+    """One stored entry, read in parts: of a large one no more is decoded than is wanted."""
+
+    __slots__ = ("_base64", "_data", "size")
+
+    def __init__(self, data: memoryview, meta: bytes) -> None:
+        self._data = data
+        self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and bytes(data[:1]) == b'"'
+        self.size = len(data)
+        if self._base64:
+            self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")
+
+    def part(self, begin: int, end: int) -> bytes:
+        """The bytes from one place up to another."""
+        if not self._base64:
+            return bytes(self._data[begin:end])
+        first, last = begin // 3, -(-min(end, self.size) // 3)
         try:
-            return a2b_base64(data[1:-1], strict_mode=True)
+            decoded = a2b_base64(self._data[1 + 4 * first : 1 + 4 * last], strict_mode=True)
         except ValueError:
-            pass  # Somebody wrote it through the other protocol and did not mean bytes.
-    return bytes(data)
+            # Somebody wrote it through the other protocol and did not mean bytes.
+            self._base64 = False
+            return bytes(self._data[begin:end])
+        return decoded[begin - 3 * first : end - 3 * first]
 
 
 def check_entries(records: Sequence[Record], limits: Limits, key: str | None) -> None:

@@ -14,9 +14,9 @@ from topics.engine.runs import Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.block import TRAIT_TAGS
 from topics.storage.segments import SegmentDamaged, SegmentKey
-from topics.streams.contents import entry_bytes
+from topics.streams.contents import Entry
 from topics.streams.offsets import Position
-from topics.wire.cuts import View, data_of, data_parts, fitting, meta_of, tag_texts
+from topics.wire.cuts import View, data_parts, data_span, fitting, meta_of, tag_texts
 
 CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 1024 * 1024
@@ -140,26 +140,27 @@ class _Cut:
 
     def _take_some(self, view: View, indexes: Iterable[int], hi: int) -> int:
         """Takes single entries; the index behind the last one that was looked at."""
+        text = memoryview(view.text)
         for index in indexes:
             if self._wanted <= 0:
                 return index
-            data: bytes = data_of(view, index)
-            if not self._spec.as_json:
-                data = entry_bytes(data, meta_of(view, index))
+            begin, end = data_span(view, index)
+            entry = Entry(text[begin:end], b"" if self._spec.as_json else meta_of(view, index))
             skip, self._skip = self._skip, 0
             room = self._spec.max_bytes - self._size
-            if len(data) - skip > room:
-                if not self._pieces and not self._spec.as_json:
-                    self._pieces.append(data[skip : skip + room])
-                    self._in_block = skip + room
-                    self._wanted = 0
-                    return index
+            stop = entry.size
+            if entry.size - skip > room:
                 if self._pieces:
                     self._wanted = 0
                     return index
-            self._pieces.append(data[skip:] if skip else data)
-            self._size += len(data) - skip
+                if not self._spec.as_json:
+                    stop = self._in_block = skip + room
+            self._pieces.append(entry.part(skip, stop))
+            self._size += stop - skip
             self._wanted -= 1
+            if stop < entry.size:
+                self._wanted = 0
+                return index
         return hi
 
 

@@ -1,7 +1,7 @@
 """Streams behind one object, as `engine.Engine` is for topics."""
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, TopicsError, quoted
@@ -108,10 +108,11 @@ class Streams:
         """
         core = self.engine.core
         if not allowed and not prefix and not after:
-            names: Iterator[str] = islice(core.names, skip, None)
+            # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
+            names = (core.names[place] for place in range(skip, len(core.names)))
         else:
-            seen = (name for name in core.names_from(prefix, after) if not allowed or name.startswith(allowed))
-            names = islice(seen, skip, None)
+            seen = (core.names_from(one, after) for one in _within(prefix, allowed))
+            names = (name for name in islice(chain.from_iterable(seen), skip, None))
         for name in names:
             topic = core.by_name[name]
             if topic.guard is None or (topic.guard is self.engine.streams and not self.engine.streams.over(topic)):
@@ -139,3 +140,16 @@ def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError)
         return first
     body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
     return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone)
+
+
+def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """The prefixes to list, in order and apart: what was asked for, within what may be seen."""
+    if not allowed:
+        yield prefix
+        return
+    wanted = sorted({max(prefix, one, key=len) for one in allowed if one.startswith(prefix) or prefix.startswith(one)})
+    last: str | None = None
+    for one in wanted:
+        if last is None or not one.startswith(last):
+            yield one
+            last = one

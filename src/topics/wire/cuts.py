@@ -179,6 +179,12 @@ def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
     ]
 
 
+def data_span(view: View, index: int) -> Range:
+    """Where one record's payload begins and ends in the text."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    return view.start(index) + (last >> 16), view.start(index + 1) - 2 - (last & 0xFFFF) - meta
+
+
 def meta_of(view: View, index: int) -> bytes:
     """One record's meta part with its name, `,"meta":META`; empty when it has none."""
     meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]

@@ -40,7 +40,7 @@ def test_an_arrival_holds_its_block() -> None:
     assert (arrival.reason, arrival.source_id, list(arrival.seqs)) == (MoveReason.REDRIVE, 7, [3, 8])
     assert decode_block(inner).first_seq == 4
     frame = read_frame(memoryview(b"".join(seal_frame(FrameKind.ARRIVAL, 1, 1, 0, bytes(body)))), 0)
-    assert isinstance(frame, Frame) and block_in(frame.kind, frame.body) == block
+    assert isinstance(frame, Frame) and bytes(block_in(frame.kind, frame.body) or b"") == block
 
 
 def test_a_departure() -> None:

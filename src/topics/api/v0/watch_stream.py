@@ -72,7 +72,8 @@ class WatchStream(Outlet):
         topic = subscription.owner
         assert isinstance(topic, str)
         self._session.cursors[topic] = frame.cursor
-        if not self._stream.write(frame.data if frame.kind is FrameKind.ERROR else self._with_id(frame.data)):
+        bare = frame.kind is FrameKind.ERROR or frame.kind is FrameKind.PACED
+        if not self._stream.write(frame.data if bare else self._with_id(frame.data)):
             self.filled()
 
     def end_subscription(self, subscription: Subscription) -> None:

@@ -50,3 +50,21 @@ class Deadlines:
         while waiting and (not waiting[0].open or waiting[0].due(now)):
             waiting.popleft().expire()
         self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
+
+
+class Pending:
+    """A request that is usually answered before anyone could look at a clock; only otherwise it gets a deadline."""
+
+    __slots__ = ("_deadline", "open")
+
+    def __init__(self) -> None:
+        self.open = True
+        self._deadline: Deadline | None = None
+
+    def met(self) -> bool:
+        """Whether the answer comes in time; if so, nothing else will answer."""
+        self.open = False
+        return self._deadline is None or self._deadline.met()
+
+    def within(self, deadlines: Deadlines, missed: Callable[[], None]) -> None:
+        self._deadline = deadlines.begin(missed)

@@ -7,8 +7,10 @@ from urllib.parse import quote
 import msgspec
 
 from topics.api.calls import Call
+from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
 from topics.api.v1.cursors import cursor_after
+from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import split_path
 from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
@@ -106,15 +108,23 @@ def _as_json(form: str, content_type: str) -> bool:
     return _FORMATS[form]
 
 
-def read_once(call: Call, streams: Streams, read: ReadCall) -> None:
-    """A read that answers at once with what there is."""
+def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines) -> None:
+    """A read that answers at once with what there is; what the disk is too slow to give is told to come back."""
     topic = read.topic
     if read.offset == NOW:
         body = b"[]" if read.spec.as_json else b""
         headers: tuple[Header, ...] = (("stream-next-offset", tail_offset(topic)), *_ends(topic), UP_TO_DATE, NO_STORE)
         answer(call, 200, (*headers, CLOSED) if _closed(streams, topic) else headers, body, _type(read))
         return
-    streams.read(topic, read.spec, lambda outcome: _answer_read(call, streams, read, outcome))
+    pending = Pending()
+
+    def done(outcome: StreamSlice | TopicsError) -> None:
+        if pending.met():
+            _answer_read(call, streams, read, outcome)
+
+    streams.read(topic, read.spec, done)
+    if pending.open:
+        pending.within(deadlines, lambda: refuse(call, RequestTimeoutError()))
 
 
 def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:

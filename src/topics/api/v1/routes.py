@@ -10,6 +10,7 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, guarded
+from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import LongPoll, parse_read, read_once
@@ -26,6 +27,8 @@ from topics.streams import Streams
 from topics.streams.subscriptions import Subscriptions
 
 STREAM = "/v1/stream/{stream}"
+REQUEST_TIMEOUT_S = 5.0
+"""What everything but an append and a live read may take."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +52,8 @@ class StreamsApi:
         self._subscriptions: Subscriptions | None = None
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self._webhooks = WebhookCaller(options.webhook_loopback)
-        self._writes = Writes()
+        self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
+        self._writes = Writes(self._deadlines)
         self._shared = SharedEvents()
         get = self._route("GET", self._get, Scope.READ)
         itself = {
@@ -114,7 +118,7 @@ class StreamsApi:
         streams.touch(read.topic)
         now_ms = call.engine.core.now
         if not read.live:
-            read_once(call, streams, read)
+            read_once(call, streams, read, self._deadlines)
         elif read.live == "sse":
             SseReader(call, streams, read, self._shared, now_ms).start()
         else:

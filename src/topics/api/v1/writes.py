@@ -2,8 +2,9 @@
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import CLOSED, Header, answer, base_url, refuse
-from topics.api.v1.deadlines import Deadlines
+from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import read_name
 from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
 from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsError
@@ -15,8 +16,9 @@ APPEND_TIMEOUT_S = 3.0
 
 
 class Writes:
-    def __init__(self) -> None:
+    def __init__(self, others: Deadlines) -> None:
         self._deadlines = Deadlines(APPEND_TIMEOUT_S)
+        self._others = others
 
     def create(self, call: Call, streams: Streams) -> None:
         request = _create_request(call)
@@ -61,13 +63,19 @@ class Writes:
             raise
 
     def delete(self, call: Call, streams: Streams) -> None:
+        pending = Pending()
+
         def done(outcome: DropResult | TopicsError) -> None:
+            if not pending.met():
+                return
             if isinstance(outcome, TopicsError):
                 refuse(call, outcome)
             else:
                 answer(call, 204, ())
 
         streams.delete(call.topic, done)
+        if pending.open:
+            pending.within(self._others, lambda: refuse(call, RequestTimeoutError()))
 
 
 def _answer_append(call: Call, request: AppendRequest, outcome: Appended) -> None:

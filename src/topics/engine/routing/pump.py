@@ -160,6 +160,9 @@ class Pump:
         last = self._reach(router, dest, part)
         if last <= router.cursor:
             return 0
+        if core.scheduler.puts_off(router, source):
+            self.stuck.add(router)
+            return 0
         hops = 0
         if router.cyclic:
             hops, alike = part.hops_of(router.cursor + 1)

@@ -164,6 +164,10 @@ class Subscriptions:
         if found.claim is not None:
             raise AlreadyClaimedError(found.claim.holder, found.claim.generation)
         if not found.pending:
+            # What was just appended may be on its way to us still.
+            for name in list(found.links):
+                self._links.look(found, name)
+        if not found.pending:
             raise NoPendingWorkError()
         self._core.check_accepting()
         claim = self._wakes.begin(found, worker)

@@ -46,6 +46,9 @@ class PlainFraming:
     def error(self, topic: str, error: TopicsError) -> bytes:
         return self._line(kind="error", code=error.code)
 
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        return self._line(kind="paced", retry_after_ms=retry_after_ms)
+
 
 class Rig:
     def __init__(self, **options: int) -> None:

@@ -83,12 +83,12 @@ class Plant:
 
     def _settled(self, outcome: object) -> None:
         assert not isinstance(outcome, TopicsError) and not outcome.skipped  # type: ignore[attr-defined]
-        self.loop.call_later(0.01, self._look)
 
-    def _look(self) -> None:
-        empty = len(self.done) == self.total and not self.engine.info(JOBS).count
-        if empty and not self.finished.done():
+    def look(self) -> None:
+        if len(self.done) == self.total and not self.engine.info(JOBS).count:
             self.finished.set_result(None)
+        else:
+            self.loop.call_later(0.01, self.look)
 
 
 async def ask(start: Callable[[Callable[[object], None]], object]) -> Any:
@@ -133,6 +133,7 @@ def test_every_job_is_done_once_or_ends_as_a_dead_letter(
             await produce(engine, *range(first, first + 5))
             if first % 60 == 0:
                 await ask(lambda done: engine.run_job(engine.checkpointer.job(then=done)))
+        plant.look()
         await asyncio.wait_for(plant.finished, HANG_S)
         assert set(plant.done.values()) == {1}
         assert engine.queues.counters(JOBS).dead_lettered == len(dead)
