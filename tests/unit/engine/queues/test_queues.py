@@ -11,6 +11,7 @@ from tests.unit.engine.conftest import (
     FSYNC,
     HOMES,
     append,
+    ask_drop,
     checkpoint,
     delete,
     drop,
@@ -30,6 +31,7 @@ from tests.unit.engine.conftest import (
 )
 from tests.unit.engine.queues.conftest import (
     JOBS,
+    Hands,
     ack,
     ask_claim,
     claim,
@@ -476,6 +478,21 @@ def test_the_queue_of_a_new_topic_knows_nothing_of_the_old_one(engine: Engine) -
     produce(engine, 2)
     (job,) = claim(engine)
     assert (job.seq, job.deliveries) == (1, 1)
+
+
+def test_a_topic_on_its_way_out_takes_no_more_frames(engine: Engine, disk: FakeDisk, clock: ManualClock) -> None:
+    make_queue(engine, leases_durable=True)
+    produce(engine, 1, 2)
+    claim(engine)
+    hands = Hands(engine)
+    hold(engine)
+    ask_drop(engine, JOBS)
+    for call in (lambda: ack(engine, 1), lambda: nack(engine, 1), lambda: claim(engine), lambda: extend(engine, 1)):
+        with pytest.raises(TopicNotFoundError):
+            call()
+    hands.worker.close()
+    flush(engine)
+    assert JOBS not in open_engine(killed(disk), clock).core.by_name
 
 
 # When the log takes no more writes
