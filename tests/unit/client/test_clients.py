@@ -26,7 +26,13 @@ def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
         ours, theirs = getattr(Client, name), getattr(AsyncClient, name)
         assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters, name
         assert ours.__doc__ == theirs.__doc__, name
-        assert inspect.iscoroutinefunction(theirs) or name in ("follow", "topic_pages", "all_topics", "all_routers", "worker"), name
+        assert inspect.iscoroutinefunction(theirs) or name in (
+            "follow",
+            "topic_pages",
+            "all_topics",
+            "all_routers",
+            "worker",
+        ), name
 
 
 def test_a_call_tells_its_own_signature() -> None:

@@ -83,7 +83,7 @@ class Pump:
                 self.watch(source)
                 self.rouse(source)
 
-        source.waiters = [*(source.waiters or ()), woken]
+        _tell(source, woken)
 
     def rouse(self, source: Topic) -> None:
         """Every router of a source may have something to do."""
@@ -349,9 +349,12 @@ class Pump:
         """The destination has no room, or may be about to go: its next change decides."""
         router.blocked = True
         self.stuck.add(router)
-        dest.waiters = [*(dest.waiters or ()), lambda: self._unblocked(router)]
+        if not router.listening:
+            router.listening = True
+            _tell(dest, lambda: self._unblocked(router))
 
     def _unblocked(self, router: Router) -> None:
+        router.listening = False
         if router in self.stuck:
             self.stuck.discard(router)
             self.due(router)
@@ -387,6 +390,13 @@ class Pump:
             self._idle(router)
 
         self._background(lambda: find_copies(search, self._core.reader), found)
+
+
+def _tell(topic: Topic, woken: Callable[[], None]) -> None:
+    """Calls back once after the topic's next change."""
+    if topic.waiters is None:
+        topic.waiters = []
+    topic.waiters.append(woken)
 
 
 def _passing(stretches: list[Stretch], match: TagMatch) -> list[int]:

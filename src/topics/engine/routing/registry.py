@@ -21,7 +21,7 @@ Hops = tuple[int, int, int]
 class Router:
     __slots__ = (
         "blocked", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due", "forwarded",
-        "id", "inflight", "name", "present", "put_off_ms", "rules", "source", "when_idle",
+        "id", "inflight", "listening", "name", "present", "put_off_ms", "rules", "source", "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -46,6 +46,8 @@ class Router:
         self.inflight = False
         self.blocked = False
         """Whether its destination has no room; it goes on when the destination changes."""
+        self.listening = False
+        """Whether it is told of the next change of its destination."""
         self.put_off_ms: int | None = None
         """Since when pressure keeps it waiting."""
         self.closing = False

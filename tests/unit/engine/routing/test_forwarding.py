@@ -345,6 +345,29 @@ def test_a_destination_that_rejects_holds_the_router_up_until_there_is_room(engi
     assert read(engine, "b", 2).tombstone is None
 
 
+def test_a_router_that_waits_long_listens_once(engine: Engine) -> None:
+    put(engine, "b", cap_records=1, discard=REJECT)
+    route(engine, "a", "b")
+    append(engine, "a", 1, 2)
+    for _ in range(5):
+        engine.housekeeper.tick()
+    assert len(topic(engine, "b").waiters or ()) == 1
+
+
+def test_under_pressure_forwarding_waits_and_comes_within_twenty_seconds(engine: Engine, clock: ManualClock) -> None:
+    route(engine, "a", "b")
+    engine.core.scheduler.set_policy(0.0, deferring=True)
+    append(engine, "a", 1)
+    waited = 0
+    while not values(engine, "b"):
+        assert waited < 20
+        waited += 1
+        clock.advance(1000)
+        engine.core.scheduler.run()
+        engine.housekeeper.tick()
+    assert waited > 1
+
+
 def test_bytes_count_as_room_too(engine: Engine) -> None:
     put(engine, "b", cap_bytes=25, discard=REJECT)
     route(engine, "a", "b")
