@@ -42,9 +42,9 @@ class Packer:
     def keep(self, place: Place, gathered: Gathered) -> None:
         self._gathered[place] = gathered
 
-    def gather(self, source: Topic, place: Place) -> Gathered | GatherPlan:
+    def gather(self, source: Topic, part: RouterPart, place: Place) -> Gathered | GatherPlan:
         """What lies at a place; only a plan of it where the cold folder has to be asked, which is not the loop's."""
-        plan = plan_gather(source, place[1], place[2])
+        plan = plan_gather(source, place[1], place[2], part.held)
         if plan.cold:
             return plan
         gathered = self._gathered[place] = fetch(plan, self._core.reader)

@@ -29,12 +29,15 @@ from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
 from topics.engine.routing.packing import Packer, Place, in_log
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.syncing import Syncing
+from topics.engine.runs import Block
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
 
 _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
 _RECORDS_A_COST = 64
+_HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Records kept at hand for routers although the caps of their topics would let them go."""
 
 Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 
@@ -52,6 +55,10 @@ class Pump:
         self._scheduled = False
         self._running = False
         self._packer = Packer(core)
+        self._holding: set[RouterPart] = set()
+        self._held_bytes = 0
+        self._passed = False
+        """Whether routers came to the end of their source, so that something held may be let go."""
         self.stuck: set[Router] = set()
         """Held up by something that says nothing when it is over."""
         self.cost_a_tick: float = float("inf")
@@ -94,9 +101,23 @@ class Pump:
             self._due.append(router)
 
     def _schedule(self) -> None:
-        if self._due and not self._scheduled and not self._running:
+        if (self._due or self._passed) and not self._scheduled and not self._running:
             self._scheduled = True
             self._core.defer(self._run)
+
+    def hold(self, topic: Topic, block: Block) -> None:
+        """Keeps records of a source with caps until its routers have come to them, as far as memory allows."""
+        part = part_of(topic)
+        if part is not None and part.watched and self._held_bytes + block.memory_bytes <= _HELD_BYTES_MAX:
+            part.hold(block)
+            self._held_bytes += block.memory_bytes
+            self._holding.add(part)
+
+    def _let_go(self) -> None:
+        for part in list(self._holding):
+            self._held_bytes -= part.let_go()
+            if not part.held:
+                self._holding.discard(part)
 
     def retry(self) -> None:
         """Once a second: those whose obstacle does not say when it is gone."""
@@ -108,7 +129,7 @@ class Pump:
     # A tick
 
     def _run(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._passed = False
         self._running = True
         cost = 0.0
         try:
@@ -124,6 +145,7 @@ class Pump:
         finally:
             self._running = False
             self._packer.forget(bool(self._due))
+            self._let_go()
         self._schedule()
 
     def _hold_up(self, router: Router, why: str) -> None:
@@ -162,7 +184,7 @@ class Pump:
             return 1
         place = (source.id, router.cursor, last)
         known = self._packer.known(place)
-        gathered = known or self._packer.gather(source, place)
+        gathered = known or self._packer.gather(source, part, place)
         if isinstance(gathered, GatherPlan):
             self._fetch_cold(router, place, gathered)
             return 1
@@ -249,6 +271,9 @@ class Pump:
             self._moved(router)
             if router.cursor < router.source.head:
                 self.due(router)
+            elif self._holding:
+                self._passed = True
+                self._schedule()
         if router.when_idle is not None:
             self._idle(router)
 
