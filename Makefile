@@ -15,7 +15,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue format clean
+.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,7 @@ $(STAMP):
 	@$(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) -r requirements/dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || $(PIP_INSTALL) -r requirements/java.txt
 	@rm -f .venv/.setup-*
 	@touch $@
 
@@ -48,6 +49,9 @@ slow: setup ## Runs the slow tests only.
 
 bench: setup ## Measures the engine.
 	@$(BIN)/python -m bench.engine
+
+bench-spark: setup ## Measures the Spark side and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.spark --write
 
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.http --write

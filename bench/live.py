@@ -168,6 +168,13 @@ def _told(result: LiveResult) -> str:
     )
 
 
+def _priority(favoured: bool) -> str:
+    """What the report says of the processes' rank on the machine."""
+    if os.sched_getscheduler(0) == os.SCHED_FIFO:
+        return ", both with real-time priority"
+    return ", both with raised priority" if favoured else ""
+
+
 def _append(topic: str) -> bytes:
     """One append of one record with a stamp in it, complete with its head."""
     data = {"k": "x" * (PAYLOAD_BYTES - len('{"k":"","t":""}') - len(STAMP)), "t": STAMP}
@@ -216,7 +223,7 @@ def main() -> None:
         list(FAN_OUTS) if arguments.only in (None, "routers") else [],
     )
     console = Console(width=None if sys.stdout.isatty() else 200)
-    text = LiveReport(bench.results, console).make(machine({SERVER.product: version}))
+    text = LiveReport(bench.results, console).make(machine({SERVER.product: version}), _priority(arguments.priority))
     if arguments.write:
         write_page(text, "live", "Live delivery")
 

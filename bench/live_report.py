@@ -9,14 +9,16 @@ from bench.report import Sheet, short
 
 _TRANSPORTS = {"sse": "event streams", "ws": "WebSockets"}
 _METHOD = """\
-One server process on one core, class `disk`; the load generator (`bench/loadgen`, one thread) on another. Records of
-200 bytes of JSON leave one by one at a fixed rate, whatever the server does meanwhile. A record's time runs from the
-moment it was due until a watcher has read it, so that what waits at the server's door counts. Every watcher must get
-every record, or the run fails. A frame may carry several records: that is what coalescing does."""
+One server process on one core, class `disk`; the load generator (`bench/loadgen`, one thread) on another{priority}.
+Records of 200 bytes of JSON leave one by one at a fixed rate, whatever the server does meanwhile. A record's time runs
+from the moment it was due until a watcher has read it, so that what waits at the server's door counts, and so does the
+time that the generator takes to read the other watchers first. Every watcher must get every record, or the run fails. A
+frame may carry several records: that is what coalescing does."""
 _ROUTING = """\
 The rows with routers append to one source; every destination is watched, through event streams of up to 250 topics
-each. Copies are derived from the source's record, whose payload is logged once: the last column has the bytes that the
-log grew by for each appended record, whatever the number of copies."""
+each. Copies are derived from the source's record, whose payload is logged once whatever their number. What is logged
+for a destination is which records of the source it got: a small frame for each forward of one or many records. The last
+column has the bytes that the log grew by for each appended record, all of that included."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,9 @@ class LiveReport(Sheet):
         super().__init__(console)
         self._results = results
 
-    def make(self, machine: str) -> str:
+    def make(self, machine: str, priority: str) -> str:
         self.paragraph(f"Measured with `make bench-live` on {machine}.")
-        self.paragraph(_METHOD)
+        self.paragraph(_METHOD.format(priority=priority))
         self._watching()
         self._routing()
         self._aims()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -214,12 +213,18 @@ func (l *live) measure() (*liveAnswer, error) {
 		if err != nil {
 			return nil, err
 		}
+		now := l.now()
 		for _, event := range events[:count] {
 			if err := l.handle(int(event.Fd), event.Events); err != nil {
 				return nil, err
 			}
+			// An append leaves when it is due, however many watchers are still to be read.
+			if now = l.now(); now >= l.due+l.interval {
+				if err := l.tick(now); err != nil {
+					return nil, err
+				}
+			}
 		}
-		now := l.now()
 		if !began && now >= l.from {
 			began, cpu = true, cpuSeconds()
 		}
@@ -266,24 +271,21 @@ func (l *live) handle(index int, events uint32) error {
 	if index < len(l.writers) {
 		return l.answered(index, events)
 	}
-	return l.tick()
+	// The timer only ends the wait: what is due is sent after every event.
+	var expired [8]byte
+	if _, err := transfer(syscall.SYS_READ, l.timer, expired[:]); err != nil && err != syscall.EAGAIN {
+		return err
+	}
+	return nil
 }
 
 // tick sends what is due.
-func (l *live) tick() error {
-	var expired [8]byte
-	if _, err := transfer(syscall.SYS_READ, l.timer, expired[:]); err != nil {
-		if err == syscall.EAGAIN {
-			return nil
-		}
-		return err
-	}
-	for left := binary.LittleEndian.Uint64(expired[:]); left > 0; left-- {
+func (l *live) tick(now int64) error {
+	for l.due+l.interval <= now && l.due < l.to {
 		l.due += l.interval
-		if l.due >= l.to {
-			return nil
+		if l.due < l.to {
+			l.waiting = append(l.waiting, l.due)
 		}
-		l.waiting = append(l.waiting, l.due)
 	}
 	return l.send()
 }

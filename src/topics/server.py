@@ -21,11 +21,13 @@ from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import Operations
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
+from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
@@ -34,6 +36,7 @@ from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
 from topics.system.memory import tune_allocator, tune_collector
 from topics.system.threads import tune_threads
+from topics.wire.v0 import PipelineAnswer
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
@@ -45,7 +48,12 @@ def engine_options(settings: Settings) -> EngineOptions:
     """The engine's part of the settings: fields of the same name, and the number of shards decided."""
     limits = msgspec.convert(settings, Limits, from_attributes=True)
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
-    values = {**msgspec.structs.asdict(settings), "wal_shards": wal_shards, "limits": limits}
+    values = {
+        **msgspec.structs.asdict(settings),
+        "wal_shards": wal_shards,
+        "limits": limits,
+        "track_removals": _is_on(settings.archive),
+    }
     return msgspec.convert(values, EngineOptions)
 
 
@@ -61,7 +69,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    operations = Operations(clock)
+    streams = StreamsApi(_stream_options(settings))
+    operations = Operations(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = operations.live = Live(live_limits, keys, clock, SystemDice())
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
@@ -71,9 +80,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, api, http, live, stop)
+        await _run_engine(settings, operations, api, http, live, streams, stop)
     finally:
+        await streams.close()
         await http.drain(0.0)
+
+
+def _stream_options(settings: Settings) -> StreamOptions:
+    """Webhooks may call this machine itself only where nobody else can ask for them."""
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    return msgspec.convert(values, StreamOptions)
 
 
 def _read_keys(settings: Settings) -> KeyRing:
@@ -110,7 +126,15 @@ async def _serve_until_signalled(settings: Settings) -> None:
     await serve(settings, stop)
 
 
-async def _run_engine(settings: Settings, api: Api, http: HttpServer, live: Live, stop: asyncio.Event) -> None:
+async def _run_engine(
+    settings: Settings,
+    operations: Operations,
+    api: Api,
+    http: HttpServer,
+    live: Live,
+    streams: StreamsApi,
+    stop: asyncio.Event,
+) -> None:
     # Written by the replaying thread and read by the event loop: a float needs no lock.
     progress = [0.0]
     api.replay_progress = lambda: progress[0]
@@ -126,15 +150,31 @@ async def _run_engine(settings: Settings, api: Api, http: HttpServer, live: Live
     engine.start(asyncio.get_running_loop())
     tune_collector()
     live.open(engine)
+    streams.subscriptions(engine)
     api.engine = engine
+    supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
+    operations.pipeline_state = lambda: pipeline_answer(supervisor)
+    supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping
     _logger.info("shutting down")
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
     api.drain()
+    await supervisor.stop()
     await engine.close()
     await http.drain(settings.drain_ms / 1000.0)
     _logger.info("stopped")
+
+
+def pipeline_answer(supervisor: Supervisor) -> PipelineAnswer:
+    """What the supervisor knows, in the words of the API."""
+    status = supervisor.status()
+    told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
+    last_run = msgspec.to_builtins(status.last_run)
+    quarantined = msgspec.to_builtins(status.quarantined)
+    return msgspec.convert(
+        {**told, "restarts": supervisor.restarts, "last_run": last_run, "quarantined": quarantined}, PipelineAnswer
+    )
 
 
 def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) -> asyncio.Future[Engine]:

@@ -9,7 +9,7 @@ import pytest
 import topics
 
 ROOT = Path(__file__).parents[2]
-PINS = ("runtime.txt", "dev.txt")
+PINS = ("runtime.txt", "spark.txt", "java.txt", "dev.txt")
 
 # name==version, and nothing that only some machines could resolve.
 PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")
@@ -18,7 +18,7 @@ PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")
 def pins(name: str) -> dict[str, str]:
     found = {}
     for line in (ROOT / "requirements" / name).read_text().splitlines():
-        if line and not line.startswith("#") and line != "-r runtime.txt":
+        if line and not line.startswith("#") and not line.startswith("-r "):
             match = PIN.fullmatch(line)
             assert match is not None, f"{name}: {line!r} is no exact pin"
             found[match["name"].lower().replace("_", "-")] = match["version"]
@@ -36,14 +36,17 @@ def test_requirements_are_exact_pins(name: str) -> None:
 
 
 def test_nothing_is_pinned_twice() -> None:
-    assert pins("runtime.txt").keys().isdisjoint(pins("dev.txt"))
+    names = [name for file in PINS for name in pins(file)]
+    assert len(names) == len(set(names))
 
 
 def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
-    pinned = pins("runtime.txt")
-    for dependency in dependencies:
+    pinned = {**pins("runtime.txt"), **pins("spark.txt")}
+    for dependency in [*dependencies, *extras["spark"]]:
         match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
         assert match is not None, dependency
         version = number(pinned[match["name"]])

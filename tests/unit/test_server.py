@@ -20,6 +20,7 @@ from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
 from topics.system.machine import cpu_count
+from topics.testing import SeededDice
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -34,7 +35,11 @@ class FakeEngine:
         self.may_close = asyncio.Event()
         self.failure: Exception | None = None
         self.happened: list[str] = []
-        self.core = SimpleNamespace(names=["one"])
+        self.core = SimpleNamespace(
+            names=["one"], by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace()
+        )
+        self.streams = None
+        self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)
@@ -155,13 +160,15 @@ def test_a_failed_recovery_ends_the_server(tmp_path: Path, engine: FakeEngine) -
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
-    shared = set(EngineOptions.__struct_fields__) - {"limits"}
+    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals"}
     assert shared <= set(Settings.__struct_fields__)
     settings = Settings(data_dir="somewhere", cold_dir="elsewhere", wal_shards=3, max_limit=7, segment_max_events=11)
     options = engine_options(settings)
     for name in shared:
         assert getattr(options, name) == getattr(settings, name)
     assert options.limits == Limits(max_limit=7)
+    assert not options.track_removals
+    assert engine_options(Settings(archive="1")).track_removals
 
 
 def test_every_limit_of_the_settings_reaches_the_engine() -> None:

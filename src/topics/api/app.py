@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
@@ -34,6 +34,9 @@ _CODE_BY_STATUS = {
 }  # fmt: skip
 """What a refusal of the HTTP layer is called in the product's own words."""
 
+SECURE = (("x-content-type-options", "nosniff"), ("access-control-allow-origin", "*"))
+"""On every refusal that is given before a handler has its turn: browsers shall neither guess its type nor hide it."""
+
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
 
@@ -54,6 +57,8 @@ class Route(NamedTuple):
     """The handler finds out who asks: who may come in depends on more than the path and the header."""
     query_token: bool = False
     """Takes the key from `?token=` as well, for browsers: their event streams and WebSockets cannot send headers."""
+    probe: bool = False
+    """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
 
@@ -64,11 +69,20 @@ class Match(NamedTuple):
     key: Key
 
 
+class Family(Protocol):
+    """Routes that are found by rules of their own, all below one path."""
+
+    prefix: str
+
+    def find(self, method: str, path: str) -> tuple[Route, str]: ...
+
+
 class Routes:
     """Finds a route by method and path. The paths are few and shallow: a dictionary by shape, no expressions."""
 
-    def __init__(self, routes: tuple[Route, ...]) -> None:
+    def __init__(self, routes: tuple[Route, ...], families: tuple[Family, ...] = ()) -> None:
         self.all = routes
+        self._families = families
         self._fixed: dict[str, dict[str, Route]] = {}
         self._named: dict[tuple[str, str], dict[str, Route]] = {}
         for route in routes:
@@ -80,6 +94,9 @@ class Routes:
     def find(self, method: str, path: str) -> tuple[Route, str]:
         table, topic = self._fixed.get(path), ""
         if table is None:
+            for family in self._families:
+                if path.startswith(family.prefix):
+                    return family.find(method, path)
             table, topic = self._find_named(path)
         if table is None:
             raise NotFoundError(f"there is nothing at {quoted(path)}")
@@ -130,7 +147,7 @@ class Api:
     def admit(self, head: RequestHead) -> int | Refusal:
         try:
             route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.guards_itself or (route.open and not self.probe_auth)
+            open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
             key = ANYONE if open_to_all else self._authenticate(route, head)
             if key is not ANYONE:
                 key.check(route.scopes, topic or None)
@@ -172,7 +189,8 @@ class Api:
             return self._refusal(ShuttingDownError())
         if error.fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES):
             return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000))
-        return Refusal(error.status, render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message))
+        body = render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message)
+        return Refusal(error.status, body, "application/json", SECURE)
 
     def drain(self) -> None:
         """Lets nothing new in and ends what only waits."""
@@ -205,7 +223,7 @@ class Api:
         call.close_books_with(count_out)
 
     def _refusal(self, error: TopicsError) -> Refusal:
-        return Refusal(status_of(error), render_error(error), "application/json", error_headers(error))
+        return Refusal(status_of(error), render_error(error), "application/json", (*SECURE, *error_headers(error)))
 
 
 def _has_body(head: RequestHead) -> bool:

@@ -23,10 +23,12 @@ STATUS_BY_CODE: dict[str, int] = {
     "not_acceptable": 406,
     "request_timeout": 408,
     "slow_consumer": 408,
+    "stream_closed": 409,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,
     "not_a_queue": 409,
     "router_cycle": 409,
+    "stream_gone": 410,
     "payload_too_large": 413,
     "unsupported_media_type": 415,
     "unsupported_message": 415,
@@ -44,7 +46,24 @@ STATUS_BY_CODE: dict[str, int] = {
     "read_only": 503,
     "folder_busy": 503,
 }
-"""Every code a client can meet. A test fails when an error class has a code that is not here."""
+"""Every code a client of /v0 can meet. A test fails when an error class has a code that is in neither table."""
+
+V1_STATUS_BY_CODE: dict[str, int] = {
+    "WEBHOOK_URL_REJECTED": 400,
+    "INVALID_TOKEN": 401,
+    "producer_fenced": 403,
+    "SUBSCRIPTION_NOT_FOUND": 404,
+    "append_timeout": 408,
+    "ALREADY_CLAIMED": 409,
+    "FENCED": 409,
+    "NO_PENDING_WORK": 409,
+    "SUBSCRIPTION_CONFLICT": 409,
+    "producer_gap": 409,
+    "sequence_conflict": 409,
+    "stream_conflict": 409,
+    "offset_gone": 410,
+}
+"""Codes that only /v1 answers with. Those of subscriptions are spelled as the protocol spells them."""
 
 _RETRY_AFTER_S = 1
 _encode = msgspec.json.Encoder(enc_hook=str).encode
@@ -78,6 +97,13 @@ class NotAcceptableError(TopicsError):
 
     def __init__(self) -> None:
         super().__init__("this is an event stream: accept text/event-stream")
+
+
+class RequestTimeoutError(TopicsError):
+    code = "request_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("request timed out")
 
 
 class UnsupportedMediaTypeError(TopicsError):
@@ -116,7 +142,7 @@ class SlowConsumerError(TopicsError):
 
 
 def status_of(error: TopicsError) -> int:
-    return STATUS_BY_CODE.get(error.code, 500)
+    return STATUS_BY_CODE.get(error.code) or V1_STATUS_BY_CODE.get(error.code, 500)
 
 
 def render_error(error: TopicsError) -> bytes:

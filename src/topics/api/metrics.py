@@ -12,6 +12,7 @@ from topics.engine import Engine, EngineStats
 from topics.engine.throttle import ThrottleStats
 from topics.engine.topic import Topic
 from topics.http.server import HttpServer
+from topics.wire.v0 import PipelineAnswer
 
 TOPIC_SERIES_MAX = 1000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -31,10 +32,13 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(Collector):
     """Everything measured at one moment."""
 
-    def __init__(self, state: ServerState, engine: Engine | None, http: HttpServer | None) -> None:
+    def __init__(
+        self, state: ServerState, engine: Engine | None, http: HttpServer | None, pipeline: PipelineAnswer | None = None
+    ) -> None:
         self._state = state
         self._engine = engine
         self._http = http
+        self._pipeline = pipeline
 
     def text(self) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
@@ -63,6 +67,8 @@ class Snapshot(Collector):
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
         if self._http is not None:
             yield from _http_metrics(self._http)
+        if self._pipeline is not None:
+            yield from _pipeline_metrics(self._pipeline)
         if self._engine is not None:
             stats = self._engine.stats()
             yield from _engine_metrics(stats)
@@ -87,6 +93,22 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
     yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
+
+
+def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
+    running, rate = pipeline.state == "running", pipeline.last_run.records_per_s if pipeline.last_run else 0.0
+    yield _gauge("topics_pipeline_running", "Whether the pipeline's process runs.", running)
+    yield _gauge("topics_pipeline_lag_segments", "Sealed segments the pipeline has not done.", pipeline.lag_segments)
+    yield _gauge("topics_pipeline_lag_bytes", "Bytes of those segments.", pipeline.lag_bytes)
+    yield _gauge("topics_pipeline_lag_ms", "Age of the oldest record in those segments.", pipeline.lag_ms)
+    yield _counter("topics_pipeline_rounds", "Rounds that had something to do.", pipeline.rounds)
+    yield _counter("topics_pipeline_records", "Records that the pipeline has worked on.", pipeline.records)
+    yield _counter("topics_pipeline_segments", "Segments that the pipeline has worked on.", pipeline.segments)
+    yield _counter("topics_pipeline_restarts", "Times that the pipeline's process ended badly.", pipeline.restarts)
+    yield _gauge("topics_pipeline_failures", "Rounds that failed since one last worked.", pipeline.failures)
+    quarantined = len(pipeline.quarantined)
+    yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
+    yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)
 
 
 def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:

@@ -15,11 +15,12 @@ from topics.api.operations import Operation
 from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch_routes import WATCH_ROUTES
+from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
-from topics.wire.v0 import HealthAnswer, ReadyAnswer
+from topics.wire.v0 import HealthAnswer, PipelineAnswer, ReadyAnswer
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,12 +28,15 @@ _encode = msgspec.json.Encoder().encode
 class Operations:
     """The handlers that answer without an engine, too."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
+        self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
         self.live: Live | None = None
+        self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
+        """Told by whoever supervises the pipeline."""
         self._document = b""
         self._page = b""
 
@@ -41,6 +45,7 @@ class Operations:
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
         ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
         metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
+        pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,
             *QUEUE_ROUTES,
@@ -48,6 +53,7 @@ class Operations:
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
+            Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
         )
         document = build_document(described, __version__)
         self._document, self._page = _encode(document), build_page(document)
@@ -58,7 +64,9 @@ class Operations:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
-            )
+                *self._streams.routes,
+            ),
+            (self._streams,),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -84,11 +92,14 @@ class Operations:
             watch_sessions=0 if self.live is None else len(self.live.sessions),
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
         )
-        snapshot = Snapshot(state, engine, self.http)
+        snapshot = Snapshot(state, engine, self.http, self.pipeline_state())
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             exchange.respond(200, snapshot.json())
         else:
             exchange.respond(200, snapshot.text(), CONTENT_TYPE)
+
+    def pipeline(self, exchange: Exchange) -> None:
+        exchange.respond(200, _encode(self.pipeline_state()))
 
     def document(self, exchange: Exchange) -> None:
         exchange.respond(200, self._document)
@@ -100,5 +111,13 @@ class Operations:
         return int((self._clock.monotonic() - self._started) * 1000)
 
 
+def no_pipeline() -> PipelineAnswer:
+    """What a server without one tells."""
+    return PipelineAnswer(
+        state="off", reason=None, lag_segments=0, lag_bytes=0, lag_ms=0, rounds=0, records=0, segments=0, failures=0,
+        restarts=0, error=None, last_run=None, quarantined=[],
+    )  # fmt: skip
+
+
 def _ops(path: str, handler: Callable[[Exchange], None], operation: Operation | None = None) -> Route:
-    return Route("GET", path, handler, ops=True, open=True, operation=operation)
+    return Route("GET", path, handler, ops=True, open=True, probe=True, operation=operation)

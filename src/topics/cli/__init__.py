@@ -34,6 +34,14 @@ app.command(
 app.command("topics.cli.version:version", help="Print the version.")
 app.command("topics.cli.verify:verify", help="Look for damage in a data folder, changing nothing.")
 app.command("topics.cli.repair:repair", help="Mend a damaged data folder.")
+app.command("topics.cli.transfer:export", help="Write a topic's records to Parquet or JSON lines.")
+app.command("topics.cli.transfer:import_", name="import", help="Append records from Parquet or JSON lines to a topic.")
+
+pipeline = App(name="pipeline", help="Run the pipeline by hand, or see where it stands.")
+pipeline.command("topics.cli.pipeline:run", help="Archive everything that is sealed, then end.")
+pipeline.command("topics.cli.pipeline:status", help="Print where the pipeline of a data folder stands.")
+pipeline.command("topics.cli.pipeline:zip_", name="zip", help="Write the package to a file for spark-submit.")
+app.command(pipeline)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

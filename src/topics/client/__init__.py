@@ -26,6 +26,8 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
+from topics.client.async_socket import AsyncSocket
+from topics.client.async_watch import AsyncWatcher
 from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
@@ -62,6 +64,8 @@ from topics.client.errors import (
     ShuttingDown,
     SlowConsumer,
     StateRefused,
+    StreamClosed,
+    StreamGone,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -73,11 +77,14 @@ from topics.client.errors import (
     UnsupportedMessage,
     UpgradeRequired,
 )
+from topics.client.events import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics.client.hands import JobRetry, RetryJob
 from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
+from topics.client.sync_socket import Socket
+from topics.client.sync_watch import Watcher
 from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
@@ -91,8 +98,11 @@ __all__ = [
     "Appended",
     "AsyncClient",
     "AsyncFollower",
+    "AsyncSocket",
+    "AsyncWatcher",
     "AsyncWorker",
     "BatchTooLarge",
+    "CaughtUp",
     "Claimed",
     "Client",
     "ClientError",
@@ -151,18 +161,25 @@ __all__ = [
     "ServerTrouble",
     "ShuttingDown",
     "SlowConsumer",
+    "Socket",
     "StateRefused",
+    "StreamClosed",
+    "StreamGone",
     "TagMatch",
     "Throttled",
     "TopicConfig",
     "TopicConfigPatch",
     "TopicDropped",
     "TopicExistsIncompatible",
+    "TopicFailed",
     "TopicFull",
+    "TopicGap",
+    "TopicGone",
     "TopicNotEmpty",
     "TopicNotFound",
     "TopicPage",
     "TopicPut",
+    "TopicRecord",
     "TopicState",
     "TopicSummary",
     "TopicType",
@@ -171,5 +188,6 @@ __all__ = [
     "UnsupportedMediaType",
     "UnsupportedMessage",
     "UpgradeRequired",
+    "Watcher",
     "Worker",
 ]

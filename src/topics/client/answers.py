@@ -42,6 +42,8 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     last_write_ts: int | None = None
     last_read_ts: int | None = None
+    epoch: int = 0
+    """Tells the topic from a later one of the same name; 0 where the server is too old to say."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from topics.client.attempts import may_try_again
+from topics.client.backoff import may_try_again
 from topics.client.errors import ClientError
 from topics.client.hands import Hands, Plan, RetryJob, Settled
 from topics.client.idling import Idling

@@ -6,8 +6,10 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, hands, queue_requests, requests
+from topics.client import following, hands, queue_requests, requests, talking, watching
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
+from topics.client.async_socket import AsyncSocket
+from topics.client.async_watch import AsyncWatcher
 from topics.client.async_worker import AsyncWorker
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
@@ -17,6 +19,8 @@ from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
 from topics.client.session import Session
+from topics.client.talking import Talk
+from topics.client.watching import Watching
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -98,6 +102,22 @@ def _work(build: Callable[P, Plan]) -> Callable[Concatenate["AsyncClient", P], A
     return method
 
 
+def _watch(build: Callable[P, Watching]) -> Callable[Concatenate["AsyncClient", P], AsyncWatcher]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWatcher:
+        return AsyncWatcher(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncWatcher)
+    return method
+
+
+def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["AsyncClient", P], AsyncSocket]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncSocket:
+        return AsyncSocket(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncSocket)
+    return method
+
+
 class AsyncClient(Session):
     """Talks to a server. Use it in an `async with` block, or close it."""
 
@@ -139,6 +159,8 @@ class AsyncClient(Session):
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     follow = _follow(following.follow)
+    watch = _watch(watching.watch)
+    ws = _ws(talking.ws)
 
     async def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> AsyncIterator[TopicPage]:
         """Every page of topics, one request each."""

@@ -11,7 +11,8 @@ import httpx
 import msgspec
 
 from topics import __version__
-from topics.client.errors import ApiError, ClientError, ConnectionFailed, ServerTrouble, UnexpectedAnswer, refusal
+from topics.client.backoff import delay_before, may_try_again
+from topics.client.errors import ApiError, ClientError, ConnectionFailed, UnexpectedAnswer, refusal
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
 from topics.system.clock import Clock
@@ -21,8 +22,6 @@ from topics.wire.v0 import ErrorAnswer
 _KEY_BYTES = 16
 _GZIP_BYTES_MIN = 1024
 _ANSWER_SHOWN_CHARS_MAX = 200
-# What a proxy says when the server behind it is away. Nobody knows whether the server got the request.
-_GATEWAY_STATUSES = (502, 503, 504)
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 # These blame the caller, not the line.
 _BUGS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -71,7 +70,7 @@ class Attempts(Generic[A]):
     def read(self, response: httpx.Response) -> A:
         """The answer in a response; raises `ApiError` when it is a refusal."""
         if not response.is_success:
-            raise self._refusal(response)
+            raise response_error(response, self._clock)
         try:
             return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
         except (ValueError, RecursionError) as error:
@@ -82,7 +81,8 @@ class Attempts(Generic[A]):
         self._failures += 1
         if not (self._request.patient and may_try_again(error, self._repeatable)):
             return None
-        delay = self._delay(error.retry_after_s if isinstance(error, ApiError) else None)
+        asked_s = error.retry_after_s if isinstance(error, ApiError) else None
+        delay = delay_before(self._policy, self._failures, asked_s, self._dice)
         if self._clock.monotonic() + delay > self._deadline:
             if self._failures > 1:
                 error.add_note(f"gave up after {self._failures} tries")
@@ -90,42 +90,26 @@ class Attempts(Generic[A]):
         _log.info("a request will be tried again", extra={"failures": self._failures, "cause": str(error)})
         return delay
 
-    def _delay(self, retry_after_s: float | None) -> float:
-        policy = self._policy
-        # The exponent is bounded because a follower may fail for days.
-        backoff = min(policy.backoff_min_s * 2.0 ** min(self._failures - 1, 60), policy.backoff_max_s)
-        luck = int.from_bytes(self._dice.token(4)) / 2**32
-        if retry_after_s is None:
-            return backoff * (1.0 - luck / 2)
-        return retry_after_s + backoff * luck
 
-    def _refusal(self, response: httpx.Response) -> ApiError:
-        status = response.status_code
-        asked_s = retry_after_s(response.headers.get("retry-after"), self._clock.now_ms())
-        try:
-            error = _decode_error(response.content).error
-        except (ValueError, RecursionError):
-            shown = response.content[:_ANSWER_SHOWN_CHARS_MAX].decode("utf-8", "replace")
-            return UnexpectedAnswer(status, f"{response.reason_phrase}: {shown}", asked_s)
-        exact_ms = (error.detail or {}).get("retry_after_ms")
-        if isinstance(exact_ms, int | float):
-            # The header can only say whole seconds.
-            asked_s = exact_ms / 1000
-        return refusal(status, error.code, error.message, error.detail, asked_s)
+def read_refusal(status: int, phrase: str, retry_after: str | None, body: bytes, clock: Clock) -> ApiError:
+    """The exception for an answer that is no success."""
+    asked_s = retry_after_s(retry_after, clock.now_ms())
+    try:
+        error = _decode_error(body).error
+    except (ValueError, RecursionError):
+        shown = body[:_ANSWER_SHOWN_CHARS_MAX].decode("utf-8", "replace")
+        return UnexpectedAnswer(status, f"{phrase}: {shown}", asked_s)
+    exact_ms = (error.detail or {}).get("retry_after_ms")
+    if isinstance(exact_ms, int | float):
+        # The header can only say whole seconds.
+        asked_s = exact_ms / 1000
+    return refusal(status, error.code, error.message, error.detail, asked_s)
 
 
-def may_try_again(error: ClientError, repeatable: bool) -> bool:
-    """Whether the same request could succeed later, and cannot do harm if it already did."""
-    match error:
-        case ConnectionFailed():
-            return repeatable or not error.maybe_done
-        case UnexpectedAnswer():
-            return error.status == 429 or (repeatable and error.status in _GATEWAY_STATUSES)
-        case ServerTrouble():
-            return False
-        case ApiError():
-            return error.status in (429, 503)
-    return False
+def response_error(response: httpx.Response, clock: Clock) -> ApiError:
+    """The same for a response whose body was read."""
+    retry_after = response.headers.get("retry-after")
+    return read_refusal(response.status_code, response.reason_phrase, retry_after, response.content, clock)
 
 
 def retry_after_s(value: str | None, now_ms: int) -> float | None:

@@ -28,6 +28,8 @@
         │   ├── TopicExistsIncompatible topic_exists_incompatible
         │   ├── TopicNotEmpty           topic_not_empty
         │   ├── TopicFull               topic_full
+        │   ├── StreamClosed            stream_closed
+        │   ├── StreamGone              stream_gone
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
         │   └── RouterCycle             router_cycle
@@ -95,8 +97,9 @@ class ApiError(ClientError):
         detail: Mapping[str, object] | None = None,
         retry_after_s: float | None = None,
     ) -> None:
-        super().__init__(f"{code}: {message} (HTTP status {status})")
+        super().__init__(f"{code}: {message} (HTTP status {status})" if status else f"{code}: {message}")
         self.status = status
+        """0 for a refusal on a WebSocket, which has none."""
         self.code = code
         self.message = message
         self.detail: dict[str, object] = dict(detail or {})
@@ -199,6 +202,14 @@ class TopicNotEmpty(StateRefused, code="topic_not_empty"):
 
 class TopicFull(StateRefused, code="topic_full"):
     """A topic that rejects rather than drops is at its cap; nothing was appended."""
+
+
+class StreamClosed(StateRefused, code="stream_closed"):
+    """The topic is a stream that was closed; it takes nothing more."""
+
+
+class StreamGone(StateRefused, code="stream_gone"):
+    """The topic is a stream that was deleted while forks of it exist; its name is not free yet."""
 
 
 class NotAQueue(StateRefused, code="not_a_queue"):

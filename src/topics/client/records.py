@@ -37,7 +37,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     node: str | None = msgspec.field(name="$node", default=None)
     tag: str | None = msgspec.field(name="$tag", default=None)
     """Only there when the read asked for tags."""
-    payload: msgspec.Raw = msgspec.field(name="data")
+    payload: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))
+    """Null when the reader asked for records without their data."""
     meta: dict[str, Any] | None = None
 
     @cached_property

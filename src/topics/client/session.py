@@ -1,5 +1,6 @@
 """What both clients have in common: everything but the waiting."""
 
+import math
 import ssl
 from collections.abc import Mapping
 from typing import Self, TypedDict
@@ -59,6 +60,12 @@ class Session:
 
     def _follower_retry(self, deadline_s: float) -> RetryPolicy:
         return msgspec.structs.replace(self.options.retry, deadline_s=deadline_s)
+
+    @property
+    def _answer_timeout_s(self) -> float | None:
+        """How long a command on a WebSocket is waited for, over all connections that it takes."""
+        longest_s = max(self.options.retry.deadline_s, self.options.timeout_s)
+        return None if math.isinf(longest_s) else longest_s
 
     def _http_settings(self) -> HttpSettings:
         pool = self.options.max_connections

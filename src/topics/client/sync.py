@@ -6,7 +6,7 @@ from typing import Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, hands, queue_requests, requests
+from topics.client import following, hands, queue_requests, requests, talking, watching
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
@@ -16,6 +16,10 @@ from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
 from topics.client.requests import A, Request
 from topics.client.session import Session
+from topics.client.sync_socket import Socket
+from topics.client.sync_watch import Watcher
+from topics.client.talking import Talk
+from topics.client.watching import Watching
 from topics.client.worker import Worker
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -87,6 +91,22 @@ def _work(build: Callable[P, Plan]) -> Callable[Concatenate["Client", P], Worker
     return method
 
 
+def _watch(build: Callable[P, Watching]) -> Callable[Concatenate["Client", P], Watcher]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Watcher:
+        return Watcher(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=Watcher)
+    return method
+
+
+def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["Client", P], Socket]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Socket:
+        return Socket(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=Socket)
+    return method
+
+
 class Client(Session):
     """Talks to a server. Use it in a `with` block, or close it."""
 
@@ -128,6 +148,8 @@ class Client(Session):
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     follow = _follow(following.follow)
+    watch = _watch(watching.watch)
+    ws = _ws(talking.ws)
 
     def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicPage]:
         """Every page of topics, one request each."""

@@ -132,6 +132,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     test_min_heartbeat_ms: Annotated[int, _number("Shortest heartbeat that may be asked for; for tests.", 1, 1_000)] = (
         1_000
     )
+    # Streams (/v1).
+    streams_durability: Annotated[
+        Literal["memory", "disk", "fsync"], _text("Class of the topics that /v1 creates.")
+    ] = "fsync"
+    streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
+    streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    # The pipeline on Spark, and the archive that it keeps.
+    pipeline: Annotated[
+        Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
+    ] = "auto"
+    pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
+    pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
+    archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
+    archive_dir: Annotated[str | None, _text("Folder of the archive; unset is archive in the data folder.")] = None
+    archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
+    spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
+    spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None
+    spark_memory: Annotated[str, _text("Memory of an embedded Spark, such as 1g.")] = "1g"
+    spark_conf: Annotated[str | None, _text("File with extra settings of Spark, as spark-defaults.conf.")] = None
 
     log_format: Annotated[
         Literal["auto", "human", "json"],

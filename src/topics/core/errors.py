@@ -11,9 +11,17 @@
     │   ├── NotAQueueError                not_a_queue                correct the name: only queues have jobs
     │   ├── TopicFullError                topic_full                 send again once consumers made room
     │   ├── RouterNotFoundError           router_not_found           create it, or correct the name
-    │   └── RouterCycleError              router_cycle               break the cycle, or allow it
+    │   ├── RouterCycleError              router_cycle               break the cycle, or allow it
+    │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
+    │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
+    │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
+    │   ├── ProducerGapError              producer_gap               send what is missing first
+    │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
+    │   └── OffsetGoneError               offset_gone                read from the start; records were lost in between
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
+    │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -169,6 +177,73 @@ class RouterCycleError(TopicStateError):
         super().__init__(f"records would go round: {' -> '.join(map(quoted, cycle))}", cycle=list(cycle))
 
 
+class StreamClosedError(TopicStateError):
+    """A stream that was closed takes nothing more, through either protocol."""
+
+    code = "stream_closed"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {quoted(stream)} is closed", stream=stream)
+
+
+class StreamGoneError(TopicStateError):
+    """A stream was deleted while forks still read from it, so its name is not free yet."""
+
+    code = "stream_gone"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {quoted(stream)} was deleted; its forks still use what it held", stream=stream)
+
+
+class StreamConflictError(TopicStateError):
+    """A stream exists with other settings than the request assumes."""
+
+    code = "stream_conflict"
+
+
+class SequenceConflictError(TopicStateError):
+    """A `Stream-Seq` that is not above the last one of the stream."""
+
+    code = "sequence_conflict"
+
+    def __init__(self, given: str, last: str) -> None:
+        super().__init__(
+            f"Stream-Seq {quoted(given)} is not above the stream's last one, {quoted(last)}", given=given, last=last
+        )
+
+
+class ProducerGapError(TopicStateError):
+    """A producer's batch came before the one that should precede it."""
+
+    code = "producer_gap"
+
+    def __init__(self, producer: str, expected: int, received: int) -> None:
+        super().__init__(
+            f"producer {quoted(producer)} sent batch {received} where {expected} is next",
+            producer=producer,
+            expected_seq=expected,
+            received_seq=received,
+        )
+        self.expected = expected
+        self.received = received
+
+
+class ProducerFencedError(TopicStateError):
+    """A later run of the same producer has taken over."""
+
+    code = "producer_fenced"
+
+    def __init__(self, producer: str, epoch: int) -> None:
+        super().__init__(f"producer {quoted(producer)} is at epoch {epoch}", producer=producer, epoch=epoch)
+        self.epoch = epoch
+
+
+class OffsetGoneError(TopicStateError):
+    """An offset that leads nowhere any more: of an earlier stream of that name, or of records that are lost."""
+
+    code = "offset_gone"
+
+
 class RetryLaterError(TopicsError):
     """Nothing is wrong with the request or the topic; the server cannot take it now."""
 
@@ -187,6 +262,15 @@ class ThrottledError(RetryLaterError):
     @classmethod
     def under_pressure(cls, retry_after_ms: int) -> Self:
         return cls(f"the server is under pressure; try again in {retry_after_ms} ms", retry_after_ms=retry_after_ms)
+
+
+class AppendTimeoutError(RetryLaterError):
+    """The log took too long; whether the append will be there is not known."""
+
+    code = "append_timeout"
+
+    def __init__(self) -> None:
+        super().__init__("append timed out; append outcome is unknown, check Stream-Next-Offset before retrying")
 
 
 class NotReadyError(RetryLaterError):

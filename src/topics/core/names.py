@@ -19,3 +19,8 @@ def check_topic_name(name: str) -> str:
             f"{quoted(name)} is not a topic name: 1 to 255 of A-Z a-z 0-9 . _ : - beginning with a letter or digit"
         )
     return name
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether /v0 can speak of a topic of that name; streams may be called more."""
+    return _TOPIC_NAME.fullmatch(name) is not None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 from topics.core.batch import Batch
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
@@ -13,6 +14,7 @@ from topics.core.errors import (
     ThrottledError,
     TopicFullError,
     TopicNotFoundError,
+    TopicsError,
 )
 from topics.core.limits import clamp_delay_ms
 from topics.core.names import check_topic_name
@@ -34,6 +36,28 @@ _RESERVE_MAX = 1 << 20
 _QUICK_MS = 1000
 
 
+class Rider(Protocol):
+    """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
+
+    kind: FrameKind
+
+    def staged(self, topic: Topic) -> None:
+        """The batch is accepted and on its way: from now on it is either applied or undone."""
+        ...
+
+    def prefix(self, topic: Topic) -> bytes:
+        """What stands in the frame before the block. For a new topic it is also what gives it its name and number."""
+        ...
+
+    def applied(self, topic: Topic) -> None:
+        """The batch is published."""
+        ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        """The batch failed, and with it whatever rides on it."""
+        ...
+
+
 class Appender:
     def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
         self._core = core
@@ -53,20 +77,33 @@ class Appender:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, done):
             return
-        elif topic.config.ttl_ms:
+        elif topic.guard is not None:
+            topic.guard.check_append(topic)
+        self.write(topic, batch, done)
+
+    def write(
+        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+    ) -> None:
+        """Appends records that were found right to a topic that takes them.
+
+        `ts` is a time that the writer gives, not in the future; it is moved up to that of the batch before if need be.
+        """
+        core, config = self._core, topic.staged_config
+        if topic.config.ttl_ms:
             core.expire(topic)
-        config, quota = topic.staged_config, core.limits.max_total_bytes
+        quota = core.limits.max_total_bytes
         if batch.delay_ms and config.type is not TopicType.QUEUE:
-            raise NotAQueueError(name)
+            raise NotAQueueError(topic.name)
         if config.discard is Discard.REJECT or quota:
-            self._check_room(topic, records)
+            self._check_room(topic, batch.records)
         shard = core.shards[topic.shard]
-        if shard.committer.gathers and not quota and shard.accepts and may_gather(topic, batch):
-            self._gatherer(shard).add(topic, records[0], done)
+        plain = rider is None and ts is None and not quota
+        if plain and shard.committer.gathers and shard.accepts and may_gather(topic, batch):
+            self._gatherer(shard).add(topic, batch.records[0], done)
             return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
-        self._stage(topic, batch, shard, done)
+        self._stage(topic, batch, shard, done, rider, ts)
 
     def _gatherer(self, shard: Shard) -> Gatherer:
         found = self._gatherers.get(shard)
@@ -74,22 +111,35 @@ class Appender:
             found = self._gatherers[shard] = Gatherer(shard, self._stage)
         return found
 
-    def _stage(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone) -> None:
+    def _stage(
+        self,
+        topic: Topic,
+        batch: Batch,
+        shard: Shard,
+        done: AppendDone,
+        rider: Rider | None = None,
+        given_ts: int | None = None,
+    ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
-        block = stage_block(core, topic, batch.records, batch.node, key)
+        block = stage_block(core, topic, batch.records, batch.node, key, given_ts)
         last, ts, after = topic.staged_head, block.ts, self.after
         exists = topic.created
         created = not exists and core.by_name.get(topic.name) is not topic
-        pieces = creation_frame(core, topic, shard) if created else []
+        pieces = creation_frame(core, topic, shard) if created and rider is None else []
+        if rider is not None:
+            rider.staged(topic)
         if batch.delay_ms:
             ready_at = ts + clamp_delay_ms(batch.delay_ms)
             after = partial(self._delay, block, ready_at)
             if durability.logged:
                 pieces += shard.frame(FrameKind.DELAY, topic.id, encode_delay(ready_at, block.first_seq, last))
         if durability.logged:
-            frame = shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
+            if rider is None:
+                frame = shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
+            else:
+                frame = shard.frame(rider.kind, topic.id, rider.prefix(topic) + block_head(block), block.text)
             pieces = pieces + frame if pieces else frame
         else:
             topic.unlogged = True
@@ -98,7 +148,7 @@ class Appender:
         needs_sync = (
             durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
-        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done)
+        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done, rider)
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
@@ -189,11 +239,16 @@ class Appender:
 
 
 def stage_block(
-    core: EngineCore, topic: Topic, records: Sequence[Record], node: str | None = None, key: str | None = None
+    core: EngineCore,
+    topic: Topic,
+    records: Sequence[Record],
+    node: str | None = None,
+    key: str | None = None,
+    given_ts: int | None = None,
 ) -> Block:
     """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
     first = topic.staged_head + 1
-    ts = core.now()
+    ts = core.now() if given_ts is None else given_ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts
     topic.staged_ts = ts
@@ -222,10 +277,14 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
 
 def creation_frame(core: EngineCore, topic: Topic, shard: Shard) -> list[bytes]:
     """Gives a new topic its name and its number for good; the frame must be submitted."""
+    return shard.frame(FrameKind.CREATE, topic.id, creation_body(core, topic))
+
+
+def creation_body(core: EngineCore, topic: Topic) -> bytes:
+    """The body of such a frame, or of a part of another one; it gives the topic its name and number just the same."""
     core.by_name[topic.name] = topic
     core.next_topic_id = topic.id + 1
-    body = encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
-    return shard.frame(FrameKind.CREATE, topic.id, body)
+    return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
 
 
 def _check_cap(topic: Topic, config: TopicConfig, count: int, size: int) -> None:

@@ -26,6 +26,8 @@ class Applier:
         """Told which records of a topic that is more than a log were deleted (`engine.queues`)."""
         self.before_caps: Callable[[Topic, Block], None] = lambda topic, block: None
         """Shown each block of a topic that is more than a log, before its caps are enforced (`engine.routing`)."""
+        self.removed: Callable[[Topic, int, int], None] = lambda topic, first, last: None
+        """Told of seqs that somebody deleted on purpose (`engine.removals`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
@@ -63,8 +65,14 @@ class Applier:
 
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
         """Removes records for good; how many of them were live."""
-        removed = self._retention.remove_front(topic, before_seq)[0] if before_seq else 0
+        removed = 0
+        if before_seq:
+            self.removed(topic, topic.earliest, before_seq - 1)
+            removed = self._retention.remove_front(topic, before_seq)[0]
+        if topic.origin is not None:
+            topic.origin.below = max(topic.origin.below, before_seq)
         for first, last in ranges:
+            self.removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.settle_front(topic)

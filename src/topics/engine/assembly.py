@@ -209,6 +209,7 @@ class Assembler:
             topic = self._from_state(state)
             topic.created = True
             self._core.topics[topic_id] = topic
+            self._core.features.load(topic, state.parts)
         topic.head = max(topic.head, runs.ranges[-1][1] if runs.ranges else 0)
         return topic
 

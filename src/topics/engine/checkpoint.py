@@ -10,8 +10,9 @@ that a crash may cut anywhere:
 3. deletes that the segments' files do not know yet are flipped into their flags, and synced. Until here the snapshot
    has them, and not before: a start from the snapshot before it goes through the log again, and must find the flags as
    they were then, or a cap that the log enforces would count other records than it did;
-4. only now log files, older snapshots, dead segments and the folders of deleted topics are removed: until then a
-   start would go through the log with the segments that the snapshot before it names.
+4. the catalog for readers of the segments is replaced, and only now log files, older snapshots, dead segments and the
+   folders of deleted topics are removed: until then a start would go through the log with the segments that the
+   snapshot before it names.
 """
 
 import logging
@@ -21,6 +22,7 @@ from typing import NamedTuple
 
 from topics.core.config import encode_config
 from topics.core.errors import TopicsError
+from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop, Until
 from topics.engine.runs import Block, Segment, block_head
@@ -55,6 +57,7 @@ class Checkpointer:
         self._core = core
         self._sealer = sealer
         self._fs = fs
+        self.catalog = CatalogKeeper(fs, core.layout)
         self.number = 0
         """The newest snapshot there is."""
         self.chain: list[int] = []
@@ -228,6 +231,9 @@ class Checkpointer:
         """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
         core = self._core
         self.before_clean_up()
+        for capture in self._captures:
+            self.catalog.take(capture.state)
+        self.catalog.publish(head)
         note_newest(self._fs, core.layout, head)
         for position in head.positions:
             remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)

@@ -7,7 +7,13 @@ Deletes of records wait for as much as appends to the same topic do.
 from collections.abc import Callable
 
 from topics.core.config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
-from topics.core.errors import CorruptSegmentError, TopicNotEmptyError, TopicNotFoundError, TopicsError
+from topics.core.errors import (
+    CorruptSegmentError,
+    StreamGoneError,
+    TopicNotEmptyError,
+    TopicNotFoundError,
+    TopicsError,
+)
 from topics.core.names import check_topic_name
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine.appending import creation_frame, make_topic
@@ -47,6 +53,8 @@ class Controller:
         if topic is None:
             self._create(name, resolve_config(patch, name, None), done)
             return
+        if topic.guard is not None and topic.guard.hides(topic):
+            raise StreamGoneError(name)
         config = resolve_config(patch, name, topic.staged_config)
         if config == topic.staged_config and topic.created and not topic.sync_inflight:
             done(PutResult(name, False, config))
@@ -69,12 +77,15 @@ class Controller:
         core = self._core
         core.check_accepting()
         topic = core.by_name.get(name)
-        if topic is None:
+        if topic is None or (topic.guard is not None and topic.guard.hides(topic)):
             done(DropResult(name, False))
             return
         core.expire(topic)
         if if_empty and topic.live_count + topic.staged_count:
             raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
+        if topic.guard is not None:
+            topic.guard.drop(topic, done)
+            return
         shard = core.shards[topic.shard]
         shard.check_open()
         shard.submit(DropOperation(core, topic, shard.frame(FrameKind.DROP, topic.id, b""), done))

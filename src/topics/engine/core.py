@@ -53,6 +53,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     pressure_refuse_percent: int = 95
     coalesce_max_ms: int = 20
     commit_window_max_us: int = 10_000
+    track_removals: bool = False
+    """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
 
 
@@ -87,6 +89,10 @@ class EngineCore:
         self.applier = Applier(self.reader, self.retention)
         self.features = Features()
         self.crossings = Crossings()
+        self.added: list[Callable[[Topic], None]] = []
+        """Who wants to know of every topic that comes to be."""
+        self.chores: list[Callable[[], None]] = []
+        """What features want done about once a second (`engine.housekeeping`)."""
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
         """Every topic that exists, by id."""
@@ -137,7 +143,7 @@ class EngineCore:
     def existing(self, name: str) -> Topic:
         """The topic of that name as readers see it."""
         topic = self.by_name.get(name)
-        if topic is None or not topic.created:
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
             raise TopicNotFoundError(name)
         return topic
 
@@ -161,6 +167,8 @@ class EngineCore:
         self.topics[topic.id] = topic
         self.by_name[topic.name] = topic
         insort(self.names, topic.name)
+        for told in self.added:
+            told(topic)
 
     def remove_topic(self, topic: Topic) -> None:
         del self.topics[topic.id]
@@ -172,6 +180,8 @@ class EngineCore:
         self.total_bytes -= topic.live_bytes
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)
+        if topic.guard is not None:
+            topic.guard.removed(topic)
 
     # Changes
 

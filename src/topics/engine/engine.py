@@ -8,16 +8,17 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, cast
 
 import msgspec
 
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
-from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicsError
+from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
-from topics.engine.appending import Appender
+from topics.engine.appending import Appender, Rider
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
@@ -27,12 +28,14 @@ from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import QueueCounters, Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
+from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
-from topics.engine.runs import Segment
+from topics.engine.runs import RunReader, Segment
 from topics.engine.sealing import Sealer
 from topics.engine.stats import EngineStats, collect_stats
+from topics.engine.stream_feature import StreamFeature
 from topics.engine.throttle import Throttle
 from topics.engine.topic import Topic
 from topics.formats.snapshot import WalPosition
@@ -44,6 +47,8 @@ from topics.storage.wal import ShardLog
 from topics.storage.writers import ThreadCommitter
 from topics.system.clock import Clock
 from topics.system.dice import Dice
+
+T = TypeVar("T")
 
 _READERS = 2
 """Threads for reads of the cold folder and for looking up tags in sealed segments."""
@@ -82,6 +87,7 @@ class Engine:
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
+        self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core, self.sealer.after_append)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
@@ -89,6 +95,7 @@ class Engine:
         self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
         self.queues = Queues(core, self._appender, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
+        self.streams = StreamFeature(core)
         self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job, self.routing.pump.retry)
 
     # Life
@@ -151,7 +158,8 @@ class Engine:
             for number, end in recovery.ends.items()
             if number >= shard_count
         ]
-        if recovery.changed:
+        # A catalog that is behind its snapshot was lost to a crash; guests must not be left with it.
+        if not self.checkpointer.catalog.load(self.checkpointer.number) or recovery.changed:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
@@ -258,8 +266,11 @@ class Engine:
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)
-        if topic is not None and topic.closing:
-            self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
+        if (
+            topic is not None
+            and (topic.closing or topic.guard is not None)
+            and self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
+        ):
             return
         if self.sealer.failures:
             self.sealer.check_room()
@@ -273,6 +284,15 @@ class Engine:
         if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
             self._appender.append(self.core.by_name.get(name), name, batch, done)
 
+    def write(
+        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+    ) -> None:
+        """Appends to a topic at hand, for features that have checked the batch and the topic by their own rules."""
+        self.core.check_accepting()
+        if self.sealer.failures:
+            self.sealer.check_room()
+        self._appender.write(topic, batch, done, rider, ts)
+
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
         if not self._wait_for_drop(name, lambda: self.put_topic(name, patch, done), done):
@@ -282,6 +302,10 @@ class Engine:
         """Deletes a topic with everything in it."""
         if not self._wait_for_drop(name, lambda: self.drop_topic(name, if_empty, done), done):
             self._controller.drop(name, if_empty, done)
+
+    def when_free(self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None]) -> bool:
+        """Whether the name is being freed just now: `retry` is then called once it is. What it raises, `done` gets."""
+        return self._wait_for_drop(name, retry, done)
 
     def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         """Deletes records for good."""
@@ -312,22 +336,34 @@ class Engine:
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
-        plan = plan_read(self._visible(name), request)
+        self.read_as(self.core.existing(name), request, execute_read, done)
+
+    def read_as(
+        self,
+        topic: Topic,
+        request: ReadRequest,
+        execute: Callable[[ReadPlan, RunReader], T],
+        done: Callable[[T | TopicsError], None],
+    ) -> None:
+        """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
+        self.core.expire(topic)
+        self.consumed(topic)
+        plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
-            done(execute_read(plan, self.core.reader))
+            done(execute(plan, self.core.reader))
             return
 
         def finished(outcome: object) -> None:
             if not isinstance(outcome, CorruptSegmentError) or not self._outdated(plan):
-                done(outcome if isinstance(outcome, ReadResult) else _as_error(outcome))
+                done(_as_error(outcome) if isinstance(outcome, Exception) else cast(T, outcome))
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
-            try:
-                self.read(name, request, done)
-            except TopicsError as error:
-                done(error)
+            if self.core.topics.get(topic.id) is topic:
+                self.read_as(topic, request, execute, done)
+            else:
+                done(TopicNotFoundError(topic.name))
 
-        self._background(lambda: execute_read(plan, self.core.reader), finished)
+        self._background(lambda: execute(plan, self.core.reader), finished)
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
@@ -338,7 +374,10 @@ class Engine:
 
         Nothing is lost between a read that found nothing and this call when both happen in the same tick.
         """
-        topic = self.core.existing(name)
+        return self.watch_topic(self.core.existing(name), woken)
+
+    def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
+        """The same for a topic at hand."""
         if topic.waiters is None:
             topic.waiters = []
         topic.waiters.append(woken)
@@ -354,7 +393,7 @@ class Engine:
         topic = self.core.existing(name)
         self.core.expire(topic)
         if touch:
-            self._consumed(topic)
+            self.consumed(topic)
         return self._info(topic)
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
@@ -364,9 +403,11 @@ class Engine:
             if len(infos) == limit:
                 break
             topic = self.core.by_name[name]
+            if topic.guard is not None and topic.guard.hides(topic):
+                continue
             self.core.expire(topic)
             if touch:
-                self._consumed(topic)
+                self.consumed(topic)
             infos.append(self._info(topic))
         return infos
 
@@ -379,7 +420,7 @@ class Engine:
     def _visible(self, name: str) -> Topic:
         topic = self.core.existing(name)
         self.core.expire(topic)
-        self._consumed(topic)
+        self.consumed(topic)
         return topic
 
     def _outdated(self, plan: ReadPlan) -> bool:
@@ -387,7 +428,8 @@ class Engine:
         topic = self.core.topics.get(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
-    def _consumed(self, topic: Topic) -> None:
+    def consumed(self, topic: Topic) -> None:
+        """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
 
     def _info(self, topic: Topic) -> TopicInfo:
@@ -403,6 +445,8 @@ class Engine:
     ) -> bool:
         """Puts an operation off while the topic of its name is being deleted."""
         topic = self.core.by_name.get(name)
+        if topic is not None and topic.guard is not None:
+            topic.guard.sweep(topic)
         if topic is None or not topic.closing:
             return False
 

@@ -71,6 +71,8 @@ class Housekeeper:
         self._sealer.resume()
         self._retry()
         self._look_at_some_topics()
+        for chore in self._core.chores:
+            chore()
         self.bound_memory()
         self._checkpoint_when_due()
 

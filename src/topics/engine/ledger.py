@@ -14,10 +14,12 @@ from topics.core.errors import Finding
 from topics.engine.casualties import Casualty, casualties
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
-from topics.formats.queue import BLOCK_KINDS, block_body, decode_delay, decode_departure, decode_lease
+from topics.formats.queue import decode_delay, decode_departure, decode_lease
 from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
+from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
 from topics.storage.log_walk import Hole
 
 SeqRange = tuple[int, int]
@@ -79,27 +81,34 @@ class Ledger:
 
     def _take(self, frame: Frame, path: str) -> None:
         topic_id = frame.topic_id
-        if frame.kind is FrameKind.CREATE:
-            created = control.decode_create(frame.body)
+        created = creation_in(frame)
+        if created is not None:
             if topic_id in self.accounts:
                 self._tell(frame, path, f"topic {topic_id} is created a second time")
-            self.accounts[topic_id] = Account(created.name, decode_config(created.config).durability)
+            durability = decode_config(created.config).durability
+            self.accounts[topic_id] = Account(created.name, durability, head_at_creation(frame))
             self.topic_ids.add(topic_id)
-            return
         account = self.accounts.get(topic_id)
         if account is None:
             if topic_id not in self.strangers:
                 self.strangers.add(topic_id)
                 self._tell(frame, path, f"frame {frame.lsn} is about topic {topic_id}, which nobody created")
-            if frame.kind in BLOCK_KINDS:
-                self.first_logged.setdefault(topic_id, decode_block(block_body(frame)).first_seq)
+            body = block_in(frame.kind, frame.body)
+            if body is not None:
+                self.first_logged.setdefault(topic_id, decode_block(body).first_seq)
             elif frame.kind is FrameKind.FORWARD:
                 self.first_logged.setdefault(topic_id, decode_forward(frame.body).first_seq)
             return
         _TAKE[frame.kind](self, account, frame, path)
 
+    def _nothing(self, account: Account, frame: Frame, path: str) -> None:
+        """The frame's own content was looked at already, or there is none."""
+
     def _append(self, account: Account, frame: Frame, path: str) -> None:
-        block = decode_block(block_body(frame))
+        body = block_in(frame.kind, frame.body)
+        if body is None:
+            return
+        block = decode_block(body)
         self._continue(account, block.first_seq - 1, frame, path)
         self.records += block.count
         self.first_logged.setdefault(frame.topic_id, block.first_seq)
@@ -152,6 +161,16 @@ class Ledger:
     def _queue(self, account: Account, frame: Frame, path: str) -> None:
         _QUEUE_BODIES[frame.kind](frame.body)
 
+    def _stream_append(self, account: Account, frame: Frame, path: str) -> None:
+        mark_in(frame)
+        self._append(account, frame, path)
+
+    def _stream_close(self, account: Account, frame: Frame, path: str) -> None:
+        mark_in(frame)
+
+    def _stream_renew(self, account: Account, frame: Frame, path: str) -> None:
+        decode_renewal(frame.body)
+
     def _tell(
         self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
     ) -> None:
@@ -171,6 +190,7 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.DELETE: Ledger._delete,
     FrameKind.EVICT: Ledger._evict,
     FrameKind.CEILING: Ledger._ceiling,
+    FrameKind.CREATE: Ledger._nothing,
     FrameKind.ROUTER: Ledger._router,
     FrameKind.UNROUTE: Ledger._unroute,
     FrameKind.FORWARD: Ledger._forward,
@@ -178,4 +198,9 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.LEASE: Ledger._queue,
     FrameKind.DELAY: Ledger._queue,
     FrameKind.DEPARTURE: Ledger._queue,
+    FrameKind.STREAM_APPEND: Ledger._stream_append,
+    FrameKind.STREAM_CREATE: Ledger._append,
+    FrameKind.STREAM_CLOSE: Ledger._stream_close,
+    FrameKind.STREAM_RENEW: Ledger._stream_renew,
+    FrameKind.STREAM_RETIRE: Ledger._nothing,
 }

@@ -5,6 +5,7 @@ at once raises instead, before anything is staged or logged.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -62,6 +63,14 @@ DropDone = Callable[[DropResult | TopicsError], None]
 DeleteDone = Callable[[DeleteResult | TopicsError], None]
 
 
+class Passenger(Protocol):
+    """What rides on a batch (`engine.appending.Rider`), as far as the operation has to know it."""
+
+    def applied(self, topic: Topic) -> None: ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None: ...
+
+
 class TopicOperation(Submission):
     """Something that changes one topic. While it waits for a sync, later operations of the topic wait behind it."""
 
@@ -88,6 +97,9 @@ class TopicOperation(Submission):
     def failed(self, error: TopicsError) -> None:
         self.topic.sync_inflight -= self.needs_sync
         self.undo(error)
+        if not self.topic.created:
+            # Others may have waited for it to come to be.
+            self._core.wake(self.topic)
 
     def apply(self, timing: CommitTiming) -> None:
         raise NotImplementedError
@@ -106,7 +118,7 @@ def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
-    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "followers")
+    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "_rider", "followers")
 
     def __init__(
         self,
@@ -119,6 +131,7 @@ class AppendOperation(TopicOperation):
         created: bool,
         after: Callable[[Topic], None],
         done: AppendDone,
+        rider: Passenger | None = None,
     ) -> None:
         # Every field at once instead of through two constructors: this is made for each append there is.
         self._core = core
@@ -133,6 +146,7 @@ class AppendOperation(TopicOperation):
         self._created = created
         self._after = after
         self._done = done
+        self._rider = rider
         self.followers: list[AppendDone] | None = None
         """Others that sent the same idempotency key while this was on its way."""
 
@@ -148,6 +162,8 @@ class AppendOperation(TopicOperation):
         self._after(topic)
         if block.key is not None:
             self._forget_key()
+        if self._rider is not None:
+            self._rider.applied(topic)
         self._done(
             AppendResult(
                 topic.name, block.first_seq, last, topic.head, self._created, False, timing.write_ms, timing.sync_ms
@@ -164,6 +180,8 @@ class AppendOperation(TopicOperation):
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
         self._forget_key()
+        if self._rider is not None:
+            self._rider.undone(topic, error)
         self._done(error)
         for follower in self.followers or ():
             follower(error)
@@ -177,6 +195,30 @@ class AppendOperation(TopicOperation):
 def deduped(topic: str, first_seq: int, last_seq: int) -> AppendResult:
     """The answer to a repeated key: the seqs of the first write and the head as it was then."""
     return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True)
+
+
+class StateOperation(TopicOperation):
+    """A change of what a topic is besides its records; whoever decided it also knows what it does and undoes."""
+
+    __slots__ = ("_applied", "_failed")
+
+    def __init__(
+        self,
+        core: EngineCore,
+        topic: Topic,
+        pieces: list[bytes],
+        applied: Callable[[], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        super().__init__(core, topic, pieces, needs_sync=True)
+        self._applied = applied
+        self._failed = failed
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._applied()
+
+    def undo(self, error: TopicsError) -> None:
+        self._failed(error)
 
 
 class PutOperation(TopicOperation):

@@ -18,7 +18,7 @@ import msgspec
 from topics.core.errors import CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
 from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
-from topics.engine.topic import SEQ_BASE, Topic
+from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.formats.block import TRAIT_META, TRAIT_TAGS
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, fitting, project, without_nodes
@@ -87,6 +87,8 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
+    if topic.origin is not None and request.from_seq < topic.origin.upto:
+        return _plan_inherited(topic, topic.origin, request)
     tombstone = find_tombstone(topic, request.from_seq)
     cursor = request.from_seq
     if tombstone is not None:
@@ -115,6 +117,24 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
         wanted -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, topic.earliest, tombstone, suffixes)
+
+
+def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> ReadPlan:
+    """A read of what a fork inherited: in its source, up to where they part. What follows is for the next read."""
+    assert origin.topic is not None
+    below = max(request.from_seq, origin.below - 1)
+    if below >= origin.upto:
+        return plan_read(topic, msgspec.structs.replace(request, from_seq=below))
+    plan = plan_read(origin.topic, msgspec.structs.replace(request, from_seq=below))
+    tombstone = plan.tombstone
+    if tombstone is not None:
+        gap_to = min(tombstone.gap_to, origin.upto)
+        missed = min(tombstone.missed_estimate, gap_to - tombstone.gap_from + 1)
+        tombstone = msgspec.structs.replace(tombstone, gap_to=gap_to, missed_estimate=missed, head_seq=topic.head)
+    return plan._replace(
+        topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
+        runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head, tombstone=tombstone,
+    )  # fmt: skip
 
 
 def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
@@ -166,7 +186,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
             if count:
                 break
             if damage.first <= lo:
-                raise _corrupt(plan, run, damage) from damage
+                raise corrupt_error(plan, run, damage) from damage
             taken, kept, size, stop = _read_run(plan, reader, run, lo, damage.first, wanted, room, True, pieces)
         count += kept
         room -= size
@@ -225,6 +245,6 @@ def _window(ranges: list[Range], wanted: int, hi: int) -> tuple[list[Range], int
     return window, taken, hi
 
 
-def _corrupt(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
+def corrupt_error(plan: ReadPlan, run: Run, damage: SegmentDamaged) -> CorruptSegmentError:
     last = damage.last if damage.last >= damage.first else run.count - 1
     return CorruptSegmentError(plan.topic_name, run.first_seq + damage.first, run.first_seq + last)

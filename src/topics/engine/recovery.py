@@ -17,9 +17,10 @@ from topics.engine.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
-from topics.formats.queue import block_body
 from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
+from topics.formats.stream import creation_in
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
@@ -174,13 +175,12 @@ class Recovery:
 
     def _apply(self, frame: Frame) -> None:
         core = self._core
-        if frame.kind is FrameKind.CREATE:
-            created = control.decode_create(frame.body)
+        created = creation_in(frame)
+        if created is not None:
             topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
             topic.created = True
             core.topics[topic.id] = topic
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
-            return
         known = core.topics.get(frame.topic_id)
         if known is None:
             raise LogDamaged(
@@ -193,11 +193,22 @@ class Recovery:
                 apply(self, known, frame)
             else:
                 core.features.replay(known, frame)
+                block = block_in(frame.kind, frame.body)
+                if block is not None:
+                    self._append_block(known, block)
         except SegmentDamaged as damage:
             raise LogDamaged(Finding(damage.path, damage.reason, topic=known.name), None) from damage
 
+    def _created(self, topic: Topic, frame: Frame) -> None:
+        """All there is to it was done."""
+
     def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block.of(decode_block(block_body(frame)))
+        body = block_in(frame.kind, frame.body)
+        assert body is not None
+        self._append_block(topic, body)
+
+    def _append_block(self, topic: Topic, body: memoryview) -> None:
+        block = Block.of(decode_block(body))
         if block.first_seq != topic.head + 1:
             raise LogDamaged(
                 Finding(
@@ -322,6 +333,7 @@ class Recovery:
 
 
 _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
+    FrameKind.CREATE: Recovery._created,
     FrameKind.APPEND: Recovery._append,
     FrameKind.ARRIVAL: Recovery._arrive,
     FrameKind.CONFIG: Recovery._configure,

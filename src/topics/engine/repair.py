@@ -17,6 +17,7 @@ from topics.engine.routing.registry import Registry
 from topics.engine.routing.replaying import RouterFeature
 from topics.engine.salvage import Salvage
 from topics.engine.sealing import Sealer
+from topics.engine.stream_feature import StreamFeature
 from topics.engine.verification import OnBytes, Verification
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
@@ -113,6 +114,7 @@ class Repair:
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         core = EngineCore(options, self._layout, store, self._clock, self._dice)
         core.features.add(QueueFeature(core))
+        StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]
         core.dropped = [[] for _ in range(options.wal_shards)]
         core.shards = [self._shard(core, number, 1, 1) for number in range(options.wal_shards)]

@@ -31,11 +31,12 @@ from topics.engine.topic import Topic
 from topics.engine.verification import Verification
 from topics.formats import control
 from topics.formats.block import decode_block
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
-from topics.formats.queue import block_body
 from topics.formats.remains import records_at_most
 from topics.formats.routing import decode_forward
 from topics.formats.snapshot import WalPosition
+from topics.formats.stream import creation_in
 from topics.storage.fs import FileSystem
 from topics.storage.log_walk import Hole, LogWalker
 from topics.storage.replay import LogDamaged, ShardEnd
@@ -205,7 +206,8 @@ class Salvage(Recovery):
     def _apply(self, frame: Frame) -> None:
         core, topic_id = self._core, frame.topic_id
         topic = core.topics.get(topic_id)
-        if frame.kind is FrameKind.CREATE and topic is not None:
+        creates = frame.kind is FrameKind.CREATE or frame.kind is FrameKind.STREAM_CREATE
+        if creates and topic is not None:
             self._meet_again(topic, frame)
             return
         if frame.kind is FrameKind.DROP:
@@ -213,15 +215,11 @@ class Salvage(Recovery):
             self._doubts.pop(topic_id, None)
             core.topics.pop(topic_id, None)
             return
-        if topic is None and frame.kind is not FrameKind.CREATE:
+        if topic is None and not creates:
             topic = self._assembler.stranger(topic_id)
             self.actions.append(f"topic {topic.name} (number {topic_id}): its creation was lost")
-        if topic is not None and frame.kind is FrameKind.APPEND:
-            self._append(topic, frame)
-        elif topic is not None and frame.kind is FrameKind.FORWARD:
+        if topic is not None and frame.kind is FrameKind.FORWARD:
             self._forward(topic, frame)
-        elif topic is not None and frame.kind is FrameKind.ARRIVAL:
-            self._arrive(topic, frame)
         elif topic is not None and frame.kind is FrameKind.CONFIG:
             self._configure(topic, frame)
         else:
@@ -230,13 +228,19 @@ class Salvage(Recovery):
     def _meet_again(self, topic: Topic, frame: Frame) -> None:
         """The creation of a topic that was put together from its files: now its name and its config are known."""
         if topic.id in self._assembler.configless:
-            created = control.decode_create(frame.body)
+            created = creation_in(frame)
+            assert created is not None
             topic.name, topic.epoch, topic.created_ts = created.name, created.epoch, created.ts
             topic.config = decode_config(created.config)
             self._assembler.configless.discard(topic.id)
+        if frame.kind is FrameKind.STREAM_CREATE:
+            self._core.features.replay(topic, frame)
+            block = block_in(frame.kind, frame.body)
+            if block is not None:
+                self._append_block(topic, block)
 
-    def _append(self, topic: Topic, frame: Frame) -> None:
-        block = Block.of(decode_block(block_body(frame)))
+    def _append_block(self, topic: Topic, body: memoryview) -> None:
+        block = Block.of(decode_block(body))
         if not topic.config.durability.logged:
             self._begin_logging(topic, block.first_seq - 1)
         self._go_on_at(topic, block.first_seq - 1)

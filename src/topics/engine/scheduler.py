@@ -15,7 +15,7 @@ dropped: a topic that waits longer has more to tell, once.
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Final, Protocol
 
@@ -89,6 +89,7 @@ class Scheduler:
         self._waiting: dict[Topic, _Place | None] = {}
         """Everything that waits, longest first; None for those that came during this tick and have no place yet."""
         self._fresh: list[Topic] = []
+        self._work_since: dict[Hashable, int] = {}
         self._bands: list[list[tuple[int, Topic]]] = [[] for _ in BAND_TURNS]
         """Heaps by ticket. An entry counts while the topic's place still has that ticket and that band."""
         self._sizes = [0] * len(BAND_TURNS)
@@ -140,6 +141,16 @@ class Scheduler:
         waited = 0 if since_ms is None else max(now - since_ms, 0) // 10
         return self._priority(topic, None, now) + waited >= DEMOTION
 
+    def puts_off(self, work: Hashable, topic: Topic) -> bool:
+        """The same question for work that asks again and again until it may; since when it does is remembered here."""
+        if not self.deferring:
+            return False
+        since_ms = self._work_since.setdefault(work, self._now_ms())
+        if not self.may_run(topic, since_ms):
+            return True
+        del self._work_since[work]
+        return False
+
     @property
     def waiting(self) -> int:
         return len(self._waiting)
@@ -155,6 +166,8 @@ class Scheduler:
         self._window_s = window_s
         self._gate_s = min(self._gate_s, self._seconds() + window_s)
         self.deferring = deferring
+        if not deferring:
+            self._work_since.clear()
         if eased and self._waiting:
             self._arm()
 
@@ -262,7 +275,7 @@ class Scheduler:
         if now_ms - self._aged_ms < AGE_TICK_MS:
             return
         self._aged_ms = now_ms
-        for topic, place in islice(self._waiting.items(), AGED_A_TICK):
+        for topic, place in list(islice(self._waiting.items(), AGED_A_TICK)):
             if place is None or place.since_ms == now_ms:
                 continue
             band = band_of(self._priority(topic, place.since_ms, now_ms))
@@ -283,7 +296,10 @@ class Scheduler:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
-            self.on_put_off(topic)
+            try:
+                self.on_put_off(topic)
+            except Exception:
+                _log.exception("a watcher failed")
 
     def _priority(self, topic: Topic, since_ms: int | None, now_ms: int) -> int:
         config = topic.config

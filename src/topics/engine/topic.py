@@ -5,6 +5,7 @@ Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
@@ -13,13 +14,56 @@ from topics.engine.runs import Block, Run, Segment
 SEQ_BASE = 1
 
 
+class Guard(Protocol):
+    """Has a say in what may be done to a topic that is more than a log."""
+
+    def check_append(self, topic: "Topic") -> None:
+        """Raises where the topic takes no more records."""
+        ...
+
+    def hides(self, topic: "Topic") -> bool:
+        """Whether the topic is kept but is there for nobody."""
+        ...
+
+    def sweep(self, topic: "Topic") -> None:
+        """Begins to delete a topic whose time is over."""
+        ...
+
+    def drop(self, topic: "Topic", done: Callable[..., None]) -> None:
+        """Deletes the topic as its kind demands."""
+        ...
+
+    def removed(self, topic: "Topic") -> None:
+        """The topic is gone."""
+        ...
+
+    def release(self, source: "Topic") -> None:
+        """One who read from this topic's records is gone."""
+        ...
+
+
+class Inheritance:
+    """Records that a topic reads in another one, where they are."""
+
+    __slots__ = ("below", "topic", "upto")
+
+    def __init__(self, topic: "Topic | None", upto: int, below: int) -> None:
+        self.topic = topic
+        """None only while recovery has not read everything."""
+        self.upto = upto
+        """The last seq that is inherited; the topic's own begin behind it."""
+        self.below = below
+        """Inherited records with a lower seq were deleted here."""
+
+
 class Topic:
     __slots__ = (
         "cap_floor", "capture_due", "ceiling", "ceiling_staged", "closing", "config", "created", "created_ts",
-        "earliest", "epoch", "evict_floor", "head", "id", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts",
-        "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "parts", "reserve",
-        "reserved_at", "segments", "shard", "staged_bytes", "staged_config", "staged_count", "staged_head", "staged_ts",
-        "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
+        "earliest", "epoch", "evict_floor", "guard", "head", "id", "inflight_keys", "keys", "last_consumed_ts",
+        "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "origin",
+        "parts", "reserve", "reserved_at", "segments", "shard", "staged_bytes", "staged_config", "staged_count",
+        "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor",
+        "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line a field
@@ -80,6 +124,8 @@ class Topic:
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""
+        self.guard: Guard | None = None
+        self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
         """Operations that came while the topic was being deleted; they concern the next one of its name."""

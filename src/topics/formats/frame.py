@@ -68,6 +68,16 @@ class FrameKind(IntEnum):
     """Records came from another topic: a block, and where they were."""
     DEPARTURE = 14
     """Records went to another topic and are gone here."""
+    STREAM_APPEND = 16
+    """One batch, and what else it changes in its stream, such as a producer's place (`formats.stream`)."""
+    STREAM_CREATE = 17
+    """A topic came to be as a stream, perhaps with its first batch."""
+    STREAM_CLOSE = 18
+    """A stream was closed without a batch."""
+    STREAM_RENEW = 19
+    """Somebody used a stream that lives only as long as it is used."""
+    STREAM_RETIRE = 20
+    """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

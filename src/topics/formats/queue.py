@@ -30,8 +30,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.formats.frame import Frame, FrameKind
-
 _LEASE = Struct("<BQH")
 _CLAIM = Struct("<QQI")
 _DELAY = Struct("<QQQ")
@@ -41,8 +39,6 @@ _PAIR = Struct("<QQ")
 _U64_BYTES = 8
 
 PART_NAME = "queue"
-BLOCK_KINDS = frozenset((FrameKind.APPEND, FrameKind.ARRIVAL))
-"""The frames that add records to a topic."""
 
 
 class LeaseEvent(IntEnum):
@@ -172,11 +168,6 @@ def encode_part(part: QueuePart) -> bytes:
 def decode_part(raw: bytes) -> QueuePart:
     """Raises ValueError for a part that makes no sense."""
     return _decode_part(raw)
-
-
-def block_body(frame: Frame) -> memoryview:
-    """The block inside a frame that adds records."""
-    return frame.body if frame.kind is FrameKind.APPEND else decode_arrival(frame.body)[1]
 
 
 def _encode_seqs(seqs: Iterable[int]) -> bytes:

@@ -12,13 +12,13 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
+from topics.formats.carriers import BLOCK_KINDS, block_in
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
-from topics.formats.queue import decode_arrival
 from topics.formats.routing import decode_forward
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
-_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.FORWARD)
+_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD)
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 
 
@@ -57,24 +57,39 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
         body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
-        remains = _read_block(body, topic_id) or _read_arrival(body, topic_id) or _read_forward(body, topic_id)
-        if (remains.kind if remains is not None else None) != (kind if kind in _GIVE_OUT_SEQS else None):
+        readings = _readings(body, topic_id)
+        # A body that holds records for another kind shows that the kind is the damaged byte.
+        if readings.keys() - {_LOGGED[kind]} or (kind in _GIVE_OUT_SEQS and not readings):
             return []
-        found.append(remains or FrameRemains(_LOGGED[kind], topic_id))
+        found.append(readings.get(_LOGGED[kind]) or FrameRemains(_LOGGED[kind], topic_id))
         start += length
     if next_lsn is not None and first_lsn + len(found) != next_lsn:
         return []
     return found
 
 
-def _read_block(body: memoryview, topic_id: int) -> FrameRemains | None:
-    """The body as a block, when its lengths agree."""
+def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, FrameRemains]:
+    """Every way to find records in a frame's body, by the kind of frame that would have them there."""
+    forward = _read_forward(body, topic_id)
+    found = {} if forward is None else {FrameKind.FORWARD: forward}
+    for kind in BLOCK_KINDS:
+        try:
+            block = block_in(kind, body)
+        except (ValueError, StructError):
+            continue
+        remains = _read_block(kind, block, topic_id) if block is not None else None
+        if remains is not None:
+            found[kind] = remains
+    return found
+
+
+def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemains | None:
     if len(body) < BLOCK_HEAD.size:
         return None
     first_seq, _, _, count, base, text, layout, _, key = BLOCK_HEAD.unpack_from(body, 0)
     if layout != LAYOUT_JSON or not count or BLOCK_HEAD.size + key + count * ROW_BYTES + text != len(body):
         return None
-    return FrameRemains(FrameKind.APPEND, topic_id, first_seq, count, base, text)
+    return FrameRemains(kind, topic_id, first_seq, count, base, text)
 
 
 def _read_forward(body: memoryview, topic_id: int) -> FrameRemains | None:
@@ -85,12 +100,3 @@ def _read_forward(body: memoryview, topic_id: int) -> FrameRemains | None:
         return None
     records = forward.lost + forward.count
     return FrameRemains(FrameKind.FORWARD, topic_id, forward.first_seq, records, forward.base, forward.text_length)
-
-
-def _read_arrival(body: memoryview, topic_id: int) -> FrameRemains | None:
-    """The body as records that came from another topic, when its lengths agree."""
-    try:
-        block = _read_block(decode_arrival(body)[1], topic_id)
-    except (ValueError, StructError):
-        return None
-    return block._replace(kind=FrameKind.ARRIVAL) if block is not None else None

@@ -20,24 +20,19 @@ The library's protocol reads the frames and knows the rules of the peers' handsh
 import asyncio
 import enum
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from websockets.frames import CloseCode, Frame, Opcode
-from websockets.protocol import Event, State
+from websockets.frames import CloseCode
+from websockets.protocol import State
 
-from topics.http.errors import HttpError
 from topics.http.exchange import Exchange
 from topics.http.limits import KIB
 from topics.http.websocket_handshake import Handshake
+from topics.http.websocket_messages import MessageReader
 
-# A piece of this size holds some thousand of the smallest frames, which is the most that waits when reading stops.
-_PIECE_BYTES = 16 * KIB
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
 _GATHERED_BYTES_MAX = 64 * KIB
-# Unfinished messages up to this size are not counted in the budget of bodies.
-_UNCOUNTED_BYTES = 64 * KIB
 
 # What stands still, where it is no number of bytes.
 _QUIET = -1
@@ -84,15 +79,13 @@ class WebSocket(asyncio.Protocol):
 
     __slots__ = (
         "_discarded_bytes",
-        "_frames",
         "_gathered",
         "_gathered_bytes",
         "_gathering",
         "_heard",
         "_held",
         "_hub",
-        "_message",
-        "_message_is_text",
+        "_messages",
         "_pinged",
         "_protocol",
         "_reading",
@@ -100,9 +93,7 @@ class WebSocket(asyncio.Protocol):
         "_since",
         "_stage",
         "_stuck_at",
-        "_taken_bytes",
         "_transport",
-        "_unread",
         "_write_paused",
     )
 
@@ -115,15 +106,8 @@ class WebSocket(asyncio.Protocol):
         self._hub = hub
         self._protocol = handshake.protocol
         self._protocol.max_message_size = hub.limits.body_bytes
+        self._messages = MessageReader(self._protocol, hub.budget, leftover)
         self._stage = Stage.OPEN
-        self._unread: bytes | memoryview = leftover
-        # Frames that are read and not yet given out.
-        self._frames: deque[Event] = deque()
-        # The parts of a message that came so far, when it comes in several frames.
-        self._message = bytearray()
-        self._message_is_text = False
-        # What unfinished messages hold of the budget.
-        self._taken_bytes = 0
         self._discarded_bytes = 0
 
         # Whether the transport reads.
@@ -131,7 +115,7 @@ class WebSocket(asyncio.Protocol):
         # Whether the receiver wants no messages for now.
         self._held = False
         self._write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
-        # While frames are given out, what is written is gathered for one write.
+        # While messages are given out, what is written is gathered for one write.
         self._gathering = False
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
@@ -156,7 +140,7 @@ class WebSocket(asyncio.Protocol):
     def write(self, frame: bytes) -> bool:
         """Sends bytes that are whole frames, see `text_frame`, or drops them when the connection is ending. Returns
         whether the peer can take more at once; whoever writes on regardless fills the memory."""
-        if self._stage not in (Stage.OPEN, Stage.FINISHING):
+        if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
         if not self._gathering:
             self._send(frame)
@@ -210,8 +194,7 @@ class WebSocket(asyncio.Protocol):
         elif self._stage is Stage.OPEN:
             self._flush()
             self._stage = Stage.CLOSING
-            # Only messages: the bytes behind them may begin in the middle of a frame and end with the peer's answer.
-            self._drop_messages()
+            self._messages.drop_messages()
             self._protocol.send_close(code, reason)
             self._send_control()
             if not self._gathering:
@@ -255,12 +238,12 @@ class WebSocket(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
         self._heard = True
-        if self._stage in (Stage.FINISHING, Stage.ENDING):
+        if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)
             if self._discarded_bytes > self._hub.limits.linger_bytes:
                 self._transport.abort()
             return
-        self._unread = bytes(self._unread) + data if self._unread else data
+        self._messages.feed(data)
         self._read_on()
 
     def eof_received(self) -> None:
@@ -280,10 +263,8 @@ class WebSocket(asyncio.Protocol):
         if self._stage is Stage.GONE:
             return
         self._stage = Stage.GONE
-        self._drop_input()
         self._gathered = []
-        # The parser is a generator that holds the protocol that holds it: this should not wait for a collection.
-        self._protocol.parser.close()
+        self._messages.release()
         self._hub.abandon(self)
         if hasattr(self, "_receiver"):
             self._call(self._receiver.on_gone)
@@ -297,117 +278,41 @@ class WebSocket(asyncio.Protocol):
             return
         self._gathering = True
         try:
-            while self._stage is not Stage.GONE and not self._is_held_back:
-                if self._frames:
-                    self._give_out(self._frames.popleft())
-                elif self._protocol.state is not State.OPEN and self._stage is Stage.OPEN:
-                    self._stage = Stage.FINISHING
-                    self._call(self._receiver.on_closing)
-                elif not self._read_piece():
-                    break
+            self._give_out()
+            if self._stage is Stage.CLOSING:
+                self._messages.skip()
+                if self._protocol.eof_sent:
+                    self._complete()
         finally:
             self._gathering = False
         self._flush()
         self._throttle()
+
+    def _give_out(self) -> None:
+        messages, receiver = self._messages, self._receiver
+        while self._stage is Stage.OPEN and not self._is_held_back:
+            message = messages.next_message()
+            if self._protocol.state is State.OPEN:
+                # Only pongs. What ends the connection waits until the receiver has finished.
+                self._send_control()
+            if message is not None:
+                self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
+            elif messages.is_over:
+                self._stage = Stage.FINISHING
+                self._call(receiver.on_closing)
+            elif not messages.has_more:
+                return
 
     @property
     def _is_held_back(self) -> bool:
         # While closing nothing is given out, and the peer's last word is still to be read.
         return self._stage is Stage.OPEN and (self._held or self._write_paused)
 
-    def _read_piece(self) -> bool:
-        """Reads some of the bytes that came. Returns whether there were any."""
-        if not self._unread or self._stage in (Stage.FINISHING, Stage.ENDING):
-            return False
-        piece: bytes | memoryview = self._unread
-        if len(piece) > _PIECE_BYTES:
-            rest = memoryview(piece)
-            piece, self._unread = bytes(rest[:_PIECE_BYTES]), rest[_PIECE_BYTES:]
-        else:
-            self._unread = b""
-        self._protocol.receive_data(bytes(piece))
-        frames = self._protocol.events_received()
-        self._count_message()
-        if self._stage is Stage.CLOSING:
-            if self._protocol.eof_sent:
-                self._complete()
-        elif self._stage is Stage.OPEN:
-            self._frames.extend(frames)
-            if self._protocol.state is State.OPEN:
-                self._send_control()
-        return True
-
-    def _give_out(self, frame: Event) -> None:
-        assert isinstance(frame, Frame)
-        match frame.opcode:
-            case Opcode.TEXT | Opcode.BINARY if frame.fin:
-                self._give_message(bytes(frame.data), frame.opcode is Opcode.TEXT)
-            case Opcode.TEXT | Opcode.BINARY:
-                self._message_is_text = frame.opcode is Opcode.TEXT
-                self._message += frame.data
-                self._count_message()
-            case Opcode.CONT if frame.fin:
-                whole, self._message = bytes(self._message + frame.data), bytearray()
-                self._count_message()
-                self._give_message(whole, self._message_is_text)
-            case Opcode.CONT:
-                self._message += frame.data
-                self._count_message()
-            case _:
-                # The library answers pings and closes; that the peer lives is known from its bytes.
-                pass
-
-    def _give_message(self, message: bytes, is_text: bool) -> None:
-        if not is_text:
-            self._call(self._receiver.on_binary, message)
-            return
-        try:
-            if not message.isascii():
-                message.decode()
-        except UnicodeDecodeError:
-            self._fail(CloseCode.INVALID_DATA, "a text message is not valid UTF-8")
-            return
-        self._call(self._receiver.on_text, message)
-
-    def _count_message(self) -> None:
-        """Settles with the budget what is held of messages that are not complete."""
-        nbytes = len(self._protocol.reader.buffer) + len(self._message)
-        if nbytes <= _UNCOUNTED_BYTES and not self._taken_bytes:
-            return
-        wanted = nbytes if nbytes > _UNCOUNTED_BYTES else 0
-        budget = self._hub.budget
-        try:
-            if wanted > self._taken_bytes:
-                budget.take(wanted - self._taken_bytes)
-            else:
-                budget.held_bytes -= self._taken_bytes - wanted
-            self._taken_bytes = wanted
-        except HttpError as error:
-            self._fail(CloseCode.TRY_AGAIN_LATER, error.message)
-
-    def _fail(self, code: CloseCode, reason: str) -> None:
-        """The peer broke a rule: everything it sent before counts, nothing after it."""
-        self._drop_input()
-        if self._stage is Stage.CLOSING:
-            self._complete()
-        elif self._protocol.state is State.OPEN:
-            self._protocol.fail(code, reason)
-
-    def _drop_messages(self) -> None:
-        self._frames.clear()
-        self._message = bytearray()
-        self._count_message()
-
-    def _drop_input(self) -> None:
-        self._unread = b""
-        self._protocol.reader.discard()
-        self._drop_messages()
-
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
         if self._stage is Stage.GONE or self._transport.is_closing():
             return
-        wanted = not self._is_held_back and not (self._unread and self._stage is Stage.OPEN)
+        wanted = not self._is_held_back and not (self._stage is Stage.OPEN and self._messages.has_more)
         if wanted != self._reading:
             self._reading = wanted
             if wanted:
@@ -430,6 +335,8 @@ class WebSocket(asyncio.Protocol):
 
     def _send_control(self) -> None:
         """Sends what the library has to say. That it wants to end the connection is empty bytes, and seen elsewhere."""
+        if not self._protocol.writes:
+            return
         said = b"".join(self._protocol.data_to_send())
         if said:
             self._flush()
@@ -440,7 +347,7 @@ class WebSocket(asyncio.Protocol):
     def _complete(self) -> None:
         """Says the last word, and waits for the peer to end the connection."""
         self._flush()
-        self._drop_input()
+        self._messages.drop()
         self._stage = Stage.ENDING
         self._since, self._stuck_at = self._hub.monotonic(), _CLOSING
         self._send_control()

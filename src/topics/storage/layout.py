@@ -5,7 +5,10 @@ machine                          the boot of the machine that last wrote here
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
+meta/catalog                     what readers of the sealed segments need to know, as of the last checkpoint
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
+archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
+pipeline/                        what the pipeline remembers between its runs; no part of the log
 repair/                          what a repair has prepared; with a plan in it, the repair must be finished first
 damaged-<number>/                what repairs have taken out of use, each file in its place below; never read again
 """
@@ -42,6 +45,23 @@ class Layout(NamedTuple):
     @property
     def newest(self) -> str:
         return f"{self.root}/meta/newest"
+
+    @property
+    def catalog(self) -> str:
+        return f"{self.root}/meta/catalog"
+
+    @property
+    def archive(self) -> str:
+        return f"{self.root}/archive"
+
+    @property
+    def pipeline(self) -> str:
+        return f"{self.root}/pipeline"
+
+    @property
+    def pipeline_seen(self) -> str:
+        """The number of the last catalog whose removals the archive has applied."""
+        return f"{self.root}/pipeline/seen"
 
     @property
     def repair(self) -> str:

@@ -7,7 +7,8 @@ from topics.storage.layout import Layout, number_in
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshot_chain import Chain
 
-_OWN = (".topics.lock", "machine", "meta", "repair", "topics", "wal")
+_OWN = (".topics.lock", "archive", "machine", "meta", "pipeline", "repair", "topics", "wal")
+_OWN_META = ("catalog", "newest")
 
 
 def find_strays(fs: FileSystem, layout: Layout, chain: Chain, named: set[SegmentKey]) -> Iterator[tuple[str, str]]:
@@ -27,7 +28,7 @@ def _meta(fs: FileSystem, layout: Layout, chain: Chain) -> Iterator[tuple[str, s
     for name in _names(fs, layout.meta):
         if name.endswith(".tmp"):
             yield f"{layout.meta}/{name}", "a snapshot that was never finished"
-        elif name != "newest" and number_in(name, "snapshot-", ".bin") is None:
+        elif name not in _OWN_META and number_in(name, "snapshot-", ".bin") is None:
             yield f"{layout.meta}/{name}", "it does not belong to the log"
 
 

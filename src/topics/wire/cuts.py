@@ -164,3 +164,29 @@ def data_of(view: View, index: int) -> bytes:
     meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
     begin = view.start(index) + (last >> 16)
     return bytes(view.text[begin : view.start(index + 1) - 2 - (last & 0xFFFF) - meta])
+
+
+def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
+    """The payloads of a range, verbatim."""
+    text, bias = view.text, view.bias
+    starts = view.rows[3 * lo : 3 * hi : 3].tolist()
+    starts.append(view.start(hi) + bias)
+    metas = view.rows[3 * lo + 1 : 3 * hi : 3].tolist()
+    lasts = view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
+    return [
+        text[begin - bias + (last >> 16) : end - bias - 2 - (last & 0xFFFF) - meta]
+        for begin, end, meta, last in zip(starts, starts[1:], metas, lasts, strict=False)
+    ]
+
+
+def data_span(view: View, index: int) -> Range:
+    """Where one record's payload begins and ends in the text."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    return view.start(index) + (last >> 16), view.start(index + 1) - 2 - (last & 0xFFFF) - meta
+
+
+def meta_of(view: View, index: int) -> bytes:
+    """One record's meta part with its name, `,"meta":META`; empty when it has none."""
+    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
+    end = view.start(index + 1) - 2 - (last & 0xFFFF)
+    return bytes(view.text[end - meta : end])

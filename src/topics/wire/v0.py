@@ -118,6 +118,8 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     last_write_ts: int | None
     last_read_ts: int | None
+    epoch: int
+    """Tells a topic from a later one of the same name, whose seqs begin again."""
 
 
 class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,6 +205,46 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     wal_replay_complete: bool
     topics: int
+
+
+class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The last round that had something to do."""
+
+    started_ms: int
+    took_ms: int
+    records: int
+    bytes: int
+    segments: int
+    records_per_s: float
+
+
+class QuarantinedTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic that the pipeline leaves out for now."""
+
+    topic: str
+    product: str
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_at_ms: int
+
+
+class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the pipeline stands. `state` is off, unavailable, idle, running or waiting."""
+
+    state: str
+    reason: str | None
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    rounds: int
+    records: int
+    segments: int
+    failures: int
+    restarts: int
+    error: str | None
+    last_run: PipelineRun | None
+    quarantined: list[QuarantinedTopic]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

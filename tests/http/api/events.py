@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from topics.wire.queues import JobEvent
 from topics.wire.watch import CaughtUpEvent, ErrorEvent, RecordEvent, TombstoneEvent, TopicDeletedEvent
 
 # Only to fail instead of hanging.
@@ -17,7 +18,7 @@ PATIENCE_S = 30.0
 
 _TYPES: dict[str, type] = {
     "record": RecordEvent, "tombstone": TombstoneEvent, "caught-up": CaughtUpEvent,
-    "topic-deleted": TopicDeletedEvent, "error": ErrorEvent,
+    "topic-deleted": TopicDeletedEvent, "error": ErrorEvent, "job": JobEvent,
 }  # fmt: skip
 
 
@@ -43,7 +44,13 @@ class EventStream:
     """`GET` on a path, read as server-sent events. Fails when a read takes too long."""
 
     def __init__(
-        self, url: str, path: str, *, version: str = "1.1", buffer_bytes: int | None = None, **headers: str
+        self,
+        url: str,
+        path: str,
+        headers: dict[str, str] | None = None,
+        *,
+        version: str = "1.1",
+        buffer_bytes: int | None = None,
     ) -> None:
         target = urlsplit(url)
         assert target.hostname is not None
@@ -55,7 +62,7 @@ class EventStream:
         self._socket.settimeout(PATIENCE_S)
         self._socket.connect((target.hostname, target.port))
         lines = [f"GET {path} HTTP/{version}", f"host: {target.netloc}"]
-        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
         self._socket.sendall("\r\n".join([*lines, "", ""]).encode())
         self._file = self._socket.makefile("rb")
         self.status = int(self._file.readline().split(b" ")[1])
@@ -172,14 +179,15 @@ class Watch:
         decoded: dict[str, Any] = self.answer.json()
         return decoded
 
-    def open(self, last_event_id: str | None = None, **options: Any) -> EventStream:
+    def open(
+        self, last_event_id: str | None = None, *, version: str = "1.1", buffer_bytes: int | None = None
+    ) -> EventStream:
         """Opens the stream, which must work, and reads its retry."""
-        headers: dict[str, Any] = {
-            **self._headers,
-            **({} if last_event_id is None else {"last_event_id": last_event_id}),
-            **options,
-        }
-        stream = EventStream(self.url, self.made["stream_url"], **headers)
+        headers = dict(self._headers)
+        if last_event_id is not None:
+            headers["last-event-id"] = last_event_id
+        path = self.made["stream_url"]
+        stream = EventStream(self.url, path, headers, version=version, buffer_bytes=buffer_bytes)
         assert stream.status == 200
         assert stream.next() == Event("retry", 2000)
         return stream

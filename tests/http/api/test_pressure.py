@@ -14,6 +14,8 @@ import httpx
 import pytest
 
 from tests.http.api.conftest import refused
+from tests.http.api.events import watch
+from tests.http.api.sockets import open_socket
 from tests.http.pressed import PressedServer
 from topics.engine.governor import Sample
 
@@ -96,6 +98,55 @@ def test_deferring_keeps_low_priorities_waiting_and_high_ones_not(
     assert [record["data"] for record in answer["records"]] == [0, 1, 2]
     assert answer["performance"]["throttle_wait_ms"] > 0
     assert metrics(api)["topics_scheduler_deferred"] == 0.0
+
+
+def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedServer, api: httpx.Client) -> None:
+    api.put("/v0/topics/low", json={"priority": -500})
+    api.put("/v0/topics/plain", json={})
+    with watch(pressed.url, "low", "plain").open() as stream:
+        assert {event.name for event in stream.events(2)} == {"caught-up"}
+        pressed.press(DEFERRING)
+        post(api, "low", 1)
+        event = stream.event()
+        assert (event.name, event.id) == ("error", None)
+        assert (event.data["code"], event.data["topics"]) == (429, ["low"])
+        assert 0 < event.data["retry_after_ms"] <= 5000
+        post(api, "plain", 1)
+        assert stream.event().data["topic"] == "plain"
+        pressed.press(CALM)
+        last = stream.event()
+        assert (last.data["topic"], last.seqs) == ("low", [1])
+
+
+def test_a_socket_waits_without_a_word_and_loses_nothing(pressed: PressedServer, api: httpx.Client) -> None:
+    api.put("/v0/topics/low", json={"priority": -500})
+    with open_socket(pressed.url) as socket:
+        socket.send({"op": "subscribe", "request_id": "s", "topic": "low"})
+        assert [socket.frame()["op"] for _ in range(2)] == ["subscribed", "caught_up"]
+        pressed.press(DEFERRING)
+        post(api, "low", 1)
+        post(api, "low", 2)
+        wait_for(api, "topics_scheduler_deferred", lambda deferred: deferred == 1.0)
+        pressed.press(CALM)
+        frame = socket.frame()
+        assert (frame["op"], [record["$seq"] for record in frame["records"]]) == ("record", [1, 2])
+
+
+def test_publishing_on_a_socket_is_refused_or_waits_as_appending_is(pressed: PressedServer, api: httpx.Client) -> None:
+    post(api, "t", 1)
+    pressed.press(OVERLOAD)
+    with open_socket(pressed.url) as socket:
+        publish = {"op": "publish", "topic": "t", "records": [{"data": 2}]}
+        socket.send({**publish, "request_id": "refused"})
+        frame = socket.frame()
+        assert (frame["op"], frame["request_id"], frame["code"]) == ("error", "refused", "throttled")
+        assert frame["detail"]["retry_after_ms"] > 0
+        socket.send({**publish, "request_id": "patient", "disable_backpressure": True})
+        wait_for(api, "topics_throttle_parked", lambda parked: parked == 1.0)
+        pressed.press(CALM)
+        frame = socket.frame()
+        assert (frame["op"], frame["request_id"], frame["last_seq"]) == ("ack", "patient", 2)
+        assert frame["performance"]["throttle_wait_ms"] > 0
 
 
 def test_under_overload_appends_are_refused_with_the_time_to_wait(pressed: PressedServer, api: httpx.Client) -> None:

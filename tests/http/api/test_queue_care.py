@@ -109,7 +109,7 @@ def test_only_queues_delay(api: httpx.Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("delay_ms", [-1, "1", 1.5, None], ids=str)
-def test_a_wrong_delay_is_refused(jobs: Callable[..., Jobs], delay_ms: object) -> None:
+def test_a_job_with_a_wrong_delay_is_refused(jobs: Callable[..., Jobs], delay_ms: object) -> None:
     queue = jobs()
     body = {"records": [{"data": 1}], "delay_ms": delay_ms}
     refused(queue.api.post(f"/v0/topics/{queue.name}", json=body), 400, "invalid_request")

@@ -337,8 +337,32 @@ def test_a_topic_recreated_meanwhile_is_told_although_its_seqs_look_right(
     append(*range(5))
     with session.open() as stream:
         lost, records, _ = stream.events(3)
-        assert (lost.data["reason"], lost.cursors) == ("recreated", {name: 0})
+        assert (lost.data["reason"], lost.cursors[name]) == ("recreated", 0)
         assert records.seqs == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("others", [0, 1, 70])
+def test_that_a_topic_began_again_is_told_until_the_client_has_seen_it(
+    server: LiveServer, api: httpx.Client, append: Append, name: str, others: int
+) -> None:
+    more = [f"{name}-{number}" for number in range(others)]
+    for topic in more:
+        api.post(f"/v0/topics/{topic}", json={"records": [{"data": 1}]})
+    append(1, 2)
+    session = watch(server.url, name, *more)
+    with session.open() as stream:
+        *_, last = stream.events(2 * (1 + others))
+    api.delete(f"/v0/topics/{name}")
+    append(*range(9))
+    for _ in range(2):
+        with session.open(last.id) as stream:
+            events = [event for event in stream.events(3 + others) if event.data["topic"] == name]
+            assert [event.name for event in events] == ["tombstone", "record", "caught-up"]
+            assert events[0].data["reason"] == "recreated"
+            assert events[1].seqs == list(range(1, 10))
+    with session.open(events[0].id) as stream:
+        [records, *_] = [event for event in stream.events(2 + others) if event.data["topic"] == name]
+        assert records.seqs == list(range(1, 10))
 
 
 # Resuming
@@ -485,7 +509,7 @@ def test_the_stream_of_no_session_is_not_found(server: LiveServer) -> None:
 )  # fmt: skip
 def test_accept_must_allow_events(server: LiveServer, append: Append, name: str, accept: str, status: int) -> None:
     append(1)
-    with EventStream(server.url, watch(server.url, name).made["stream_url"], accept=accept) as stream:
+    with EventStream(server.url, watch(server.url, name).made["stream_url"], {"accept": accept}) as stream:
         assert stream.status == status
         if status == 406:
             refused(stream.refusal, 406, "not_acceptable")

@@ -97,11 +97,12 @@ SUMMARY = TopicSummary(topic="a", head_seq=1, earliest_seq=1, count=1, bytes=2, 
             v0.TopicAnswer(
                 topic="a", type="queue", head_seq=1, earliest_seq=1, next_seq=2, count=1, bytes=3, config=TopicConfig(),
                 queue=v0.QueueCounters(ready=1, in_flight=2, dead_lettered=3), effective_priority=4, last_write_ts=5,
-                last_read_ts=None,
+                last_read_ts=None, epoch=6,
             ),
             TopicState(
                 topic="a", type="queue", head_seq=1, earliest_seq=1, next_seq=2, count=1, bytes=3, config=TopicConfig(),
                 queue=QueueCounters(ready=1, in_flight=2, dead_lettered=3), effective_priority=4, last_write_ts=5,
+                epoch=6,
             ),
         ),
         (

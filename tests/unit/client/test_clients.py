@@ -13,11 +13,18 @@ from topics import __version__, client
 from topics.client import AsyncClient, Client, ClientOptions, RetryPolicy
 from topics.client.options import DEFAULT_URL
 
+# What gives an object at once, and waits when that is used.
+LAZY = ("follow", "watch", "ws", "topic_pages", "all_topics", "all_routers", "worker")
+
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 
 
 def public(cls: type) -> set[str]:
     return {name for name in dir(cls) if not name.startswith("_")}
+
+
+_AT_ONCE = ("follow", "topic_pages", "all_topics", "all_routers", "worker")
+"""What gives an object at once, to be iterated over or run, and so is no coroutine function."""
 
 
 def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
@@ -26,13 +33,18 @@ def test_both_clients_have_the_same_calls_with_the_same_parameters() -> None:
         ours, theirs = getattr(Client, name), getattr(AsyncClient, name)
         assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters, name
         assert ours.__doc__ == theirs.__doc__, name
-        assert inspect.iscoroutinefunction(theirs) or name in (
-            "follow",
-            "topic_pages",
-            "all_topics",
-            "all_routers",
-            "worker",
-        ), name
+        assert inspect.iscoroutinefunction(theirs) or name in LAZY, name
+
+
+def test_both_sockets_have_the_same_calls_with_the_same_parameters() -> None:
+    ours, theirs = client.Socket, client.AsyncSocket
+    assert public(ours) - {"close"} == public(theirs) - {"aclose"}
+    for name in sorted(public(ours) - {"close", "cursors"}):
+        mine, other = getattr(ours, name), getattr(theirs, name)
+        assert inspect.signature(mine).parameters == inspect.signature(other).parameters, name
+        assert mine.__doc__ == other.__doc__, name
+        assert inspect.iscoroutinefunction(other), name
+    assert inspect.signature(ours.publish).return_annotation is client.Appended
 
 
 def test_a_call_tells_its_own_signature() -> None:

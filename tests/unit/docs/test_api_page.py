@@ -20,7 +20,7 @@ from topics.api.app import Api
 from topics.api.auth import KeyRing, Scope
 from topics.api.errors import STATUS_BY_CODE, NotFoundError
 from topics.api.metrics import ServerState, Snapshot
-from topics.api.ops import Operations
+from topics.api.ops import Operations, no_pipeline
 from topics.config.settings import SETTINGS
 from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.limits import Limits
@@ -114,6 +114,9 @@ _SECTIONS: dict[type, str] = {
     v0.RouterDropAnswer: "### Delete a router",
     v0.HealthAnswer: "### Health and readiness",
     v0.ReadyAnswer: "### Health and readiness",
+    v0.PipelineAnswer: "### The pipeline",
+    v0.PipelineRun: "### The pipeline",
+    v0.QuarantinedTopic: "### The pipeline",
     v0.ErrorAnswer: "### Errors",
     v0.ErrorBody: "### Errors",
     v0.Performance: "### Performance",
@@ -196,7 +199,7 @@ def snapshot() -> Snapshot:
     clock = SystemClock()
     api = Api(Operations(clock).routes(), KeyRing([]), clock, 1, 0)
     state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
-    return Snapshot(state, engine, HttpServer(api, HttpLimits(), clock))
+    return Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
 
 
 # The examples

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
-from topics.formats import block, control, frame, routing, segment, snapshot
+from topics.formats import block, catalog, control, frame, removals, routing, segment, snapshot
 from topics.storage import layout
 
 PAGE = read("docs/formats.md")
@@ -32,7 +32,7 @@ def picture(module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", [frame, block, control, routing, segment, snapshot], ids=lambda module: module.__name__
+    "module", [frame, block, control, routing, segment, snapshot, catalog, removals], ids=lambda module: module.__name__
 )
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
     lines = picture(module)
@@ -70,7 +70,7 @@ def test_the_rows_of_a_segment_index_are_those_of_a_block() -> None:
     assert f"{segment._BLOCK.size}b" in tables(segment)[1]
 
 
-@pytest.mark.parametrize("magic", [frame.MAGIC, segment._DATA_MAGIC, segment._INDEX_MAGIC])
+@pytest.mark.parametrize("magic", [frame.MAGIC, segment._DATA_MAGIC, segment._INDEX_MAGIC, catalog.MAGIC])
 def test_the_page_has_the_magics(magic: bytes) -> None:
     assert f'magic "{magic.decode()}"' in PAGE
 
@@ -103,6 +103,16 @@ def test_the_page_has_the_fields_of_a_snapshots_structures_in_order(structure: t
 def test_the_page_has_the_fields_of_a_routers_structures_in_order(structure: type[msgspec.Struct]) -> None:
     found = rows(section(PAGE, "### Bodies of the frames of routers"))
     [cells] = [cells for cells in found if cells[0] == f"`{structure.__name__}`"]
+    assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
+
+
+@pytest.mark.parametrize(
+    "structure",
+    [catalog.CatalogHead, catalog.CatalogTopic, catalog.CatalogSegment, catalog.CatalogRemoval],
+    ids=lambda structure: structure.__name__,
+)
+def test_the_page_has_the_fields_of_the_catalogs_structures_in_order(structure: type[msgspec.Struct]) -> None:
+    [cells] = [cells for cells in rows(section(PAGE, "## The catalog")) if cells[0] == f"`{structure.__name__}`"]
     assert re.findall(r"`(\w+)`", cells[1]) == [field.name for field in msgspec.structs.fields(structure)]
 
 

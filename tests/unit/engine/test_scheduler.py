@@ -358,6 +358,23 @@ def test_background_work_waits_while_low_value_is_deferred(bench: Bench) -> None
     assert bench.scheduler.may_run(bench.topic("most", 1000))
 
 
+def test_work_that_asks_again_is_known_and_forgotten_when_it_may_run(bench: Bench) -> None:
+    topic = bench.topic("plain", 0)
+    assert not bench.scheduler.puts_off("work", topic)
+    bench.scheduler.set_policy(0.0, deferring=True)
+    for _ in range(10):
+        assert bench.scheduler.puts_off("work", topic)
+        bench.clock.advance(1000)
+    assert not bench.scheduler.puts_off("work", topic)
+    # It had its turn: what it wants next waits anew, until the pressure goes.
+    assert bench.scheduler.puts_off("work", topic)
+    bench.scheduler.set_policy(0.0, deferring=False)
+    assert not bench.scheduler.puts_off("work", topic)
+    bench.scheduler.set_policy(0.0, deferring=True)
+    bench.clock.advance(9999)
+    assert bench.scheduler.puts_off("work", topic)
+
+
 @pytest.mark.parametrize(("priority", "seconds"), [(500, 5), (0, 10), (-1000, 20)])
 def test_background_work_is_allowed_once_it_has_waited(bench: Bench, priority: int, seconds: int) -> None:
     bench.scheduler.set_policy(0.0, deferring=True)

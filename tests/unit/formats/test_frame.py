@@ -98,6 +98,11 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.DELAY, 12),
         (FrameKind.ARRIVAL, 13),
         (FrameKind.DEPARTURE, 14),
+        (FrameKind.STREAM_APPEND, 16),
+        (FrameKind.STREAM_CREATE, 17),
+        (FrameKind.STREAM_CLOSE, 18),
+        (FrameKind.STREAM_RENEW, 19),
+        (FrameKind.STREAM_RETIRE, 20),
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
@@ -105,7 +110,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 17
+    assert len(FrameKind) == 22
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

@@ -90,6 +90,17 @@ class Feed:
             if subscription not in subscription.outlet.lagging:
                 self.topics.turns.add(subscription)
 
+    def pace(self, retry_after_ms: int) -> None:
+        """Tells those who would have the news by now that pressure keeps it from them for a while."""
+        data = self.projection.framing.paced(self.topic.name, retry_after_ms)
+        if not data:
+            return
+        for subscription in list(self._live):
+            outlet, cursor = subscription.outlet, subscription.cursor
+            if not outlet.full:
+                outlet.sent = True
+                outlet.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
+
     def look_if_gone(self) -> bool:
         return self.gone or self.topics.look_if_gone()
 

@@ -82,6 +82,7 @@ class Feeds:
         Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
         """
         topic = self.engine.core.existing(name)
+        self.engine.consumed(topic)
         feeds = self._by_topic.get(topic.id)
         if feeds is None:
             feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)
@@ -90,6 +91,14 @@ class Feeds:
         feed.add(subscription)
         self.turns.add(subscription)
         return subscription
+
+    def put_off(self, topic: Topic) -> None:
+        """Pressure puts a topic off: at the latest, waiting will have lifted its priority to where it is served."""
+        feeds = self._by_topic.get(topic.id)
+        if feeds is not None:
+            retry_after_ms = max(-self.engine.core.scheduler.priority(topic) * 10, 100)
+            for feed in list(feeds.by_projection.values()):
+                feed.pace(retry_after_ms)
 
     def forget(self, feeds: TopicFeeds) -> None:
         self._by_topic.pop(feeds.topic.id, None)

@@ -20,6 +20,8 @@ class FrameKind(enum.Enum):
     """The topic is gone. The last frame of a subscription."""
     ERROR = enum.auto()
     """The topic cannot be read on. The last frame of a subscription."""
+    PACED = enum.auto()
+    """News is late because of pressure. It moves no cursor."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -59,6 +61,10 @@ class Framing(Protocol):
 
     def error(self, topic: str, error: TopicsError) -> bytes:
         """The topic cannot be read on from here."""
+        ...
+
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        """News of the topic is late because of pressure; it goes on by itself. Empty where there is no such frame."""
         ...
 
 

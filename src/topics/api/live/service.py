@@ -55,6 +55,7 @@ class Live:
 
     def open(self, engine: Engine) -> None:
         self._feeds = Feeds(engine, self.turns)
+        engine.core.scheduler.on_put_off = self._feeds.put_off
 
     @property
     def feeds(self) -> Feeds:

@@ -13,8 +13,13 @@ from topics.api.auth import Key
 from topics.api.errors import NotFoundError
 from topics.api.live.frames import Projection
 from topics.core.errors import ThrottledError
+from topics.core.limits import MAX_U64
+from topics.engine import Engine
 from topics.system.clock import Clock
 from topics.system.dice import Dice
+
+BEFORE_ALL = MAX_U64
+"""The cursor of a reader that knows an earlier topic of the name: beyond every head, which is told as `recreated`."""
 
 _WID_BYTES = 16
 
@@ -28,7 +33,10 @@ class OpenStream(Protocol):
 class Session:
     """What to follow, from where, and in which form."""
 
-    __slots__ = ("cursors", "heartbeat_ms", "idle_since", "instances", "key", "projection", "stream", "wid")
+    __slots__ = (
+        "cursors", "generation", "heartbeat_ms", "idle_since", "instances", "key", "projection", "reborn", "stream",
+        "wid",
+    )  # fmt: skip
 
     def __init__(
         self, wid: str, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int],
@@ -42,8 +50,32 @@ class Session:
         """For each topic the last seq delivered, in the order in which the topics were named."""
         self.instances = instances
         """The ids of the topics that the cursors are of: a later topic of the same name is another one."""
+        self.generation = 0
+        """How often a topic was found to be another one."""
+        self.reborn: dict[str, int] = {}
+        """For such topics the generation since which their cursors are of the new one."""
         self.stream: OpenStream | None = None
         self.idle_since = 0.0
+
+    def meet_topics(self, engine: Engine) -> None:
+        """Notices topics that are others of the same name by now, and begins with them before their beginning."""
+        for topic, instance in self.instances.items():
+            found = engine.core.by_name.get(topic)
+            if found is not None and found.created and found.id != instance:
+                self.generation += 1
+                self.reborn[topic] = self.generation
+                self.instances[topic] = found.id
+                self.cursors[topic] = BEFORE_ALL
+
+    def rewind(self, cursors: dict[str, int], generation: int) -> None:
+        """Goes back to what the client has really seen; never forward, as only the server knows what it sent."""
+        for topic, mine in self.cursors.items():
+            theirs = cursors.get(topic, mine)
+            if generation < self.reborn.get(topic, 0) or BEFORE_ALL in (mine, theirs):
+                # The client has not seen that the topic began again: its seq is one of the topic before.
+                self.cursors[topic] = BEFORE_ALL
+            else:
+                self.cursors[topic] = min(mine, theirs)
 
 
 class Sessions:

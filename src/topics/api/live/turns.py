@@ -4,8 +4,8 @@ Delivery shares the loop with everything else, so it is done in turns from one q
 What is left when the allowance is spent goes on in the next tick, after the requests that came in meanwhile. A feed
 with ten thousand subscribers and a reader of a year's backlog get their turns like everyone else.
 
-A tick's delivery that took long is followed by a pause for new frames of as long again, up to a bound. Records that
-come in the pause make one frame instead of many, so that overload makes frames larger and never delivery late for good.
+A tick's delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that
+come meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ READ_COST = 4
 """What a read costs in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
 _COSTLY_S = 0.002
+_PAUSE_SHARE = 0.25
 _PAUSE_MAX_S = 0.02
 
 Run = Callable[[], None]
@@ -103,7 +104,7 @@ class Turns:
         # Runs behind the writes of the last tick, so that what they cost is part of the measure.
         now = self.seconds()
         spent_s = 0.0 if self._begun is None else now - self._begun
-        pause_s = spent_s if self.left < ALLOWANCE and spent_s > _COSTLY_S else 0.0
+        pause_s = spent_s * _PAUSE_SHARE if self.left < ALLOWANCE and spent_s > _COSTLY_S else 0.0
         pause_s = min(max(pause_s, self.extra_pause()), _PAUSE_MAX_S)
         if pause_s:
             self._open_at = now + pause_s
@@ -115,5 +116,5 @@ class Turns:
         held, self._held = self._held, []
         for worker in held:
             worker.queued = False
+            # Not run from here: only what a tick does is measured together with the writes it causes.
             self.add(worker)
-        self.run()

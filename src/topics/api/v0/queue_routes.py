@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
-from topics.api.v0 import queues
+from topics.api.v0 import queues, work
 from topics.wire.queues import (
     AckAnswer,
     AckBody,
@@ -18,6 +18,7 @@ from topics.wire.queues import (
     RedriveBody,
 )
 
+_UNSIGNED: dict[str, object] = {"type": "integer", "minimum": 0}
 _QUEUE = ("topic_not_found", "not_a_queue")
 _CHANGES = (*_QUEUE, "read_only", "shutting_down")
 _HELD = (*_CHANGES, "batch_too_large")
@@ -49,12 +50,26 @@ QUEUE_ROUTES = (
         ),
     ),
     Route(
+        "GET", "/v0/topics/{topic}/work", work.open_work, Scope.READ | Scope.WRITE, query_token=True,
+        operation=Operation(
+            "work", "A stream of events that jobs are pushed over.", {200: "text/event-stream"},
+            (*_QUEUE, "not_acceptable", "shutting_down"),
+            query=(
+                Parameter("node", {"type": "string"}, "Who the jobs are leased to; needed."),
+                Parameter("max", _UNSIGNED, "Jobs that are out at the same time; 1 unless told."),
+                Parameter("lease_ms", _UNSIGNED, "How long each lease lasts; as in the config unless told."),
+                Parameter("heartbeat_ms", _UNSIGNED, "How long nothing may be sent before a heartbeat is."),
+                Parameter("token", {"type": "string"}, "The key, for browsers, which send no header here."),
+            ),
+        ),
+    ),
+    Route(
         "GET", "/v0/topics/{topic}/leases", queues.list_leases, Scope.READ,
         operation=Operation(
             "listLeases", "Who holds which job, in the order of the seqs.", {200: LeasesAnswer}, _QUEUE,
             query=(
-                Parameter("after", {"type": "integer", "minimum": 0}, "Only behind this seq: the page's next_after."),
-                Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
+                Parameter("after", _UNSIGNED, "Only behind this seq: the page's next_after."),
+                Parameter("page_size", _UNSIGNED, "How many; 100 unless told, 1000 at most."),
                 Parameter("node", {"type": "string"}, "Only what this worker holds."),
             ),
         ),

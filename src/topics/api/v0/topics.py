@@ -38,6 +38,7 @@ def get_topic(call: Call) -> None:
         next_seq=info.next_seq, count=info.count, bytes=info.bytes, config=info.config,
         queue=QueueCounters(**msgspec.structs.asdict(counters)) if counters is not None else msgspec.UNSET,
         effective_priority=info.effective_priority, last_write_ts=info.last_write_ts, last_read_ts=info.last_read_ts,
+        epoch=info.epoch,
     )  # fmt: skip
     call.reply(200, _encode(answer))
 

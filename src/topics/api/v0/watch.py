@@ -4,9 +4,10 @@ import msgspec
 
 from topics.api.auth import Key, Scope
 from topics.api.calls import Call
-from topics.api.errors import NotAcceptableError, UnauthorizedError
+from topics.api.errors import UnauthorizedError
 from topics.api.live import Projection, Session
 from topics.api.v0.bodies import decode_body
+from topics.api.v0.event_streams import check_accepts_events, start_events
 from topics.api.v0.watch_frames import SHARED
 from topics.api.v0.watch_ids import read_id
 from topics.api.v0.watch_stream import SoloWatchStream, WatchStream
@@ -16,12 +17,6 @@ from topics.wire.watch import WatchAnswer, WatchBody, WatchFrom, WatchPosition
 
 _MAX_U32 = 2**32 - 1
 _BEGINNING = WatchFrom()
-_HEADERS = (
-    ("Content-Type", "text/event-stream; charset=utf-8"),
-    ("Cache-Control", "no-store"),
-    ("X-Accel-Buffering", "no"),
-)
-_ACCEPTED = ("text/event-stream", "text/*", "*/*")
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(WatchBody).decode
@@ -61,32 +56,23 @@ def create(call: Call) -> None:
 def stream(call: Call) -> None:
     """Opens the stream of a session."""
     head, live = call.exchange.head, call.live
-    if not _accepts_events(head.headers.get("accept")):
-        raise NotAcceptableError
+    check_accepts_events(head)
     session = live.sessions.find(call.topic)
     key = live.keys.authenticate_stream(head.headers.get("authorization"), call.query.get("token"))
     if key is not session.key:
         # Another key that is valid by itself is no better than none.
         raise UnauthorizedError
-    modern = head.http_version == "1.1"
-    # Said although it is the default, for proxies that want to be told.
-    headers = (*_HEADERS, ("Connection", "keep-alive")) if modern and head.keep_alive else _HEADERS
     if head.method == "HEAD":
-        call.detach().start_stream(200, headers, chunked=True).close()
+        start_events(call).close()
         return
     if session.stream is not None:
         # A client that comes back must not wait until its old connection is noticed as dead: the newest wins.
         session.stream.give_way()
     _rewind(session, head.headers.get("last-event-id"))
-    outlet = (SoloWatchStream if modern and len(session.cursors) == 1 else WatchStream)(live, session, call.waits)
-    outlet.open(call.detach().start_stream(200, headers, chunked=True))
-
-
-def _accepts_events(accept: str | None) -> bool:
-    if accept is None:
-        return True
-    ranges = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    return any(one in _ACCEPTED for one in ranges) or ranges == [""]
+    session.meet_topics(call.engine)
+    solo = head.http_version == "1.1" and len(session.cursors) == 1 and not session.generation
+    outlet = (SoloWatchStream if solo else WatchStream)(live, session, call.waits)
+    outlet.open(start_events(call))
 
 
 def _projection(body: WatchBody, limits: Limits) -> Projection:
@@ -122,16 +108,14 @@ def _check_topics(body: WatchBody, key: Key, topics_max: int) -> None:
 def _resumed(body: WatchBody) -> dict[str, int]:
     if body.cursor is None:
         return {}
-    cursors = read_id(body.cursor, body.topics)
-    if cursors is None:
+    seen = read_id(body.cursor, body.topics)
+    if seen is None:
         raise InvalidRequestError("watch field cursor: it is not the id of an event of these topics", field="cursor")
-    return cursors
+    return seen.cursors
 
 
 def _rewind(session: Session, last_event_id: str | None) -> None:
-    """Goes back to what the client has really seen; never forward, as only the server knows what it sent."""
-    if not last_event_id:
-        return
-    for topic, seq in (read_id(last_event_id, session.cursors) or {}).items():
-        if topic in session.cursors:
-            session.cursors[topic] = min(session.cursors[topic], seq)
+    """Goes back to what the client has really seen. What is no id is passed over, as browsers may send anything."""
+    seen = read_id(last_event_id, session.cursors) if last_event_id else None
+    if seen is not None:
+        session.rewind(seen.cursors, seen.generation)

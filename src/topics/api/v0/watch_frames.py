@@ -60,6 +60,9 @@ class SharedFraming:
     def error(self, topic: str, error: TopicsError) -> bytes:
         return error_event(status_of(error), error.message, topics=[topic])
 
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        return error_event(429, "watch throttled under pressure", retry_after_ms, [topic])
+
 
 class SoloFraming:
     """Whole events of a watch of one topic, as chunks of HTTP."""
@@ -81,6 +84,10 @@ class SoloFraming:
 
     def error(self, topic: str, error: TopicsError) -> bytes:
         text = self._plain.error(topic, error)
+        return b"%x\r\n%b\r\n" % (len(text), text)
+
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        text = self._plain.paced(topic, retry_after_ms)
         return b"%x\r\n%b\r\n" % (len(text), text)
 
 

@@ -4,16 +4,21 @@ Up to 64 topics it is the JSON map of topic to seq. Above that the names would b
 out, and what remains means something only for a watch of the same topics:
 
     byte 0      1: seqs of four bytes, 2: seqs of eight bytes
-    bytes 1-8   XXH3-64 of the sorted names, a zero byte behind each
+    bytes 1-4   the generation, little-endian
+    bytes 5-12  XXH3-64 of the sorted names, a zero byte behind each
     then        the seqs in the order of the sorted names, little-endian
 
 Both are written in base64url without padding. A client treats either as opaque.
+
+The generation counts how often the session has met another topic of a name it followed. It tells an id of before from
+one of after, whose seqs may look alike. It is 0 for nearly all watches, and a map of generation 0 does not show it.
 """
 
 import base64
-import binascii
+import struct
 from array import array
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -23,22 +28,33 @@ from topics.core.limits import MAX_U64
 MAPPED_TOPICS_MAX = 64
 _NARROW, _WIDE = 1, 2
 _NARROW_MAX = 2**32 - 1
-_HEAD_BYTES = 9
+_HEAD = struct.Struct("<BI8s")
+_GENERATION = "$generation"
+"""No topic's name begins so."""
 
 _encode = msgspec.json.Encoder().encode
 _decode_map = msgspec.json.Decoder(dict[str, int]).decode
 
 
-def encode_map(cursors: dict[str, int]) -> bytes:
-    return base64.urlsafe_b64encode(_encode(cursors)).rstrip(b"=")
+class Positions(NamedTuple):
+    """What an id holds."""
+
+    cursors: dict[str, int]
+    generation: int
+
+
+def encode_map(cursors: dict[str, int], generation: int = 0) -> bytes:
+    shown = {**cursors, _GENERATION: generation} if generation else cursors
+    return base64.urlsafe_b64encode(_encode(shown)).rstrip(b"=")
 
 
 class IdWriter:
     """Writes the ids of one stream, whose topics do not change."""
 
-    __slots__ = ("_cursors", "_fingerprint", "_names")
+    __slots__ = ("_cursors", "_fingerprint", "_names", "generation")
 
     def __init__(self, cursors: dict[str, int]) -> None:
+        self.generation = 0
         self._cursors = cursors
         self._names = sorted(cursors)
         self._fingerprint = _fingerprint(self._names) if len(cursors) > MAPPED_TOPICS_MAX else b""
@@ -46,30 +62,37 @@ class IdWriter:
     def write(self) -> bytes:
         """The id of the positions as they are now."""
         if not self._fingerprint:
-            return encode_map(self._cursors)
+            return encode_map(self._cursors, self.generation)
         seqs = list(map(self._cursors.__getitem__, self._names))
         kind, code = (_NARROW, "I") if max(seqs) <= _NARROW_MAX else (_WIDE, "Q")
-        packed = bytes((kind,)) + self._fingerprint + array(code, seqs).tobytes()
-        return base64.urlsafe_b64encode(packed).rstrip(b"=")
+        head = _HEAD.pack(kind, self.generation, self._fingerprint)
+        return base64.urlsafe_b64encode(head + array(code, seqs).tobytes()).rstrip(b"=")
 
 
-def read_id(text: str, names: Iterable[str]) -> dict[str, int] | None:
+def read_id(text: str, names: Iterable[str]) -> Positions | None:
     """The positions in an id, for a watch of these topics; None when it is no id, or one of other topics."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        cursors = _decode_map(raw) if raw[:1] == b"{" else _unpack(raw, sorted(names))
-    except (ValueError, binascii.Error):
+        positions = _read_map(raw) if raw[:1] == b"{" else _unpack(raw, sorted(names))
+    except (ValueError, struct.error):
         return None
-    return cursors if cursors is not None and all(0 <= seq <= MAX_U64 for seq in cursors.values()) else None
+    if positions is None or not all(0 <= number <= MAX_U64 for number in (*positions.cursors.values(), positions[1])):
+        return None
+    return positions
 
 
-def _unpack(raw: bytes, names: list[str]) -> dict[str, int] | None:
-    kind, packed = raw[:1], raw[_HEAD_BYTES:]
-    width = {b"\x01": 4, b"\x02": 8}.get(kind)
-    if width is None or raw[1:_HEAD_BYTES] != _fingerprint(names) or len(packed) != width * len(names):
+def _read_map(raw: bytes) -> Positions:
+    cursors = _decode_map(raw)
+    return Positions(cursors, cursors.pop(_GENERATION, 0))
+
+
+def _unpack(raw: bytes, names: list[str]) -> Positions | None:
+    kind, generation, fingerprint = _HEAD.unpack_from(raw)
+    width, packed = {_NARROW: 4, _WIDE: 8}.get(kind), raw[_HEAD.size :]
+    if width is None or fingerprint != _fingerprint(names) or len(packed) != width * len(names):
         return None
     seqs = array("I" if width == 4 else "Q", packed)
-    return dict(zip(names, seqs, strict=True))
+    return Positions(dict(zip(names, seqs, strict=True)), generation)
 
 
 def _fingerprint(names: list[str]) -> bytes:

@@ -8,10 +8,10 @@ import msgspec
 
 from topics.api.calls import Waiting
 from topics.api.live import Frame, FrameKind, Live, Outlet, Projection, Session, Subscription
+from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.watch_frames import RETRY, SHARED, SOLO, error_event, heartbeat
 from topics.api.v0.watch_ids import IdWriter
 from topics.core.errors import TopicNotFoundError
-from topics.core.limits import MAX_U64
 from topics.http.streams import Stream
 
 RETRY_AFTER_STOP_MS = 2_000
@@ -33,6 +33,7 @@ class WatchStream(Outlet):
         self._waits = waits
         self._subscriptions: dict[str, Subscription] = {}
         self._ids = IdWriter(session.cursors)
+        self._ids.generation = session.generation
         self._stream = Stream.lost()
         self.idle_timeout_s = session.heartbeat_ms / 1000.0
         self._unsweep = live.sweep.add(self)
@@ -57,19 +58,13 @@ class WatchStream(Outlet):
             self._run_out()
 
     def _follow(self, topic: str, projection: Projection) -> None:
-        session, feeds = self._session, self._live.feeds
-        cursors = session.cursors
+        cursor = self._session.cursors[topic]
         try:
-            instance = feeds.engine.core.existing(topic).id
+            self._subscriptions[topic] = self._live.feeds.subscribe(self, topic, projection, cursor, topic)
         except TopicNotFoundError:
-            head = 0 if cursors[topic] == MAX_U64 else cursors[topic]
-            self._write(self._with_id(SHARED.deleted(topic, head, head)))
-            return
-        if instance != session.instances[topic]:
-            # Another topic of the same name. Its readers are told by a cursor that no topic ever reaches.
-            session.instances[topic] = instance
-            cursors[topic] = MAX_U64
-        self._subscriptions[topic] = feeds.subscribe(self, topic, projection, cursors[topic], topic)
+            # Gone since the session was made. Its head is not known any more, but what was delivered of it.
+            head = 0 if cursor == BEFORE_ALL else cursor
+            self._write(self._with_id(SHARED.deleted(topic, head, cursor)))
 
     # What delivery calls.
 
@@ -77,7 +72,8 @@ class WatchStream(Outlet):
         topic = subscription.owner
         assert isinstance(topic, str)
         self._session.cursors[topic] = frame.cursor
-        if not self._stream.write(frame.data if frame.kind is FrameKind.ERROR else self._with_id(frame.data)):
+        bare = frame.kind is FrameKind.ERROR or frame.kind is FrameKind.PACED
+        if not self._stream.write(frame.data if bare else self._with_id(frame.data)):
             self.filled()
 
     def end_subscription(self, subscription: Subscription) -> None:

@@ -51,6 +51,10 @@ class WsFraming:
     def error(self, topic: str, error: TopicsError) -> bytes:
         return error_frame(error, topic=topic)
 
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        # An error frame that names a topic ends it here, and the protocol has no other for this.
+        return b""
+
 
 WS_FRAMING = WsFraming()
 """The only one: a feed knows its framing by identity."""

@@ -28,6 +28,8 @@ from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
 from topics.storage.commit import AT_ONCE, CommitTiming
 
 _RETRY_MS = 100
+_PUSH_BYTES = 1024 * 1024
+"""What is pushed to a worker at a time, going by the size of the topic's jobs; a single job always is."""
 _DAMAGED_RETRY_MS = 60_000
 """How long a job that cannot be read is held back: others get their turn, and each try is told again."""
 
@@ -203,7 +205,7 @@ class Dispatcher:
             raise ShuttingDownError()
         self.before_change(queue)
         now = self.refresh(queue)
-        wanted = [demand.wanted for demand in cohort]
+        wanted = self._wanted(topic, cohort)
         config = topic.config
         bound = config.max_deliveries if config.dead_letter is not None else 0
         jobs, doomed = book.take(sum(wanted), queue.jobs, bound)
@@ -222,6 +224,17 @@ class Dispatcher:
         if doomed:
             self._bury(topic, queue, doomed)
             self.schedule(queue)
+
+    def _wanted(self, topic: Topic, cohort: Sequence[Demand]) -> list[int]:
+        """How many jobs each gets at most. Large ones are pushed some at a time: all that a worker does not read is
+        held in memory, and while it is behind it gets no more."""
+        wanted = [demand.wanted for demand in cohort]
+        portion = max(_PUSH_BYTES * topic.live_count // max(topic.live_bytes, 1), 1)
+        for place, demand in enumerate(cohort):
+            if wanted[place] > portion and isinstance(demand, Worker):
+                wanted[place] = portion
+                demand.in_portions = True
+        return wanted
 
     def _grant(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
         if not hand:

@@ -14,6 +14,7 @@ of one commit. A destination of class ephemeral logs no arrival: what is moved t
 
 from collections.abc import Callable, Sequence
 
+from topics.core.durability import Durability
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
 from topics.engine.appending import Appender, stage_block
@@ -25,7 +26,7 @@ from topics.engine.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.queue import MoveReason, encode_arrival_head, encode_departure
-from topics.storage.commit import CommitTiming
+from topics.storage.commit import AT_ONCE, CommitTiming
 
 
 class Move:
@@ -67,7 +68,7 @@ class Mover:
         try:
             self._check(move)
         except TopicsError as error:
-            move.done(error, CommitTiming())
+            move.done(error, AT_ONCE)
             finished()
             return
         self._submit(move, finished)
@@ -95,7 +96,8 @@ class Mover:
             pieces = shard.frame(FrameKind.ARRIVAL, dest.id, front + block_head(block), block.text)
         else:
             dest.unlogged = True
-        ceiling = self._appender.reserve(dest, shard, block.last_seq, block.ts, pieces)
+        guarded = durability.reserves_seqs
+        ceiling = self._appender.reserve(dest, shard, block.last_seq, block.ts, pieces) if guarded else 0
         needs_sync = (
             durability.acks_after_sync
             or dest.sync_inflight > 0
@@ -127,7 +129,9 @@ class Mover:
         if pieces or needs_sync:
             shard.submit(operation)
         else:
-            operation.committed(CommitTiming())
+            operation.committed(AT_ONCE)
+        if durability is Durability.EPHEMERAL or (guarded and not ceiling):
+            self._appender.reserve_ahead(dest, shard, block.last_seq, block.ts)
 
     def _waits(self, source: Topic) -> bool:
         return source.staged_config.durability.acks_after_sync or source.sync_inflight > 0
@@ -149,6 +153,7 @@ class Mover:
             self._done(move, arrival, finished)
             return
         shard = core.shards[source.shard]
+        shard.stage_gathered()
         ranges = as_ranges(move.seqs, source.head + 1)
         pieces = self._departure_frame(move, ranges)
         needs_sync = self._waits(source) or (bool(pieces) and not source.staged_config.durability.logged)
@@ -157,14 +162,14 @@ class Mover:
         if pieces or needs_sync:
             shard.submit(departure)
         else:
-            departure.committed(CommitTiming())
+            departure.committed(AT_ONCE)
 
     def _done(self, move: Move, arrival: "ArrivalOperation", finished: Callable[[], None]) -> None:
         move.done(arrival.block, arrival.timing)
         finished()
 
     def _failed(self, move: Move, error: TopicsError, finished: Callable[[], None]) -> None:
-        move.done(error, CommitTiming())
+        move.done(error, AT_ONCE)
         finished()
 
 
@@ -185,7 +190,7 @@ class ArrivalOperation(TopicOperation):
     ) -> None:
         super().__init__(core, move.dest, pieces, needs_sync)
         self.block = block
-        self.timing = CommitTiming()
+        self.timing = AT_ONCE
         self._ceiling = ceiling
         self._after = after
         self.then: Callable[[CommitTiming], None] = lambda timing: None

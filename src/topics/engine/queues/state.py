@@ -66,7 +66,19 @@ class Worker:
     once, when there will be no more: the topic was deleted, or the engine stops, or its log takes no more writes.
     """
 
-    __slots__ = ("_close", "_ended", "_push", "_wake", "closed", "held", "lease_ms", "max", "node", "paused")
+    __slots__ = (
+        "_close",
+        "_ended",
+        "_push",
+        "_wake",
+        "closed",
+        "held",
+        "in_portions",
+        "lease_ms",
+        "max",
+        "node",
+        "paused",
+    )
 
     def __init__(
         self,
@@ -85,6 +97,8 @@ class Worker:
         """The jobs that were delivered here and are not settled yet: nobody else's count against `max`."""
         self.paused = False
         self.closed = False
+        self.in_portions = False
+        """Whether it got less than it wanted, so that the next portion is to follow."""
         self._push = push
         self._ended = ended
         self._wake = wake
@@ -120,6 +134,9 @@ class Worker:
             return False
         if jobs:
             self._push(jobs)
+        if self.in_portions:
+            self.in_portions = False
+            self._wake()
         return True
 
     def refuse(self, error: TopicsError) -> None:

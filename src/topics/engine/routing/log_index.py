@@ -13,8 +13,8 @@ from collections.abc import Callable
 import msgspec
 
 from topics.formats.block import ROW_BYTES, block_first_seq, decode_block, words
+from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind, read_frame
-from topics.formats.queue import BLOCK_KINDS, block_body
 from topics.formats.routing import Forward, SeqRange, decode_forward, forward_first_seq
 from topics.wire.copies import Change, Stretch, cut_copies, render
 from topics.wire.cuts import View
@@ -80,14 +80,13 @@ class LogIndex:
     def _note(self, frame: Frame) -> None:
         if frame.kind is FrameKind.ROUTER:
             self._sources.add(frame.topic_id)
-        elif frame.topic_id in self._sources and (frame.kind in BLOCK_KINDS or frame.kind is FrameKind.FORWARD):
+        elif frame.topic_id in self._sources and (first_seq := _first_seq(frame)) is not None:
             frames = self._frames.setdefault(frame.topic_id, _Frames())
             buffer = memoryview(frame.body.obj)
             if not self._buffers or self._buffers[-1].obj is not buffer.obj:
                 self._buffers.append(buffer)
             place = len(self._buffers) - 1 << _OFFSET_BITS | frame.start
-            forwarded = frame.kind is FrameKind.FORWARD
-            frames.first_seqs.append(forward_first_seq(frame.body) if forwarded else block_first_seq(block_body(frame)))
+            frames.first_seqs.append(first_seq)
             frames.places.append(place)
 
     def _places(self, forward: Forward) -> list[int]:
@@ -114,8 +113,9 @@ class LogIndex:
                 pending.pop()
                 continue
             frame = self._frame(place)
-            if frame.kind is not FrameKind.FORWARD:
-                parts = decode_block(block_body(frame))
+            block = block_in(frame.kind, frame.body)
+            if block is not None:
+                parts = decode_block(block)
                 view = View(parts.text, words(parts.rows), parts.base, parts.count)
                 self._remember(place, [Stretch(view, 0, parts.count, parts.first_seq)])
                 continue
@@ -183,3 +183,11 @@ def _covering(stretches: list[Stretch], wanted: SeqRange) -> list[tuple[Stretch 
     if at <= last:
         found.append((None, last + 1 - at))
     return found
+
+
+def _first_seq(frame: Frame) -> int | None:
+    """The first seq of the records that a frame brings; None when it brings none."""
+    if frame.kind is FrameKind.FORWARD:
+        return forward_first_seq(frame.body)
+    block = block_in(frame.kind, frame.body)
+    return None if block is None else block_first_seq(block)

@@ -163,14 +163,15 @@ class Pump:
         if dest.closing:
             self._wait_for(router, dest)
             return 0
-        if core.scheduler.deferring and self._put_off(router):
-            return 0.1
         if core.crossings.closed:
             self._wait_for_turn(router)
             return 0
         core.expire(source)
         last = self._reach(router, dest, part)
         if last <= router.cursor:
+            return 0
+        if core.scheduler.puts_off(router, source):
+            self.stuck.add(router)
             return 0
         hops = 0
         if router.cyclic:
@@ -190,17 +191,6 @@ class Pump:
             return 1
         self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
         return 1 if known is not None else 1 + gathered.count / _RECORDS_A_COST
-
-    def _put_off(self, router: Router) -> bool:
-        """Whether the server has more urgent things to do; having waited counts."""
-        core = self._core
-        if router.put_off_ms is None:
-            router.put_off_ms = core.now()
-        if core.scheduler.may_run(router.source, router.put_off_ms):
-            router.put_off_ms = None
-            return False
-        self.stuck.add(router)
-        return True
 
     def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
         """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""

@@ -22,7 +22,7 @@ Hops = tuple[int, int, int]
 class Router:
     __slots__ = (
         "blocked", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due", "forwarded",
-        "id", "inflight", "listening", "name", "present", "put_off_ms", "rules", "source", "when_idle",
+        "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -49,8 +49,6 @@ class Router:
         """Whether its destination has no room; it goes on when the destination changes."""
         self.listening = False
         """Whether it is told of the next change of its destination."""
-        self.put_off_ms: int | None = None
-        """Since when pressure keeps it waiting."""
         self.closing = False
         """Being deleted: nothing more is forwarded."""
         self.when_idle: Callable[[], None] | None = None

@@ -46,6 +46,9 @@ class PlainFraming:
     def error(self, topic: str, error: TopicsError) -> bytes:
         return self._line(kind="error", code=error.code)
 
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        return self._line(kind="paced", retry_after_ms=retry_after_ms)
+
 
 class Rig:
     def __init__(self, **options: int) -> None:
@@ -85,6 +88,9 @@ class Rig:
 
     def append(self, topic: str, count: int = 1, node: str | None = None, data: object = 1) -> None:
         self.engine.append(topic, Batch(records=[Record.of(data, tag="t", node=node)] * count), _expect)
+
+    def append_values(self, topic: str, values: list[int], node: str | None = None) -> None:
+        self.engine.append(topic, Batch(records=[Record.of(value) for value in values], node=node), _expect)
 
     def delete(self, topic: str, before_seq: int) -> None:
         self.engine.delete_records(topic, parse_selector(before_seq, None), _expect)

@@ -1,0 +1,1 @@
+"""Durable Streams over HTTP: parse, call, render."""

@@ -1,0 +1,84 @@
+"""Answers of /v1: the headers that every one carries, and refusals in their shape."""
+
+from collections.abc import Callable
+
+from topics.api.calls import Call
+from topics.api.errors import error_headers, render_error, status_of
+from topics.core.errors import ProducerFencedError, ProducerGapError, StreamClosedError, TopicsError
+from topics.streams.offsets import tail_offset
+
+Header = tuple[str, str]
+
+EXPOSED = (
+    "Stream-Next-Offset, Stream-End-Offset, Stream-Cursor, Stream-Up-To-Date, Stream-Closed, Stream-TTL, "
+    "Stream-Expires-At, Stream-Gap, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, Producer-Expected-Seq, "
+    "Producer-Received-Seq, ETag, Location, Retry-After"
+)
+EVERY: tuple[Header, ...] = (
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "cross-origin"),
+    ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", EXPOSED),
+)
+PREFLIGHT: tuple[Header, ...] = (
+    *EVERY,
+    ("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
+    (
+        "access-control-allow-headers",
+        "Authorization, Content-Type, If-None-Match, Stream-Key, Stream-Timestamp, Stream-Seq, Stream-TTL, "
+        "Stream-Expires-At, Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, "
+        "Producer-Id, Producer-Epoch, Producer-Seq, *",
+    ),
+    ("access-control-max-age", "86400"),
+)
+CLOSED: Header = ("stream-closed", "true")
+UP_TO_DATE: Header = ("stream-up-to-date", "true")
+NO_STORE: Header = ("cache-control", "no-store")
+
+_STATUS = {"record_too_large": 413}
+"""Where this protocol has another word for a refusal."""
+
+
+def base_url(call: Call) -> str:
+    """How the client reached the server: scheme, host and port, and nothing behind them."""
+    headers = call.exchange.head.headers
+    scheme = headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
+    return f"{scheme if scheme in ('http', 'https') else 'http'}://{headers.get('host', 'localhost')}"
+
+
+def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b"", content_type: str = "") -> None:
+    call.finish(status, body, (*EVERY, *headers), content_type)
+
+
+def refuse(call: Call, error: TopicsError) -> None:
+    call.finish(
+        _STATUS.get(error.code) or status_of(error), render_error(error), (*EVERY, *_told(call, error)),
+        "application/json",
+    )  # fmt: skip
+
+
+def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
+    """A handler whose refusals are answered in this protocol's way."""
+
+    def handle(call: Call) -> None:
+        try:
+            handler(call)
+        except TopicsError as error:
+            refuse(call, error)
+
+    return handle
+
+
+def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
+    """What a refusal says in its headers."""
+    if isinstance(error, StreamClosedError):
+        topic = call.engine.core.by_name.get(call.topic)
+        return (CLOSED,) if topic is None else (CLOSED, ("stream-next-offset", tail_offset(topic)))
+    if isinstance(error, ProducerGapError):
+        return (
+            ("producer-expected-seq", str(error.expected)),
+            ("producer-received-seq", str(error.received)),
+        )
+    if isinstance(error, ProducerFencedError):
+        return (("producer-epoch", str(error.epoch)),)
+    return error_headers(error)

@@ -1,0 +1,53 @@
+"""GET /v1/streams: a page of streams by name. The cost is that of the page, however many there are."""
+
+from itertools import islice
+
+import msgspec
+
+from topics.api.calls import Call
+from topics.api.v1.answers import NO_STORE, answer
+from topics.api.v1.values import read_integer, write_time
+from topics.core.errors import InvalidRequestError
+from topics.streams import StreamInfo, Streams
+
+_LIMIT = 100
+_LIMIT_MAX = 1000
+_encode = msgspec.json.Encoder().encode
+
+
+class ListedStream(msgspec.Struct, kw_only=True):
+    """One stream of a list. Counters are strings, as JavaScript would not count them exactly."""
+
+    name: str
+    created_at: str
+    expires_at: str | None
+    epoch: int
+    next_offset: str
+    sealed_through: str
+    uploaded_through: str
+    profile: str = "generic"
+
+
+def list_streams(call: Call, streams: Streams) -> None:
+    query = call.query
+    limit = _number(query.get("limit", ""), "limit", _LIMIT)
+    offset = _number(query.get("offset", ""), "offset", 0)
+    if not limit:
+        raise InvalidRequestError("query limit: must be at least 1", field="limit")
+    limit = min(limit, _LIMIT_MAX)
+    found = streams.listed(query.get("prefix", ""), query.get("after", ""), offset, call.key.prefixes)
+    page = [_listed(info, streams) for info in islice(found, limit)]
+    answer(call, 200, (NO_STORE,), _encode(page), "application/json")
+
+
+def _number(text: str, field: str, default: int) -> int:
+    return read_integer(f"query {field}", text) if text else default
+
+
+def _listed(info: StreamInfo, streams: Streams) -> ListedStream:
+    sealed = str(streams.sealed_through(info.name))
+    return ListedStream(
+        name=info.name, created_at=write_time(info.created_ms),
+        expires_at=None if info.deadline_ms is None else write_time(info.deadline_ms), epoch=info.epoch,
+        next_offset=str(info.head), sealed_through=sealed, uploaded_through=sealed,
+    )  # fmt: skip

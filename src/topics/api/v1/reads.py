@@ -1,0 +1,285 @@
+"""GET of a stream: what is there, and waiting for what comes."""
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import quote
+
+import msgspec
+
+from topics.api.calls import Call
+from topics.api.errors import RequestTimeoutError
+from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
+from topics.api.v1.cursors import cursor_after
+from topics.api.v1.deadlines import Deadlines, Pending
+from topics.api.v1.paths import split_path
+from topics.api.v1.values import read_duration_ms, read_time_ms
+from topics.core.errors import InvalidRequestError, TopicsError, quoted
+from topics.engine.topic import Topic
+from topics.streams import Position, ReadSpec, Streams, StreamSlice
+from topics.streams.contents import is_json
+from topics.streams.offsets import NOW, START, offset_of, tail_offset
+
+_IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
+_AT_TAIL: Header = ("cache-control", "public, max-age=60, stale-while-revalidate=300")
+_PRIVATE = {
+    _IMMUTABLE: ("cache-control", "private, max-age=31536000, immutable"),
+    _AT_TAIL: ("cache-control", "private, max-age=60, stale-while-revalidate=300"),
+}
+_LIVE = {"": "", "true": "long-poll", "1": "long-poll", "long-poll": "long-poll", "sse": "sse"}
+_FORMATS = {"json": True, "raw": False}
+
+
+class ReadCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What a GET asks for, read once and used by every way of answering it."""
+
+    topic: Topic
+    offset: str
+    """As it was given; empty when it was not."""
+    spec: ReadSpec
+    content_type: str
+    live: str
+    cursor: str
+    wait_ms: int | None
+
+    def moved(self, position: Position) -> "ReadCall":
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, position=position))
+
+
+def parse_read(call: Call, streams: Streams) -> ReadCall:
+    topic = streams.topic(call.topic)
+    given = _Query(call.exchange.head.query, call)
+    live = _LIVE.get(given.text("live"))
+    if live is None:
+        raise InvalidRequestError("query live: must be true, long-poll or sse", field="live")
+    offset = given.offset()
+    if live and not offset:
+        raise InvalidRequestError("query offset: a live read says where it begins", field="offset")
+    if given.text("filter"):
+        raise InvalidRequestError("query filter: the stream declares no search fields", field="filter")
+    since, timeout = given.text("since"), given.text("timeout")
+    content_type = streams.content_type(topic)
+    position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
+    as_json = _as_json(given.text("format"), content_type)
+    return ReadCall(
+        topic=topic,
+        offset=offset,
+        spec=ReadSpec(position=position, as_json=as_json, key=given.key()),
+        content_type=content_type,
+        live=live,
+        cursor=given.text("cursor"),
+        wait_ms=read_duration_ms("timeout", timeout, bare_ms=1) if timeout else None,
+    )
+
+
+class _Query:
+    """The parameters of a read; those it does not know are nobody's business."""
+
+    def __init__(self, text: str, call: Call) -> None:
+        self._text = text
+        self._call = call
+        self._values = call.query
+
+    def text(self, name: str) -> str:
+        return self._values.get(name, "")
+
+    def offset(self) -> str:
+        if "offset" not in self._values:
+            return ""
+        if sum(part.partition("=")[0] == "offset" for part in self._text.split("&")) > 1:
+            raise InvalidRequestError("query offset: is given more than once", field="offset")
+        offset = self._values["offset"]
+        if not offset:
+            raise InvalidRequestError("query offset: is empty", field="offset")
+        return offset
+
+    def key(self) -> str | None:
+        path = split_path(self._call.exchange.head.path)
+        return path.key if path.resource == "pk" else self._values.get("key")
+
+
+def _as_json(form: str, content_type: str) -> bool:
+    holds_json = is_json(content_type)
+    if not form:
+        return holds_json
+    if form not in _FORMATS:
+        raise InvalidRequestError(f"query format: {quoted(form)} is neither json nor raw", field="format")
+    if _FORMATS[form] and not holds_json:
+        raise InvalidRequestError("query format: the stream does not hold JSON", field="format")
+    return _FORMATS[form]
+
+
+def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines) -> None:
+    """A read that answers at once with what there is; what the disk is too slow to give is told to come back."""
+    topic = read.topic
+    if read.offset == NOW:
+        body = b"[]" if read.spec.as_json else b""
+        headers: tuple[Header, ...] = (("stream-next-offset", tail_offset(topic)), *_ends(topic), UP_TO_DATE, NO_STORE)
+        answer(call, 200, (*headers, CLOSED) if _closed(streams, topic) else headers, body, _type(read))
+        return
+    pending = Pending()
+
+    def done(outcome: StreamSlice | TopicsError) -> None:
+        if pending.met():
+            _answer_read(call, streams, read, outcome)
+
+    streams.read(topic, read.spec, done)
+    if pending.open:
+        pending.within(deadlines, lambda: refuse(call, RequestTimeoutError()))
+
+
+def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:
+    if isinstance(outcome, TopicsError):
+        refuse(call, outcome)
+        return
+    try:
+        streams.check_kept(read.topic, read.offset, outcome)
+    except TopicsError as error:
+        refuse(call, error)
+        return
+    closed = outcome.at_tail and _closed(streams, read.topic)
+    etag = _etag(read, outcome, closed)
+    headers = [*read_headers(read, outcome), ("etag", etag), _caching(call, read, outcome)]
+    if closed:
+        headers.append(CLOSED)
+    if call.exchange.head.headers.get("if-none-match") == etag:
+        answer(call, 304, tuple(headers))
+    else:
+        answer(call, 200, tuple(headers), outcome.body, _type(read))
+
+
+def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
+    """What every answer with entries says about them."""
+    topic = read.topic
+    headers: list[Header] = [("stream-next-offset", offset_of(topic, found.position)), *_ends(topic)]
+    if found.at_tail:
+        headers.append(UP_TO_DATE)
+    gap = gap_text(found)
+    if gap:
+        headers.append(("stream-gap", gap))
+    return headers
+
+
+def gap_text(found: StreamSlice) -> str:
+    """Entries that are lost where the answer begins, as `first-last; reason`; empty when there are none."""
+    loss = found.tombstone
+    return "" if loss is None else f"{loss.gap_from}-{loss.gap_to}; reason={loss.reason.value}"
+
+
+def _ends(topic: Topic) -> tuple[Header, ...]:
+    return (("stream-end-offset", tail_offset(topic)),)
+
+
+def _closed(streams: Streams, topic: Topic) -> bool:
+    state = streams.state(topic)
+    return state is not None and state.closed
+
+
+def _type(read: ReadCall) -> str:
+    return "application/json" if read.spec.as_json else read.content_type
+
+
+def _etag(read: ReadCall, found: StreamSlice, closed: bool) -> str:
+    start = offset_of(read.topic, read.spec.position)
+    following = offset_of(read.topic, found.position)
+    form = "json" if read.spec.as_json else "raw"
+    key = quote(read.spec.key or "", safe="")
+    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={":c" if closed else ""}"'
+
+
+def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
+    """A chunk that is full never changes; one at the end will be longer, and nothing at all may be anything soon."""
+    if not found.count:
+        return NO_STORE
+    # Without an offset of its own, the same address leads to another stream once this one is deleted.
+    bound = bool(read.offset) and read.offset != START
+    header = _IMMUTABLE if bound and not found.at_tail and read.spec.key is None else _AT_TAIL
+    return header if call.key.number < 0 else _PRIVATE[header]
+
+
+class LongPoll:
+    """A read that found nothing and waits. No task waits with it: the stream's next change or a timer calls back."""
+
+    def __init__(self, call: Call, streams: Streams, read: ReadCall, wait_s: float, seconds: Callable[[], int]) -> None:
+        self._call = call
+        self._streams = streams
+        self._read = read
+        self._wait_s = wait_s
+        self._now_ms = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._unwatch: Callable[[], None] | None = None
+        self._over = False
+
+    def read(self) -> None:
+        try:
+            self._streams.read(self._read.topic, self._read.spec, self._got)
+        except TopicsError as error:
+            self._finish(error)
+
+    def _got(self, outcome: StreamSlice | TopicsError) -> None:
+        if isinstance(outcome, TopicsError) or self._over or outcome.count or outcome.tombstone is not None:
+            self._finish(outcome)
+            return
+        self._read = self._read.moved(outcome.position)
+        if not outcome.at_tail:
+            # A long stretch of other keys: go on in the next tick, others have requests too.
+            asyncio.get_running_loop().call_soon(self.read)
+            return
+        if _closed(self._streams, self._read.topic):
+            self._finish(outcome)
+            return
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
+            self._call.on_gone(self._forget)
+            self._call.waits.add(self)
+        try:
+            self._unwatch = self._streams.watch(self._read.topic, self._woken)
+        except TopicsError as error:
+            self._finish(error)
+
+    def _woken(self) -> None:
+        self._unwatch = None
+        if not self._over:
+            self.read()
+
+    def end(self) -> None:
+        """Answers with what there is; also when the server stops."""
+        if not self._over:
+            self._over = True
+            self._stop_waiting()
+            self.read()
+
+    def _forget(self) -> None:
+        self._over = True
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._call.waits.discard(self)
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+
+    def _finish(self, outcome: StreamSlice | TopicsError) -> None:
+        self._over = True
+        self._stop_waiting()
+        read = self._read
+        try:
+            if isinstance(outcome, TopicsError):
+                raise outcome
+            self._streams.check_kept(read.topic, read.offset, outcome)
+        except TopicsError as error:
+            refuse(self._call, error)
+            return
+        headers = [*read_headers(read, outcome), NO_STORE]
+        closed = outcome.at_tail and _closed(self._streams, read.topic)
+        headers.append(("stream-cursor", cursor_after(self._now_ms(), read.cursor)))
+        if closed:
+            headers.append(CLOSED)
+        if outcome.count:
+            answer(self._call, 200, tuple(headers), outcome.body, _type(read))
+        else:
+            answer(self._call, 204, tuple(headers))

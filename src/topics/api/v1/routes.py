@@ -1,0 +1,148 @@
+"""Every /v1 route: which method of which resource is answered by whom, and what it needs."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from topics.api.app import Route
+from topics.api.auth import Scope
+from topics.api.calls import Call
+from topics.api.errors import MethodNotAllowedError, NotFoundError
+from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, guarded
+from topics.api.v1.deadlines import Deadlines
+from topics.api.v1.listing import list_streams
+from topics.api.v1.paths import ROOT, split_path
+from topics.api.v1.reads import LongPoll, parse_read, read_once
+from topics.api.v1.sse import SharedEvents, SseReader
+from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
+from topics.api.v1.values import write_time
+from topics.api.v1.webhooks import WebhookCaller
+from topics.api.v1.writes import Writes
+from topics.core.durability import Durability
+from topics.core.errors import quoted
+from topics.engine import Engine
+from topics.http.exchange import Exchange
+from topics.streams import Streams
+from topics.streams.subscriptions import Subscriptions
+
+STREAM = "/v1/stream/{stream}"
+REQUEST_TIMEOUT_S = 5.0
+"""What everything but an append and a live read may take."""
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of /v1; `topics.config` explains each."""
+
+    streams_durability: str = "fsync"
+    streams_long_poll_ms: int = 3_000
+    streams_long_poll_max_ms: int = 4_500
+    webhook_loopback: bool = True
+    """Whether webhooks may call this machine itself."""
+
+
+class StreamsApi:
+    """The handlers of /v1, and the routes that lead to them."""
+
+    prefix = ROOT
+
+    def __init__(self, options: StreamOptions) -> None:
+        self._options = options
+        self._streams: Streams | None = None
+        self._subscriptions: Subscriptions | None = None
+        self._subscription_routes = SubscriptionsApi(self.subscriptions)
+        self._webhooks = WebhookCaller(options.webhook_loopback)
+        self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
+        self._writes = Writes(self._deadlines)
+        self._shared = SharedEvents()
+        get = self._route("GET", self._get, Scope.READ)
+        itself = {
+            "GET": get,
+            "HEAD": self._route("HEAD", self._head, Scope.READ),
+            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE),
+            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
+            "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
+        }
+        self._tables: dict[str, dict[str, Route]] = {"": itself, "pk": {"GET": get}}
+        self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """Those at fixed paths."""
+        return (
+            Route("GET", "/v1/streams", guarded(lambda call: list_streams(call, self._of(call))), Scope.READ),
+            Route("OPTIONS", "/v1/streams", preflight, ops=True, open=True),
+        )
+
+    def find(self, method: str, path: str) -> tuple[Route, str]:
+        """The route of a path below the root, and the stream it concerns."""
+        if method == "OPTIONS":
+            return self._preflight, ""
+        if path.startswith(PREFIX):
+            return self._subscription_routes.find(method, path)
+        where = split_path(path)
+        table = self._tables.get(where.resource)
+        if table is None:
+            raise NotFoundError(f"there is nothing at {quoted(path)}")
+        route = table.get(method)
+        if route is None:
+            raise MethodNotAllowedError(method, (*table, "OPTIONS"))
+        return route, where.name
+
+    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
+        return Route(method, STREAM, guarded(handler), scopes)
+
+    def _of(self, call: Call) -> Streams:
+        return self.streams(call.engine)
+
+    def streams(self, engine: Engine) -> Streams:
+        if self._streams is None or self._streams.engine is not engine:
+            self._streams = Streams(engine, Durability(self._options.streams_durability))
+        return self._streams
+
+    def subscriptions(self, engine: Engine) -> Subscriptions:
+        """The subscriptions of an engine; asking for them begins to serve them."""
+        if self._subscriptions is None:
+            streams, loopback = self.streams(engine), self._options.webhook_loopback
+            self._subscriptions = Subscriptions(streams, self._webhooks.deliver, _later, loopback)
+            self._subscriptions.start()
+        return self._subscriptions
+
+    async def close(self) -> None:
+        """Ends calls of webhooks that are on their way."""
+        await self._webhooks.close()
+
+    def _get(self, call: Call) -> None:
+        streams = self._of(call)
+        read = parse_read(call, streams)
+        streams.touch(read.topic)
+        now_ms = call.engine.core.now
+        if not read.live:
+            read_once(call, streams, read, self._deadlines)
+        elif read.live == "sse":
+            SseReader(call, streams, read, self._shared, now_ms).start()
+        else:
+            wanted = self._options.streams_long_poll_ms if read.wait_ms is None else read.wait_ms
+            LongPoll(call, streams, read, min(wanted, self._options.streams_long_poll_max_ms) / 1000, now_ms).read()
+
+    def _head(self, call: Call) -> None:
+        info = self._of(call).info(call.topic)
+        headers: list[Header] = [
+            ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset), NO_STORE,
+        ]  # fmt: skip
+        if info.ttl_s is not None:
+            headers.append(("stream-ttl", str(info.ttl_s)))
+        if info.deadline_ms is not None:
+            headers.append(("stream-expires-at", write_time(info.deadline_ms)))
+        if info.closed:
+            headers.append(CLOSED)
+        answer(call, 200, tuple(headers), b"", info.content_type)
+
+
+def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+    return asyncio.get_running_loop().call_later(seconds, function).cancel
+
+
+def preflight(exchange: Exchange) -> None:
+    """What a browser asks before it asks."""
+    exchange.respond(204, b"", "", PREFLIGHT)

@@ -1,0 +1,69 @@
+"""Sets of seqs as sorted ranges: what was covered, removed or is missing, without a word for each record.
+
+A set is a list of `(first, last)`, both included, ascending and apart: two ranges that touch are one. Every function
+returns such a list and changes none.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+SeqRange = tuple[int, int]
+Ranges = list[SeqRange]
+
+
+def union(*sets: Iterable[SeqRange]) -> Ranges:
+    """Every seq that is in any of them; the parts may overlap and come in any order."""
+    joined: Ranges = []
+    for first, last in sorted(part for one in sets for part in one):
+        if first > last:
+            continue
+        if joined and first <= joined[-1][1] + 1:
+            if last > joined[-1][1]:
+                joined[-1] = (joined[-1][0], last)
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def difference(ranges: Sequence[SeqRange], taken: Sequence[SeqRange]) -> Ranges:
+    """What is in `ranges` and not in `taken`; both ascending and apart."""
+    left: Ranges = []
+    place = 0
+    for begin, last in ranges:
+        first = begin
+        while place < len(taken) and taken[place][1] < first:
+            place += 1
+        at = place
+        while at < len(taken) and taken[at][0] <= last:
+            if taken[at][0] > first:
+                left.append((first, taken[at][0] - 1))
+            first = taken[at][1] + 1
+            at += 1
+        if first <= last:
+            left.append((first, last))
+    return left
+
+
+def intersection(ranges: Sequence[SeqRange], others: Sequence[SeqRange]) -> Ranges:
+    """What is in both."""
+    return difference(ranges, difference(ranges, others))
+
+
+def size(ranges: Iterable[SeqRange]) -> int:
+    """How many seqs there are."""
+    return sum([last - first + 1 for first, last in ranges])
+
+
+def contains(ranges: Sequence[SeqRange], seq: int) -> bool:
+    place = bisect_left(ranges, seq, key=_last)
+    return place < len(ranges) and ranges[place][0] <= seq
+
+
+def covers(ranges: Sequence[SeqRange], first: int, last: int) -> bool:
+    """Whether every seq from `first` to `last` is in."""
+    place = bisect_left(ranges, first, key=_last)
+    return place < len(ranges) and ranges[place][0] <= first and last <= ranges[place][1]
+
+
+def _last(part: SeqRange) -> int:
+    return part[1]

@@ -1,0 +1,186 @@
+"""Every option of the connector, read and checked in one place. The names follow those of Spark's Kafka source."""
+
+import fnmatch
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from topics.spark.connector.offsets import Bound, parse_bounds
+from topics.storage.layout import Layout
+
+Mode = Literal["auto", "http", "segments"]
+
+_MODES = ("auto", "http", "segments")
+_KNOWN = (
+    "url", "apiKey", "path", "coldDir", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets",
+    "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger", "minPartitions",
+    "failOnDataLoss", "mode", "recordsPerPartition", "batchRecords", "create", "idempotencyWindowMs", "writeId",
+)  # fmt: skip
+_OF_SPARK = ("checkpointlocation", "queryname")
+"""Options that Spark itself reads and passes on."""
+_BY_LOWER = {name.lower(): name for name in _KNOWN}
+
+DEFAULT_URL = "http://127.0.0.1:4000"
+
+
+class OptionError(ValueError):
+    """An option that cannot be used; the text names it and says what is accepted."""
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """How the records are reached: over HTTP, in the files, or both."""
+
+    mode: Mode = "auto"
+    url: str | None = None
+    api_key: str | None = None
+    path: str | None = None
+    cold_dir: str | None = None
+
+    @property
+    def layout(self) -> Layout | None:
+        """Where the sealed segments are, when they may be read in place."""
+        return None if self.path is None or self.mode == "http" else Layout(self.path, self.cold_dir)
+
+    @property
+    def http(self) -> str | None:
+        """The server to ask, when it may be asked."""
+        if self.mode == "segments":
+            return None
+        return self.url if self.url is not None or self.path is not None else DEFAULT_URL
+
+    def __repr__(self) -> str:
+        # The key is a secret, and partitions are printed by Spark.
+        return f"Access(mode={self.mode!r}, url={self.url!r}, path={self.path!r})"
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    access: Access
+    topics: tuple[str, ...]
+    pattern: str
+    starting: Bound
+    ending: Bound
+    from_ts: int
+    to_ts: int
+    tag_prefix: str
+    include_deleted: bool
+    max_records: int | None
+    partitions_min: int
+    records_per_partition: int
+    fail_on_loss: bool
+
+    def wants(self, name: str) -> bool:
+        return name in self.topics if self.topics else fnmatch.fnmatchcase(name, self.pattern)
+
+
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
+    url: str
+    api_key: str | None
+    topic: str | None
+    batch_records: int
+    create: bool
+    idempotency_window_ms: int
+    write_id: str | None
+
+
+def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
+    options = _normal(given)
+    starting = "latest" if streaming else "earliest"
+    topics = tuple(name.strip() for name in options.get("topics", options.get("topic", "")).split(",") if name.strip())
+    pattern = options.get("topicPattern", "")
+    if len({"topic", "topics", "topicPattern"} & options.keys()) != 1 or not (topics or pattern):
+        raise OptionError("exactly one of the options topic, topics and topicPattern says what to read")
+    if streaming and "endingOffsets" in options:
+        raise OptionError("endingOffsets is for batches: a stream has no end")
+    return ReadOptions(
+        access=_access(options),
+        topics=topics,
+        pattern=pattern,
+        starting=parse_bounds(options.get("startingOffsets", starting), "startingOffsets"),
+        ending=parse_bounds(options.get("endingOffsets", "latest"), "endingOffsets"),
+        from_ts=_moment(options, "startingTimestamp", 0),
+        to_ts=_moment(options, "endingTimestamp", 2**63 - 1),
+        tag_prefix=options.get("tagPrefix", ""),
+        include_deleted=_flag(options, "includeDeleted", False),
+        max_records=_number(options, "maxRecordsPerTrigger", 1) if "maxRecordsPerTrigger" in options else None,
+        partitions_min=_number(options, "minPartitions", 1, 1),
+        records_per_partition=_number(options, "recordsPerPartition", 1, 100_000),
+        fail_on_loss=_flag(options, "failOnDataLoss", True),
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    options = _normal(given)
+    if options.get("mode", "http") == "segments":
+        raise OptionError("records are written over HTTP only; leave out the option mode")
+    return WriteOptions(
+        url=options.get("url", DEFAULT_URL),
+        api_key=options.get("apiKey"),
+        topic=options.get("topic"),
+        batch_records=_number(options, "batchRecords", 1, 5_000),
+        create=_flag(options, "create", True),
+        idempotency_window_ms=_number(options, "idempotencyWindowMs", 0, 3_600_000),
+        write_id=options.get("writeId"),
+    )
+
+
+def _access(options: Mapping[str, str]) -> Access:
+    mode = options.get("mode", "auto")
+    if mode not in _MODES:
+        raise OptionError(f"option mode is {mode!r}; accepted is one of {', '.join(_MODES)}")
+    if mode == "segments" and "path" not in options:
+        raise OptionError("mode=segments reads the data folder: give its place in the option path, or to load()")
+    path = options.get("path")
+    return Access(
+        mode=mode,  # type: ignore[arg-type]
+        url=options.get("url"),
+        api_key=options.get("apiKey"),
+        path=path.rstrip("/") or "/" if path is not None else None,
+        cold_dir=options.get("coldDir"),
+    )
+
+
+def _normal(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by their own names: Spark keeps them in small letters. A name nobody knows is a typing error."""
+    options = {}
+    for name, value in given.items():
+        known = _BY_LOWER.get(name.lower())
+        if name.lower() in _OF_SPARK:
+            continue
+        if known is None:
+            raise OptionError(f"there is no option {name!r}; there are {', '.join(sorted(_KNOWN))}")
+        options[known] = value
+    return options
+
+
+def _number(options: Mapping[str, str], name: str, minimum: int, default: int | None = None) -> int:
+    text = options.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isascii() or not text.isdigit() or int(text) < minimum:
+        raise OptionError(f"option {name} is {text!r}; accepted is a whole number of at least {minimum}")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise OptionError(f"option {name} is {text!r}; accepted is true or false")
+    return text == "true"
+
+
+def _moment(options: Mapping[str, str], name: str, default: int) -> int:
+    """Milliseconds since 1970, or a moment as in ISO 8601, in UTC unless it says otherwise."""
+    text = options.get(name)
+    if text is None:
+        return default
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise OptionError(f"option {name} is {text!r}; accepted is milliseconds since 1970 or ISO 8601") from None
+    if moment.tzinfo is None:
+        moment = datetime.fromisoformat(moment.isoformat() + "+00:00")
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,97 @@
+"""From options and positions to ranges, and from ranges to the pieces that tasks read.
+
+A piece of a stream is a range of seqs and nothing else. Where its records are is found out by the task that reads it:
+sealing goes on meanwhile, and a batch that is run again after a failure must be cut into the same pieces, or the keys
+that make a sink write once would not agree.
+"""
+
+import msgspec
+
+from topics.spark.connector.loss import Losses
+from topics.spark.connector.offsets import Bound, Offset, Offsets, Point, offset
+from topics.spark.connector.options import OptionError, ReadOptions
+from topics.spark.connector.origins import Origin, Position
+
+
+class SeqSpan(msgspec.Struct, frozen=True):
+    """Records of one topic behind `after`, up to and including `to`."""
+
+    topic: str
+    epoch: int
+    after: int
+    to: int
+
+
+def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], origin: Origin, start: bool) -> Offsets:
+    """What a user asked for, as offsets of the topics that are there."""
+    found: Offsets = {}
+    for name, position in positions.items():
+        wish = bound.of(name)
+        if isinstance(wish, Point):
+            if wish.epoch not in (0, position.epoch):
+                raise OptionError(f"topic {name} has epoch {position.epoch} now, not {wish.epoch}: it was made again")
+            seq = wish.seq
+        elif wish == "latest":
+            seq = position.head
+        else:
+            seq = min(position.earliest - 1, position.head)
+        if start and wish == "earliest" and options.from_ts:
+            seq = max(seq, origin.first_at(position, options.from_ts))
+        found[name] = offset(position.epoch, seq)
+    for name in bound.by_topic:
+        if name not in positions:
+            raise OptionError(f"there is an offset for topic {name}, and no such topic is read")
+    return found
+
+
+def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
+    """What lies between two offsets, topic by topic; a topic that was made again is read from its new beginning."""
+    found = []
+    for name in sorted(start.keys() - end.keys()):
+        losses.met(name, start[name]["seq"] + 1, start[name]["seq"], "the topic was deleted")
+    for name in sorted(end):
+        to, before = end[name], start.get(name)
+        after = before["seq"] if before is not None else 0
+        if before is not None and before["epoch"] != to["epoch"]:
+            losses.met(name, after + 1, after, "the topic was deleted and made again")
+            after = 0
+        if after < to["seq"]:
+            found.append(SeqSpan(name, to["epoch"], after, to["seq"]))
+    return found
+
+
+def split(found: list[SeqSpan], records: int, pieces_min: int) -> list[SeqSpan]:
+    """Cuts spans into pieces of about equal length, the same for the same spans."""
+    total = sum(span.to - span.after for span in found)
+    length = max(1, min(records, -(-total // max(pieces_min, 1))))
+    return [
+        SeqSpan(span.topic, span.epoch, after, min(after + length, span.to))
+        for span in found
+        for after in range(span.after, span.to, length)
+    ]
+
+
+def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:
+    """The end of a micro-batch of at most `limit` seqs, shared among the topics by what each has to give."""
+    behind = {name: _distance(start.get(name), to) for name, to in end.items()}
+    total = sum(behind.values())
+    if limit is None or total <= limit:
+        return end
+    capped: Offsets = {}
+    left = limit
+    # The topics with the least come first, so that nobody's share is wasted; the names make the order the same always.
+    for place, name in enumerate(sorted(end, key=lambda name: (behind[name], name))):
+        share = min(behind[name], -(-left // (len(end) - place)))
+        left -= share
+        before = start.get(name)
+        same = before is not None and before["epoch"] == end[name]["epoch"]
+        if share or same:
+            capped[name] = offset(end[name]["epoch"], (before["seq"] if before is not None and same else 0) + share)
+        elif before is not None:
+            capped[name] = before
+    return capped
+
+
+def _distance(before: Offset | None, to: Offset) -> int:
+    after = before["seq"] if before is not None and before["epoch"] == to["epoch"] else 0
+    return max(to["seq"] - after, 0)

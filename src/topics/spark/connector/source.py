@@ -1,0 +1,196 @@
+"""What Spark sees of the connector when it reads. Imports pyspark.
+
+A batch is planned once, when `load` is called: the DataFrame is a snapshot of that moment. Filters are not pushed down,
+because Spark 4.3 answers wrongly when a Python source does that and a DataFrame is used twice; options prune instead.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from topics.spark.columns import RECORD_DDL, RECORD_SCHEMA
+from topics.spark.connector.loss import Losses
+from topics.spark.connector.offsets import Offsets
+from topics.spark.connector.options import OptionError, ReadOptions, read_options, write_options
+from topics.spark.connector.origins import origin_of
+from topics.spark.connector.planning import SeqSpan, limited, resolve, spans, split
+from topics.spark.connector.reading import read_span
+from topics.spark.connector.sink import BatchSink, StreamSink
+from topics.spark.segments import ScanOptions, SegmentRef, load_catalog, pack, plan_scan, read_group
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+
+_group_codec = msgspec.msgpack
+
+
+class Piece(InputPartition):
+    """One task's work: spans of seqs, or segments by name. Plain bytes, so that it can travel."""
+
+    def __init__(self, spans_: list[SeqSpan] | None = None, group: bytes = b"") -> None:
+        self.spans = spans_ or []
+        self.group = group
+
+
+class TopicsDataSource(DataSource):
+    """`format("topics")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "topics"
+
+    def schema(self) -> str:
+        return RECORD_DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TopicsReader(read_options(self.options, streaming=False), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return TopicsStreamReader(read_options(self.options, streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        if overwrite:
+            raise OptionError("a topic is only ever appended to: use mode append")
+        return BatchSink(write_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        if overwrite:
+            raise OptionError("a topic is only ever appended to: use output mode append")
+        return StreamSink(write_options(self.options), schema)
+
+
+class _Columns:
+    """The columns that were asked for with `.schema(...)`: any of the ten, in any order."""
+
+    def __init__(self, schema: StructType) -> None:
+        unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
+        if unknown:
+            raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
+        self._wanted = to_arrow_schema(schema, timezone="UTC")
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._wanted == RECORD_SCHEMA:
+            return batches
+        # Spark compares schemas to the letter, whether a column may be null included.
+        names = self._wanted.names
+        return (pa.RecordBatch.from_arrays([batch[name] for name in names], schema=self._wanted) for batch in batches)
+
+
+class TopicsReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = _Columns(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
+            return self._segment_pieces()
+        origin = origin_of(options.access)
+        positions = origin.positions(options)
+        start = resolve(options.starting, options, positions, origin, start=True)
+        end = resolve(options.ending, options, positions, origin, start=False)
+        found = spans(start, end, Losses(options.fail_on_loss))
+        for span in found:
+            origin.report(span.topic, span.after, span.to, Losses(options.fail_on_loss))
+        return [Piece([span]) for span in split(found, options.records_per_partition, options.partitions_min)]
+
+    def _segment_pieces(self) -> list[InputPartition]:
+        """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
+        options = self._options
+        layout = options.access.layout
+        assert layout is not None
+        if options.starting.word == "latest" or options.ending.word == "earliest":
+            return []
+        wanted = ScanOptions(
+            topics=options.topics, pattern=options.pattern, from_ts=options.from_ts, to_ts=options.to_ts,
+            tag_prefix=options.tag_prefix, include_deleted=options.include_deleted,
+        )  # fmt: skip
+        refs = plan_scan(load_catalog(PosixFileSystem(), layout), wanted, SystemClock().now_ms())
+        groups = pack(refs, groups_min=options.partitions_min)
+        return [Piece(group=_group_codec.encode(group)) for group in groups]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return self._columns.of(_read(partition, self._options))
+
+
+class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Micro-batches between offsets. Everything here but `read` runs in one process beside the driver."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = _Columns(schema)
+        self._origin = origin_of(options.access)
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        options = self._options
+        positions = self._origin.positions(options)
+        return dict(resolve(options.starting, options, positions, self._origin, start=True))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        limit = self._options.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        end = self._target if self._target is not None else self._heads()
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return dict(limited(start, _not_behind(start, end), rows))
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return dict(self._heads())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._heads()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        options = self._options
+        losses = Losses(options.fail_on_loss)
+        found = spans(start, end, losses)
+        for span in found:
+            self._origin.report(span.topic, span.after, span.to, losses)
+        return [Piece([span]) for span in split(found, options.records_per_partition, options.partitions_min)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return self._columns.of(_read(partition, self._options))
+
+    def _heads(self) -> Offsets:
+        positions = self._origin.positions(self._options)
+        return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
+
+
+def _not_behind(start: Offsets, end: Offsets) -> Offsets:
+    """Offsets never go back: a head behind the cursor means that the topic lost its end, which reading will tell."""
+    forward = {}
+    for name, to in end.items():
+        before = start.get(name)
+        behind = before is not None and before["epoch"] == to["epoch"] and before["seq"] > to["seq"]
+        forward[name] = before if behind and before is not None else to
+    return forward
+
+
+def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    if not isinstance(piece, Piece):
+        return  # Spark asks for one partition of nothing when there are none.
+    if piece.group:
+        layout = options.access.layout
+        assert layout is not None
+        refs = _decode_group(piece.group)
+        yield from read_group(PosixFileSystem(), layout, refs)
+    for span in piece.spans:
+        yield from read_span(span, options)
+
+
+def _decode_group(group: bytes) -> list[SegmentRef]:
+    return _group_codec.decode(group, type=list[SegmentRef])

@@ -1,0 +1,89 @@
+"""Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from topics.spark.pipeline import archiving
+from topics.spark.pipeline.products import Perform, Piece
+from topics.spark.pipeline.rounds import JobFailedError
+from topics.storage.fs import FileSystem
+from topics.storage.posix import PosixFileSystem
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+PERFORM: dict[str, Perform] = {archiving.NAME: archiving.perform}
+"""The task half of every product."""
+
+_PROGRESS_S = 0.3
+_OUTCOME_SCHEMA = pa.schema([("place", pa.int64()), ("outcome", pa.binary())])
+
+
+def perform(fs: FileSystem, piece: Piece) -> bytes:
+    return PERFORM[piece.product](fs, piece.work)
+
+
+class InlineExecutor:
+    """One piece after the other on the caller's stack: for tests, and for a look at what a task does."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+
+    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+        outcomes = []
+        for place, piece in enumerate(pieces, 1):
+            outcomes.append(perform(self._fs, piece))
+            on_done(place)
+        return outcomes
+
+
+class SparkExecutor:
+    """All pieces as one job, a task each."""
+
+    def __init__(self, spark: "SparkSession") -> None:
+        self._spark = spark
+
+    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
+
+        count = len(pieces)
+        work = list(pieces)
+
+        def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for place in batch.column(0).to_pylist():
+                    outcome = perform(PosixFileSystem(), work[place])
+                    yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
+
+        # A range of as many partitions as numbers has one number a partition: exactly one piece a task.
+        rows = self._spark.range(0, count, 1, count).mapInArrow(do, "place bigint, outcome binary")
+        outcomes = [b""] * count
+        try:
+            for row in self._collect(rows, on_done):
+                outcomes[row.place] = bytes(row.outcome)
+        except PySparkException as error:
+            raise JobFailedError(str(error).strip().splitlines()[0]) from error
+        on_done(count)
+        return outcomes
+
+    def _collect(self, rows: "DataFrame", on_done: Callable[[int], None]) -> "list[Row]":
+        """Collects in a thread, so that this one can tell how many tasks are finished."""
+        with ThreadPoolExecutor(1, "topics-job") as pool:
+            future = pool.submit(rows.collect)
+            while True:
+                try:
+                    return future.result(timeout=_PROGRESS_S)
+                except FutureTimeoutError:
+                    on_done(self._finished_tasks())
+
+    def _finished_tasks(self) -> int:
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
+        except Exception:
+            return 0  # Spark Connect has no such thing; the bar then stands still until the end.
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)

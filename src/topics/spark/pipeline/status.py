@@ -1,0 +1,82 @@
+"""What the pipeline remembers and tells: one small file, replaced as a whole after each round."""
+
+import msgspec
+
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.replaced import read_whole, replace_file
+
+FIRST_RETRY_MS = 60_000
+LAST_RETRY_MS = 3_600_000
+
+
+class Quarantine(msgspec.Struct, frozen=True):
+    """A topic that cannot be worked on for now, so that it does not hold up the others."""
+
+    topic_id: int
+    topic: str
+    product: str
+    reason: str
+    since_ms: int
+    attempts: int
+    retry_at_ms: int
+
+
+class LastRun(msgspec.Struct, frozen=True):
+    """The last round that had something to do."""
+
+    started_ms: int
+    took_ms: int
+    records: int
+    bytes: int
+    segments: int
+    records_per_s: float
+
+
+class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
+    running: bool = False
+    updated_ms: int = 0
+    catalog: int = 0
+    """The number of the catalog that was last looked at."""
+    lag_segments: int = 0
+    lag_bytes: int = 0
+    lag_ms: int = 0
+    """Age of the oldest sealed record that is not worked on yet."""
+    rounds: int = 0
+    records: int = 0
+    segments: int = 0
+    failures: int = 0
+    """Rounds that failed as a whole since one last worked."""
+    error: str | None = None
+    """Why the last round failed as a whole; None once one has worked."""
+    last_run: LastRun | None = None
+    quarantined: tuple[Quarantine, ...] = ()
+
+
+def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:
+    """What the last round left; the beginning when there was none, or when nobody can read it."""
+    data = read_whole(fs, f"{layout.pipeline}/status.json")
+    if data is None:
+        return PipelineStatus()
+    try:
+        return msgspec.json.decode(data, type=PipelineStatus)
+    except msgspec.DecodeError:
+        # It is only told, never relied on for what is archived.
+        return PipelineStatus()
+
+
+def save_status(fs: FileSystem, layout: Layout, status: PipelineStatus) -> None:
+    fs.make_dirs(layout.pipeline)
+    replace_file(fs, f"{layout.pipeline}/status.json", msgspec.json.format(msgspec.json.encode(status), indent=1))
+
+
+def quarantine(
+    known: tuple[Quarantine, ...], topic_id: int, topic: str, product: str, reason: str, now_ms: int
+) -> tuple[Quarantine, ...]:
+    """One more failure of a topic; each makes the wait until the next attempt twice as long."""
+    before = next((one for one in known if one.topic_id == topic_id and one.product == product), None)
+    attempts = before.attempts + 1 if before is not None else 1
+    wait = min(FIRST_RETRY_MS * 2 ** (attempts - 1), LAST_RETRY_MS)
+    since = before.since_ms if before is not None else now_ms
+    others = tuple(one for one in known if one is not before)
+    return (*others, Quarantine(topic_id, topic, product, reason[:500], since, attempts, now_ms + wait))

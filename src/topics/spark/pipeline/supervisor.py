@@ -1,0 +1,158 @@
+"""Keeps the pipeline's process beside a server: started when there is work and when it failed, ended on drain.
+
+Nothing of Spark is imported here. The server only asks each second whether there is anything to do, which is a
+comparison of two numbers, and reads one small file while a process runs.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+
+import msgspec
+
+from topics.config.settings import SETTINGS, Settings
+from topics.spark.pipeline.status import PipelineStatus, load_status
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.system.clock import Clock
+
+_TICK_S = 1.0
+_FIRST_WAIT_S = 1.0
+_LAST_WAIT_S = 300.0
+_KILL_AFTER_S = 5.0
+_RETENTION_EVERY_MS = 3_600_000
+
+_log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    def __init__(
+        self,
+        settings: Settings,
+        fs: FileSystem,
+        clock: Clock,
+        work_number: Callable[[], int],
+        command: tuple[str, ...] = (sys.executable, "-m", "topics.spark.pipeline.worker"),
+    ) -> None:
+        self._settings = settings
+        self._fs = fs
+        self._layout = Layout(settings.data_dir, settings.cold_dir)
+        self._clock = clock
+        self._work_number = work_number
+        self._command = command
+        self._process: asyncio.subprocess.Process | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._wait_s = 0.0
+        self._not_before = 0.0
+        self.restarts = 0
+        """How often the process ended badly and was or will be started again."""
+        self.reason: str | None = None if find_spec("pyspark") is not None else "pyspark is not installed"
+        self.enabled = settings.pipeline == "auto" and settings.archive in ("1", "true")
+        self._status = PipelineStatus()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None
+
+    @property
+    def state(self) -> str:
+        """In a word: off, unavailable, idle, running, or waiting before another attempt."""
+        if not self.enabled:
+            return "off"
+        if self.reason is not None:
+            return "unavailable"
+        if self.running:
+            return "running"
+        return "waiting" if self._clock.monotonic() < self._not_before else "idle"
+
+    def status(self) -> PipelineStatus:
+        """What the process last told."""
+        return self._status
+
+    def start(self) -> None:
+        if self.enabled and self.reason is not None:
+            _log.warning("the pipeline cannot run", extra={"reason": self.reason})
+        self._status = load_status(self._fs, self._layout)
+        if self.enabled and self.reason is None:
+            self._task = asyncio.create_task(self._keep())
+
+    async def stop(self) -> None:
+        """Ends the process, gently at first."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._end()
+
+    def wanted(self) -> bool:
+        """Whether there is anything that the process would do."""
+        status, now = self._status, self._clock.now_ms()
+        if self._work_number() > status.catalog or any(one.retry_at_ms <= now for one in status.quarantined):
+            return True
+        return bool(self._settings.archive_retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
+
+    async def _keep(self) -> None:
+        while True:
+            try:
+                if self._process is not None:
+                    await self._watch()
+                elif self._clock.monotonic() >= self._not_before and self.wanted():
+                    await self._launch()
+            except OSError as error:
+                _log.error("the pipeline's process could not be started", extra={"error": str(error)})
+                self._back_off()
+            await asyncio.sleep(_TICK_S)
+
+    async def _launch(self) -> None:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, **_as_env(self._settings)},
+            # Not the terminal's Ctrl-C: the server ends it when it drains.
+            start_new_session=True,
+        )
+        _log.info("the pipeline was started", extra={"pid": self._process.pid})
+
+    async def _watch(self) -> None:
+        assert self._process is not None
+        self._status = load_status(self._fs, self._layout)
+        code = self._process.returncode
+        if code is None:
+            return
+        self._process = None
+        if code == 0:
+            self._wait_s = 0.0
+            _log.info("the pipeline has nothing more to do")
+        else:
+            _log.error("the pipeline's process ended badly; it will be started again", extra={"exit_code": code})
+            self._back_off()
+
+    def _back_off(self) -> None:
+        self.restarts += 1
+        self._wait_s = min(max(2 * self._wait_s, _FIRST_WAIT_S), _LAST_WAIT_S)
+        self._not_before = self._clock.monotonic() + self._wait_s
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _KILL_AFTER_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _as_env(settings: Settings) -> Mapping[str, str]:
+    """The settings as variables, so that the process has those of the server, flags included; keys it needs none."""
+    values = msgspec.structs.asdict(settings)
+    given = {one.env: str(values[one.name]) for one in SETTINGS if values[one.name] is not None}
+    given["TOPICS_API_KEYS"] = ""
+    return given

@@ -1,0 +1,164 @@
+"""The process that runs the pipeline: rounds while there is work, a while of waiting, then the end.
+
+`python -m topics.spark.pipeline.worker` reads the settings from the environment, as the server does that starts it.
+Spark is started with the first piece of work. The process may be ended at any moment: what is published is published,
+and what is not is done again. It ends by itself when its standard input does, so that it never outlives its server.
+
+| exit code | meaning |
+|---|---|
+| 0 | there is nothing to do |
+| 1 | a round failed; the log says why |
+| 3 | another process has the pipeline |
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from topics.config.settings import Settings
+from topics.spark.archive.planning import ArchiveRules
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.products import Piece, Product
+from topics.spark.pipeline.rounds import Executor, Pipeline
+from topics.spark.pipeline.status import load_status, save_status
+from topics.spark.segments import NoCatalogError
+from topics.storage.fs import FileSystem, FolderLock
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import Clock, SystemClock
+from topics.system.dice import SystemDice
+from topics.system.logs import configure_logs
+from topics.system.machine import cpu_count
+
+_NICENESS = 10
+_log = logging.getLogger(__name__)
+
+
+class PipelineBusyError(Exception):
+    """Another process has the pipeline."""
+
+
+class LateSpark:
+    """An executor that starts Spark when it is first needed."""
+
+    def __init__(self, settings: Settings, under_submit: bool = False) -> None:
+        self._settings = settings
+        self._under_submit = under_submit
+        self._inner: SparkExecutor | None = None
+
+    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+        if self._inner is None:
+            from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - it takes seconds
+
+            options = SparkOptions.of(self._settings, "topics pipeline")
+            if self._under_submit:
+                options = msgspec.structs.replace(options, master="")
+            self._inner = SparkExecutor(open_session(options))
+        return self._inner.run(pieces, on_done)
+
+
+def layout_of(settings: Settings) -> Layout:
+    return Layout(os.path.abspath(settings.data_dir), settings.cold_dir and os.path.abspath(settings.cold_dir))
+
+
+def archive_root(settings: Settings) -> str:
+    return os.path.abspath(settings.archive_dir) if settings.archive_dir else layout_of(settings).archive
+
+
+def make_pipeline(settings: Settings, fs: FileSystem, executor: Executor, clock: Clock) -> Pipeline:
+    """The pipeline with every product that the settings ask for."""
+    layout = layout_of(settings)
+    products: list[Product] = []
+    if settings.archive in ("1", "true"):
+        rules = ArchiveRules(retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count())
+        products.append(ArchiveProduct(fs, layout, archive_root(settings), rules, SystemDice()))
+    return Pipeline(fs, layout, products, executor, clock)
+
+
+def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
+    """One process at a time works on the products of a folder."""
+    fs.make_dirs(layout.pipeline)
+    try:
+        return fs.lock(f"{layout.pipeline}/lock", who)
+    except BlockingIOError as error:
+        raise PipelineBusyError(f"the pipeline of {layout.root} is run by {error}") from error
+
+
+def run_until_idle(
+    pipeline: Pipeline, settings: Settings, clock: Clock, wait: Callable[[float], object], once: bool = False
+) -> None:
+    """Rounds until there was nothing to do for `pipeline_idle_ms`; with `once`, until there is nothing to do."""
+    last_work = clock.monotonic()
+    while True:
+        try:
+            worked = pipeline.round()
+        except NoCatalogError:
+            worked = False
+        if worked:
+            last_work = clock.monotonic()
+            continue
+        if once or clock.monotonic() - last_work >= settings.pipeline_idle_ms / 1000:
+            return
+        wait(settings.pipeline_poll_ms / 1000)
+
+
+def main() -> int:
+    settings = Settings.from_env(os.environ)
+    configure_logs(settings.log_format)
+    # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The server comes first: a job that is a little slower harms nobody.
+    os.nice(_NICENESS)
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    fs, clock = PosixFileSystem(), SystemClock()
+    layout = layout_of(settings)
+    try:
+        lock = hold_pipeline(fs, layout, f"process {os.getpid()}")
+    except PipelineBusyError as error:
+        _log.warning("another process has the pipeline", extra={"error": str(error)})
+        return 3
+    try:
+        pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
+        run_until_idle(pipeline, settings, clock, threading.Event().wait)
+    except Exception as error:
+        _log.exception("the pipeline failed")
+        note_failure(fs, layout, error, clock)
+        return 1
+    finally:
+        lock.release()
+    return 0
+
+
+def note_failure(fs: FileSystem, layout: Layout, error: Exception, clock: Clock) -> None:
+    status = load_status(fs, layout)
+    save_status(
+        fs,
+        layout,
+        msgspec.structs.replace(
+            status,
+            running=False,
+            updated_ms=clock.now_ms(),
+            failures=status.failures + 1,
+            error=f"{type(error).__name__}: {error}"[:500],
+        ),
+    )
+
+
+def _end_with_the_server() -> None:
+    while sys.stdin.buffer.read(1024):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    # Spark's threads would hold up a normal end; its own process ends when this one's pipes close.
+    os._exit(code)

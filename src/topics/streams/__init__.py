@@ -1,0 +1,20 @@
+"""Durable Streams on the log: a stream is a topic with a content type, an end, producers and forks."""
+
+from topics.streams.appending import Appended, AppendRequest
+from topics.streams.lifecycle import Created, CreateRequest, ForkFrom, StreamInfo
+from topics.streams.offsets import Position
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.service import Streams
+
+__all__ = [
+    "AppendRequest",
+    "Appended",
+    "CreateRequest",
+    "Created",
+    "ForkFrom",
+    "Position",
+    "ReadSpec",
+    "StreamInfo",
+    "StreamSlice",
+    "Streams",
+]

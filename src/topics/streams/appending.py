@@ -1,0 +1,194 @@
+"""Appending to a stream: every condition is checked against what is on its way already, then one frame carries all.
+
+The order of the checks is part of the behaviour: whether the stream is there, whether it is closed, its content type,
+its producer, its `Stream-Seq`. A repetition by a producer is recognised before anything that only a new batch must
+meet.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.errors import (
+    InvalidRequestError,
+    SequenceConflictError,
+    StreamClosedError,
+    StreamConflictError,
+    TopicsError,
+    quoted,
+)
+from topics.core.records import Record
+from topics.engine import AppendResult, Batch, Engine
+from topics.engine.operations import StateOperation
+from topics.engine.stream_feature import check_visible
+from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.topic import Topic
+from topics.formats.frame import FrameKind
+from topics.formats.stream import Producer, StreamMark, encode_mark
+from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.offsets import Position, offset_of, tail_offset
+from topics.streams.producers import Verdict, judge
+
+
+class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a POST says. An empty body with `close` only closes."""
+
+    body: bytes = b""
+    content_type: str = ""
+    key: str | None = None
+    ts: int | None = None
+    seq: str | None = None
+    producer: Producer | None = None
+    close: bool = False
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """How an append went: the end of the stream behind it, and where its producer stands."""
+
+    next_offset: str
+    duplicate: bool = False
+    closed: bool = False
+    producer: Producer | None = None
+
+
+AppendedDone = Callable[[Appended | TopicsError], None]
+
+
+class _Rider:
+    """A stream's change on its way, in the same frame as the batch."""
+
+    kind = FrameKind.STREAM_APPEND
+
+    def __init__(self, state: StreamState, mark: StreamMark) -> None:
+        self._state = state
+        self._mark = mark
+
+    def staged(self, topic: Topic) -> None:
+        self._state.stage(self._mark)
+
+    def prefix(self, topic: Topic) -> bytes:
+        return encode_mark(self._mark)
+
+    def applied(self, topic: Topic) -> None:
+        self._state.apply(self._mark)
+        self._state.unstage(None)
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        self._state.unstage(error)
+
+
+class StreamAppender:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._feature = engine.streams
+
+    def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+        """Appends, closes, or both. Raises what can be refused at once."""
+        core = self._engine.core
+        core.check_accepting()
+        topic = check_visible(core.by_name.get(name), name)
+        state = stream_of(topic)
+        if state is not None and (state.closed or (state.staged is not None and state.staged.closed)):
+            self._answer_closed(topic, state, request, done)
+            return
+        content_type = state.content_type if state is not None else JSON_TYPE
+        if request.body and media_type(request.content_type) != media_type(content_type):
+            raise StreamConflictError(
+                f"the stream holds {quoted(content_type)}, not {quoted(request.content_type)}",
+                content_type=content_type,
+            )
+        producer = request.producer
+        if producer is not None:
+            state = state or self._feature.state(topic)
+            if judge(state.producer(producer.id), producer) is Verdict.DUPLICATE:
+                self._answer_duplicate(topic, state, producer, done)
+                return
+        if request.seq is not None:
+            state = state or self._feature.state(topic)
+            last = state.staged.last_seq if state.staged is not None else state.last_seq
+            if last is not None and request.seq.encode() <= last.encode():
+                raise SequenceConflictError(request.seq, last)
+        if state is not None:
+            self._feature.renew(topic)
+        if request.body:
+            self._write(topic, state, self._records(topic, content_type, request), request, done)
+        else:
+            self._close(topic, request, done)
+
+    def _records(self, topic: Topic, content_type: str, request: AppendRequest) -> list[Record]:
+        limits = self._engine.core.limits
+        if media_type(content_type) == JSON_TYPE:
+            records = read_json(request.body, request.key)
+            if not records:
+                raise InvalidRequestError("the body is an empty array: there is nothing to append")
+            check_entries(records, limits, request.key)
+        else:
+            records = [bytes_record(request.body, content_type, request.key)]
+            check_entries((), limits, request.key)
+        return records
+
+    def _write(
+        self, topic: Topic, state: StreamState | None, records: list[Record], request: AppendRequest, done: AppendedDone
+    ) -> None:
+        core, rider = self._engine.core, None
+        now = core.now()
+        if request.producer is not None or request.seq is not None or request.close:
+            state = state or self._feature.state(topic)
+            rider = _Rider(state, StreamMark(now, request.seq, request.producer, request.close))
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                # The stream may have grown since: what is told is the end of this batch.
+                done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
+
+        ts = None if request.ts is None else min(request.ts, now)
+        self._engine.write(topic, Batch(records=records), written, rider, ts)
+
+    def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
+        core = self._engine.core
+        state = self._feature.state(topic)
+        shard = core.shards[topic.shard]
+        shard.check_open()
+        mark = StreamMark(core.now(), request.seq, request.producer, True)
+        state.stage(mark)
+
+        def applied() -> None:
+            state.apply(mark)
+            state.unstage(None)
+            done(Appended(tail_offset(topic), False, True, request.producer))
+
+        def failed(error: TopicsError) -> None:
+            state.unstage(error)
+            done(error)
+
+        frame = shard.frame(FrameKind.STREAM_CLOSE, topic.id, encode_mark(mark))
+        shard.submit(StateOperation(core, topic, frame, applied, failed))
+
+    def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
+        """A closed stream takes nothing, but closing it twice is fine, and so is repeating what closed it."""
+        producer = request.producer
+        known = state.producer(producer.id) if producer is not None else None
+        # A batch that is in the stream already may be repeated; only one that is not comes too late.
+        repeated = producer is not None and known is not None and _is_before(producer, known)
+        if not repeated and (request.body or producer is not None):
+            raise StreamClosedError(topic.name)
+        self._when_settled(state, lambda: Appended(tail_offset(topic), True, True, known if repeated else None), done)
+
+    def _answer_duplicate(self, topic: Topic, state: StreamState, sent: Producer, done: AppendedDone) -> None:
+        def answer() -> Appended:
+            return Appended(tail_offset(topic), True, state.closed, state.producer(sent.id))
+
+        self._when_settled(state, answer, done)
+
+    def _when_settled(self, state: StreamState, answer: Callable[[], Appended], done: AppendedDone) -> None:
+        """Answers a repetition once what it repeats is safe; should that fail, the repetition failed as well."""
+        if state.staged is None:
+            done(answer())
+            return
+        state.staged.when_settled(lambda error: done(answer() if error is None else error))
+
+
+def _is_before(sent: Producer, known: Producer) -> bool:
+    return sent.epoch == known.epoch and sent.seq <= known.seq

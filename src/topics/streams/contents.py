@@ -1,0 +1,98 @@
+"""What an append carries, as records, and how they come out again.
+
+A stream of JSON stores each value as it was sent, so both protocols see the same. A stream of anything else stores one
+record an append: its bytes as base64 with the stream's content type beside them, which is JSON for whoever reads topics
+and is decoded for whoever reads the stream (docs/decisions/0024).
+"""
+
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Sequence
+
+import msgspec
+
+from topics.core.errors import InvalidRequestError, RecordTooLargeError
+from topics.core.limits import Limits
+from topics.core.records import Record
+from topics.engine.stream_state import JSON_TYPE
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_value = msgspec.json.Decoder(msgspec.Raw).decode
+_encode_json = msgspec.json.Encoder().encode
+_WHITE = b" \t\n\r"
+META_BEGIN = b',"meta":{"content-type":'
+
+
+def media_type(content_type: str) -> str:
+    """A content type without its parameters, in small letters: what is compared."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_json(content_type: str) -> bool:
+    return media_type(content_type) == JSON_TYPE
+
+
+def read_json(body: bytes, key: str | None) -> list[Record]:
+    """The values of a JSON body: the elements of an array, one level of it, or the one value there is."""
+    try:
+        # The text inside a Raw is not looked at, so bad UTF-8 is found here, once for the body.
+        if not body.isascii():
+            body.decode()
+        if body.lstrip(_WHITE)[:1] == b"[":
+            return [Record(value, key) for value in _decode_list(body)]
+        return [Record(_decode_value(body), key)]
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode("body", error) from error
+
+
+def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
+    """The one record of an append of bytes."""
+    return Record(
+        b'"%b"' % b2a_base64(body, newline=False), key, None, b'{"content-type":%b}' % _encode_json(content_type)
+    )
+
+
+class Entry:
+    """One stored entry, read in parts: of a large one no more is decoded than is wanted."""
+
+    __slots__ = ("_base64", "_data", "size")
+
+    def __init__(self, data: memoryview, meta: bytes) -> None:
+        self._data = data
+        self._base64 = meta.startswith(META_BEGIN) and len(data) % 4 == 2 and bytes(data[:1]) == b'"'
+        self.size = len(data)
+        if self._base64:
+            self.size = (len(data) - 2) // 4 * 3 - bytes(data[-3:-1]).count(b"=")
+
+    def part(self, begin: int, end: int) -> bytes:
+        """The bytes from one place up to another."""
+        if not self._base64:
+            return bytes(self._data[begin:end])
+        first, last = begin // 3, -(-min(end, self.size) // 3)
+        try:
+            decoded = a2b_base64(self._data[1 + 4 * first : 1 + 4 * last], strict_mode=True)
+        except ValueError:
+            # Somebody wrote it through the other protocol and did not mean bytes.
+            self._base64 = False
+            return bytes(self._data[begin:end])
+        return decoded[begin - 3 * first : end - 3 * first]
+
+
+def check_entries(records: Sequence[Record], limits: Limits, key: str | None) -> None:
+    """The limits of a JSON append."""
+    if key is not None:
+        _check_key(key, limits)
+    for index, record in enumerate(records):
+        if len(record.data) > limits.max_record_bytes:
+            raise RecordTooLargeError(
+                f"value {index} takes {len(record.data)} bytes, at most {limits.max_record_bytes} are allowed",
+                index=index, bytes=len(record.data), max=limits.max_record_bytes,
+            )  # fmt: skip
+
+
+def _check_key(key: str, limits: Limits) -> None:
+    if len(key.encode()) > limits.max_tag_bytes:
+        raise InvalidRequestError(
+            f"Stream-Key: at most {limits.max_tag_bytes} bytes are allowed",
+            field="Stream-Key",
+            max=limits.max_tag_bytes,
+        )

@@ -1,0 +1,282 @@
+"""Streams coming to be and going: create, fork, describe, delete."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.config import TopicConfig, TopicType
+from topics.core.durability import Durability
+from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
+from topics.core.records import Record
+from topics.engine import AppendResult, Batch, DropResult, Engine
+from topics.engine.appending import creation_body, make_topic
+from topics.engine.operations import StateOperation
+from topics.engine.stream_feature import check_visible
+from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.topic import Topic
+from topics.formats.frame import FrameKind
+from topics.formats.stream import ForkRequest, StreamPart, encode_creation
+from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
+from topics.streams.offsets import tail_offset
+
+NAME_BYTES_MAX = 1024
+_DEFAULT_TYPE = "application/octet-stream"
+
+__all__ = ["CreateRequest", "Created", "ForkFrom", "Lifecycle", "StreamInfo"]
+
+
+class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a PUT says."""
+
+    content_type: str = ""
+    ttl_s: int | None = None
+    expires_ms: int | None = None
+    closed: bool = False
+    body: bytes = b""
+    fork: ForkFrom | None = None
+
+
+class StreamInfo(msgspec.Struct, frozen=True, gc=False):
+    """A stream as HEAD, PUT and lists tell of it."""
+
+    name: str
+    content_type: str
+    next_offset: str
+    closed: bool
+    ttl_s: int | None
+    deadline_ms: int | None
+    created_ms: int
+    epoch: int
+    head: int
+
+
+class Created(msgspec.Struct, frozen=True):
+    info: StreamInfo
+    created: bool
+
+
+CreatedDone = Callable[[Created | TopicsError], None]
+DeletedDone = Callable[[DropResult | TopicsError], None]
+
+
+class _Birth:
+    """A stream's creation on its way, with its first batch if there is one."""
+
+    kind = FrameKind.STREAM_CREATE
+
+    def __init__(self, engine: Engine, topic: Topic, part: StreamPart, source: Topic | None) -> None:
+        self._engine = engine
+        self._part = part
+        self._source = source
+        # Attached before the topic has a name, so that whoever finds it on its way finds a stream.
+        engine.streams.adopt(topic, part)
+
+    def staged(self, topic: Topic) -> None:
+        if self._source is not None:
+            self._engine.streams.state(self._source).refs += 1
+
+    def prefix(self, topic: Topic) -> bytes:
+        return encode_creation(self._part, creation_body(self._engine.core, topic))
+
+    def applied(self, topic: Topic) -> None:
+        self._engine.streams.watch_deadline(topic)
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        if self._engine.core.by_name.get(topic.name) is topic:
+            del self._engine.core.by_name[topic.name]
+        if self._source is not None:
+            self._engine.streams.release(self._source)
+
+
+class Lifecycle:
+    def __init__(self, engine: Engine, durability: Durability) -> None:
+        self._engine = engine
+        self._feature = engine.streams
+        self._config = TopicConfig(durability=durability)
+
+    def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
+        """Creates a stream, or finds that it is there as it should be. Raises what can be refused at once."""
+        core = self._engine.core
+        core.check_accepting()
+        check_stream_name(name)
+        if self._engine.when_free(name, lambda: self.create(name, request, done), done):
+            return
+        topic = core.by_name.get(name)
+        if topic is not None:
+            self._confirm(topic, request, done)
+            return
+        source, point = self._fork_point(request)
+        content_type = self._content_type(request, source)
+        records = self._first_records(request, content_type, point)
+        topic = make_topic(core, name, self._config)
+        core.shards[topic.shard].check_open()
+        part = self._part(topic, request, content_type, source, point)
+        birth = _Birth(self._engine, topic, part, source)
+        self._begin(topic, birth, records, done)
+
+    def _begin(self, topic: Topic, birth: _Birth, records: list[Record], done: CreatedDone) -> None:
+        core = self._engine.core
+        shard = core.shards[topic.shard]
+
+        def applied() -> None:
+            if not topic.created:
+                core.add_topic(topic)
+            birth.applied(topic)
+            done(Created(describe(topic), True))
+
+        def failed(error: TopicsError) -> None:
+            birth.undone(topic, error)
+            done(error)
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            done(outcome if isinstance(outcome, TopicsError) else Created(describe(topic), True))
+
+        if records:
+            self._engine.write(topic, Batch(records=records), written, birth)
+            return
+        birth.staged(topic)
+        frame = shard.frame(birth.kind, topic.id, birth.prefix(topic))
+        shard.submit(StateOperation(core, topic, frame, applied, failed))
+
+    # Forks
+
+    def _fork_point(self, request: CreateRequest) -> tuple[Topic | None, ForkPoint | None]:
+        fork = request.fork
+        if fork is None:
+            return None, None
+        found = self._engine.core.by_name.get(fork.source)
+        try:
+            source = check_visible(found, fork.source)
+        except StreamGoneError as error:
+            raise StreamConflictError(error.message, stream=fork.source) from error
+        state = stream_of(source)
+        held = state.content_type if state is not None else JSON_TYPE
+        if request.content_type and media_type(request.content_type) != media_type(held):
+            raise StreamConflictError(
+                f"the source holds {quoted(held)}, not {quoted(request.content_type)}", content_type=held
+            )
+        return source, find_fork_point(self._engine, source, fork)
+
+    def _content_type(self, request: CreateRequest, source: Topic | None) -> str:
+        if request.content_type:
+            return request.content_type
+        if source is None:
+            return _DEFAULT_TYPE
+        state = stream_of(source)
+        return state.content_type if state is not None else JSON_TYPE
+
+    def _first_records(self, request: CreateRequest, content_type: str, point: ForkPoint | None) -> list[Record]:
+        limits, records = self._engine.core.limits, []
+        if point is not None and point.cut is not None:
+            records.append(bytes_record(point.cut, content_type, point.key))
+        if request.body and media_type(content_type) == JSON_TYPE:
+            records += read_json(request.body, None)
+            check_entries(records, limits, None)
+        elif request.body:
+            records.append(bytes_record(request.body, content_type, None))
+        return records
+
+    def _part(
+        self, topic: Topic, request: CreateRequest, content_type: str, source: Topic | None, point: ForkPoint | None
+    ) -> StreamPart:
+        ttl_s, expires_ms = request.ttl_s, request.expires_ms
+        part = StreamPart(content_type, ttl_s, expires_ms, topic.created_ts, request.closed)
+        if source is None or point is None or request.fork is None:
+            return part
+        state = stream_of(source)
+        if state is not None and ttl_s is None and expires_ms is None:
+            part = msgspec.structs.replace(part, ttl_s=state.ttl_s, expires_ms=state.expires_ms)
+        fork = request.fork
+        asked = ForkRequest(fork.source, point.asked.counter, point.asked.in_block, fork.sub_offset)
+        return msgspec.structs.replace(part, origin=point.origin, epochs=list(point.epochs), fork=asked)
+
+    # What is there already
+
+    def _confirm(self, topic: Topic, request: CreateRequest, done: CreatedDone) -> None:
+        state = stream_of(topic)
+        if state is not None and state.retired:
+            raise StreamConflictError(
+                f"stream {quoted(topic.name)} was deleted and forks still use it; its name is not free yet",
+                stream=topic.name,
+            )
+        if topic.created:
+            self._check_same(topic, state, request)
+            done(Created(describe(topic), False))
+            return
+        # Somebody else's creation is on its way: what it becomes decides.
+        topic.waiters = [*(topic.waiters or ()), lambda: self._again(topic.name, request, done)]
+
+    def _again(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
+        try:
+            self.create(name, request, done)
+        except TopicsError as error:
+            done(error)
+
+    def _check_same(self, topic: Topic, state: StreamState | None, request: CreateRequest) -> None:
+        for setting, has, wants in self._settings(topic, state, request):
+            if has != wants:
+                raise StreamConflictError(
+                    f"stream {quoted(topic.name)} exists with another {setting}", stream=topic.name, setting=setting
+                )
+
+    def _settings(
+        self, topic: Topic, state: StreamState | None, request: CreateRequest
+    ) -> list[tuple[str, object, object]]:
+        """Each setting by name, as it is and as it should be."""
+        fork, asked = (state.fork if state is not None else None), request.fork
+        held = state.content_type if state is not None else JSON_TYPE
+        inherits = fork is not None and asked is not None
+        wanted_type = request.content_type or (held if inherits else _DEFAULT_TYPE)
+        pairs: list[tuple[str, object, object]] = [
+            ("content type", media_type(held), media_type(wanted_type)),
+            ("fork source", fork.source if fork is not None else None, asked.source if asked is not None else None),
+            ("closed flag", state is not None and state.closed, request.closed),
+        ]
+        if fork is not None and asked is not None:
+            pairs.append(("fork sub-offset", fork.sub_offset, asked.sub_offset))
+            if asked.offset is not None:
+                source = self._engine.core.by_name.get(asked.source)
+                place = asked.place(source) if source is not None else None
+                pairs.append(("fork offset", (fork.counter, fork.in_block), place))
+        if not inherits or request.ttl_s is not None or request.expires_ms is not None:
+            pairs.append(("time to live", state.ttl_s if state is not None else None, request.ttl_s))
+            pairs.append(("expiry", state.expires_ms if state is not None else None, request.expires_ms))
+        return pairs
+
+    # The others
+
+    def info(self, name: str) -> StreamInfo:
+        return describe(check_visible(self._engine.core.by_name.get(name), name))
+
+    def delete(self, name: str, done: DeletedDone) -> None:
+        core = self._engine.core
+        core.check_accepting()
+        if self._engine.when_free(name, lambda: self.delete(name, done), done):
+            return
+        topic = check_visible(core.by_name.get(name), name)
+        if topic.config.type is not TopicType.LOG:
+            raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
+        core.expire(topic)
+        self._feature.state(topic)
+        self._feature.drop(topic, done)
+
+
+def describe(topic: Topic) -> StreamInfo:
+    state = stream_of(topic)
+    if state is None:
+        return StreamInfo(
+            topic.name, JSON_TYPE, tail_offset(topic), False, None, None, topic.created_ts, topic.epoch, topic.head
+        )
+    return StreamInfo(
+        topic.name, state.content_type, tail_offset(topic), state.closed, state.ttl_s, state.deadline(topic),
+        topic.created_ts, topic.epoch, topic.head,
+    )  # fmt: skip
+
+
+def check_stream_name(name: str) -> None:
+    """A stream may be called anything that is text, has no control characters and fits into a path."""
+    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX or not name.isprintable():
+        raise InvalidRequestError(
+            f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
+        )

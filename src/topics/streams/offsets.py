@@ -1,0 +1,90 @@
+"""Offsets: a place in a stream, written so that places sort as their texts do.
+
+    128 bits, big endian:   epoch u32 | counter u64 | in_block u32
+    text:                   26 digits of Crockford's base 32, two zero bits in front, capitals
+
+`counter` is how many entries lie before the place, so 0 is the start and the offset of an entry is the place behind it.
+`in_block` says how many bytes of the next entry lie before it as well; only a stream of bytes whose entries are larger
+than an answer ever needs it. `epoch` is the number of the stream itself: a stream that is deleted and created again has
+another one, and an offset of the old one leads nowhere instead of to the wrong place.
+"""
+
+from typing import NamedTuple
+
+from topics.core.errors import InvalidRequestError, OffsetGoneError, quoted
+from topics.engine.stream_state import stream_of
+from topics.engine.topic import Topic
+
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {digit: value for value, digit in enumerate(_DIGITS)}
+_VALUES |= {digit.lower(): value for digit, value in _VALUES.items()}
+_VALUES |= {"o": 0, "O": 0, "i": 1, "I": 1, "l": 1, "L": 1}
+_PAIRS = tuple(a + b for a in _DIGITS for b in _DIGITS)
+_LENGTH = 26
+_U32 = 0xFFFFFFFF
+_U64 = 0xFFFFFFFFFFFFFFFF
+
+START = "-1"
+NOW = "now"
+
+
+class Position(NamedTuple):
+    """A place in the entries of a stream."""
+
+    counter: int
+    in_block: int = 0
+
+
+def encode_offset(epoch: int, counter: int, in_block: int = 0) -> str:
+    word = (epoch & _U32) << 96 | counter << 32 | in_block
+    # Two digits at a time: every answer carries one or two offsets.
+    return "".join([_PAIRS[word >> shift & 1023] for shift in range(120, -1, -10)])
+
+
+def decode_offset(text: str) -> tuple[int, int, int]:
+    """Epoch, counter and in_block. Raises InvalidRequestError for anything that is not 26 digits below 2^128."""
+    word = 0
+    if len(text) == _LENGTH:
+        try:
+            for digit in text:
+                word = word << 5 | _VALUES[digit]
+        except KeyError:
+            word = 1 << 128
+    if len(text) != _LENGTH or word >> 128:
+        raise InvalidRequestError(f"{quoted(text)} is not an offset of this server", field="offset")
+    return word >> 96, word >> 32 & _U64, word & _U32
+
+
+def epoch_at(topic: Topic, counter: int) -> int:
+    """The epoch of the offsets at a place: what a fork inherited keeps the epoch that it had in the source."""
+    state = stream_of(topic)
+    for upto, epoch in state.epochs if state is not None else ():
+        if counter <= upto:
+            return epoch
+    return topic.epoch & _U32
+
+
+def offset_of(topic: Topic, position: Position) -> str:
+    counter, in_block = position
+    # Inside an entry means: inside one that the place's own epoch covers.
+    return encode_offset(epoch_at(topic, counter + (in_block > 0)), counter, in_block)
+
+
+def tail_offset(topic: Topic) -> str:
+    return offset_of(topic, Position(topic.head))
+
+
+def read_offset(topic: Topic, text: str) -> Position:
+    """The place in this stream that an offset names. Raises OffsetGoneError when it is one of another stream."""
+    if text == START:
+        return Position(0)
+    epoch, counter, in_block = decode_offset(text)
+    if not counter and not in_block and not epoch:
+        return Position(0)
+    if epoch != epoch_at(topic, counter + (in_block > 0)):
+        raise OffsetGoneError(
+            f"the offset {text} belongs to another stream of the name {quoted(topic.name)}", stream=topic.name
+        )
+    if counter > topic.head or (counter == topic.head and in_block):
+        raise OffsetGoneError(f"the offset {text} is beyond the end of stream {quoted(topic.name)}", stream=topic.name)
+    return Position(counter, in_block)

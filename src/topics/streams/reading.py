@@ -1,0 +1,179 @@
+"""Reading a stream: the same plan as for a topic, another cut. Data only, with or without the entries of other keys.
+
+An answer holds so many entries or so many bytes. A stream of bytes is cut between two entries where that is possible,
+and inside one only when a single entry is larger than an answer.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from topics.core.loss import Tombstone
+from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
+from topics.engine.runs import Run, RunReader, Segment, live_ranges
+from topics.engine.topic import Topic
+from topics.formats.block import TRAIT_TAGS
+from topics.storage.segments import SegmentDamaged, SegmentKey
+from topics.streams.contents import Entry
+from topics.streams.offsets import Position
+from topics.wire.cuts import View, data_parts, data_span, fitting, meta_of, tag_texts
+
+CHUNK_RECORDS = 1_000
+CHUNK_BYTES = 1024 * 1024
+SCAN_RECORDS = 50_000
+"""Entries that one read with a key looks at; it then answers with what it found, and the next one goes on."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
+    position: Position = Position(0)
+    as_json: bool = True
+    key: str | None = None
+    max_records: int = CHUNK_RECORDS
+    max_bytes: int = CHUNK_BYTES
+
+    def request(self) -> ReadRequest:
+        """What the engine should plan for."""
+        limit = self.max_records if self.key is None else SCAN_RECORDS
+        return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes)
+
+    def behind(self, found: "StreamSlice") -> "ReadSpec | None":
+        """The rest of this read behind a slice of it; None when there is no room for more."""
+        records, size = self.max_records - found.count, self.max_bytes - len(found.body)
+        if records <= 0 or size <= 0:
+            return None
+        return msgspec.structs.replace(self, position=found.position, max_records=records, max_bytes=size)
+
+
+class StreamSlice(msgspec.Struct, frozen=True):
+    """What a read found. `body` is a JSON array or the entries' bytes one behind the other."""
+
+    body: bytes
+    count: int
+    position: Position
+    head: int
+    tombstone: Tombstone | None
+
+    @property
+    def at_tail(self) -> bool:
+        return self.position == (self.head, 0)
+
+
+def cutter(spec: ReadSpec) -> Callable[[ReadPlan, RunReader], StreamSlice]:
+    """How to carry out a plan for this read, on any thread."""
+    return lambda plan, reader: _Cut(spec, plan, reader).run()
+
+
+class _Cut:
+    def __init__(self, spec: ReadSpec, plan: ReadPlan, reader: RunReader) -> None:
+        self._spec = spec
+        self._plan = plan
+        self._reader = reader
+        self._pieces: list[bytes | memoryview] = []
+        self._size = 0
+        self._wanted = spec.max_records
+        self._in_block = 0
+        """How much of the entry behind the cursor is delivered, when it ends inside one."""
+        self._skip = spec.position.in_block if plan.start == spec.position.counter + 1 else 0
+        self._key = None if spec.key is None else _encode(spec.key)
+
+    def run(self) -> StreamSlice:
+        plan = self._plan
+        cursor = min(plan.start - 1, plan.end)
+        for run in plan.runs:
+            lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
+            try:
+                stop = self._take_run(run, lo, hi)
+            except SegmentDamaged as damage:
+                # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+                if self._pieces:
+                    break
+                if damage.first <= lo:
+                    raise corrupt_error(plan, run, damage) from damage
+                stop = self._take_run(run, lo, damage.first)
+            cursor = run.first_seq + stop - 1
+            if stop < hi or self._wanted <= 0:
+                break
+        else:
+            cursor = max(cursor, plan.end)
+        body = b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces)
+        position = Position(min(cursor, plan.head), self._in_block)
+        return StreamSlice(body, len(self._pieces), position, plan.head, plan.tombstone)
+
+    def _take_run(self, run: Run, lo: int, hi: int) -> int:
+        """Takes what fits from a run; the index behind what was looked at."""
+        if self._key is not None and not run.traits & TRAIT_TAGS:
+            return hi
+        for begin, end in live_ranges(self._reader.flags(self._plan.topic_id, run), lo, hi):
+            # No more of a sealed run is checked than can be delivered.
+            most = end if self._key is not None else min(end, begin + self._wanted)
+            for view, view_lo, view_hi, offset in self._reader.views(self._plan.topic_id, run, begin, most):
+                stop = self._take_view(run, view, view_lo, view_hi, offset)
+                if stop < view_hi or self._wanted <= 0:
+                    return offset + stop
+        return hi
+
+    def _take_view(self, run: Run, view: View, lo: int, hi: int, offset: int) -> int:
+        if self._key is not None:
+            return self._take_some(view, self._matches(run, view, lo, hi, offset), hi)
+        if not self._spec.as_json:
+            return self._take_some(view, range(lo, hi), hi)
+        stop = fitting(view, lo, hi, self._spec.max_bytes - self._size)
+        if stop == lo and not self._pieces:
+            stop += 1
+        self._pieces += data_parts(view, lo, stop)
+        self._size += view.start(stop) - view.start(lo)
+        self._wanted -= stop - lo
+        return stop
+
+    def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
+        """The entries of a view that have the key."""
+        assert self._key is not None
+        if isinstance(run, Segment) and run.blocks is None:
+            index = self._reader.store.open(SegmentKey(self._plan.topic_id, run.first_seq, run.cold)).index
+            place = index.first_tag_from(self._key)
+            if place >= index.tag_count or index.tag_at(place) != self._key:
+                return ()
+            return [posting for posting in index.postings_at(place) if lo <= posting < hi]
+        return [index for index, text in tag_texts(view, lo, hi) if text == self._key]
+
+    def _take_some(self, view: View, indexes: Iterable[int], hi: int) -> int:
+        """Takes single entries; the index behind the last one that was looked at."""
+        text = memoryview(view.text)
+        for index in indexes:
+            if self._wanted <= 0:
+                return index
+            begin, end = data_span(view, index)
+            entry = Entry(text[begin:end], b"" if self._spec.as_json else meta_of(view, index))
+            skip, self._skip = self._skip, 0
+            room = self._spec.max_bytes - self._size
+            stop = entry.size
+            if entry.size - skip > room:
+                if self._pieces:
+                    self._wanted = 0
+                    return index
+                if not self._spec.as_json:
+                    stop = self._in_block = skip + room
+            self._pieces.append(entry.part(skip, stop))
+            self._size += stop - skip
+            self._wanted -= 1
+            if stop < entry.size:
+                self._wanted = 0
+                return index
+        return hi
+
+
+def seek(topic: Topic, reader: RunReader, since_ms: int) -> Position:
+    """The place before the first entry that was appended at that time or later."""
+    if topic.origin is not None and topic.origin.topic is not None:
+        found = seek(topic.origin.topic, reader, since_ms)
+        if found.counter < topic.origin.upto:
+            return found
+    last = topic.origin.upto if topic.origin is not None else 0
+    for run in topic.runs_from(topic.earliest):
+        before = reader.expired(topic.id, run, since_ms)
+        if before < run.count:
+            return Position(max(last, run.first_seq + before - 1))
+        last = run.first_seq + run.count - 1
+    return Position(topic.head)

@@ -1,0 +1,155 @@
+"""Streams behind one object, as `engine.Engine` is for topics."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+from topics.core.durability import Durability
+from topics.core.errors import OffsetGoneError, TopicsError, quoted
+from topics.core.loss import LossReason
+from topics.engine import Engine
+from topics.engine.stream_feature import check_visible
+from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.topic import Topic
+from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
+from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
+from topics.streams.offsets import NOW, START, Position, read_offset
+from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
+
+_RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
+
+
+class Streams:
+    def __init__(self, engine: Engine, durability: Durability = Durability.FSYNC) -> None:
+        self.engine = engine
+        self._lifecycle = Lifecycle(engine, durability)
+        self._appender = StreamAppender(engine)
+
+    def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
+        self._lifecycle.create(name, request, done)
+
+    def delete(self, name: str, done: DeletedDone) -> None:
+        self._lifecycle.delete(name, done)
+
+    def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+        self._appender.append(name, request, done)
+
+    def info(self, name: str) -> StreamInfo:
+        return self._lifecycle.info(name)
+
+    def topic(self, name: str) -> Topic:
+        """The topic behind a stream that is there for users."""
+        return check_visible(self.engine.core.by_name.get(name), name)
+
+    def content_type(self, topic: Topic) -> str:
+        state = stream_of(topic)
+        return state.content_type if state is not None else JSON_TYPE
+
+    def state(self, topic: Topic) -> StreamState | None:
+        return stream_of(topic)
+
+    def touch(self, topic: Topic) -> None:
+        """A reader came by: a stream with a time to live begins it again."""
+        if topic.guard is not None:
+            self.engine.streams.renew(topic)
+
+    def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
+        """Where a read begins; without an offset, at a time or at the start."""
+        if offset == NOW:
+            return Position(topic.head)
+        if offset:
+            return read_offset(topic, offset)
+        return Position(0) if since_ms is None else seek(topic, self.engine.core.reader, since_ms)
+
+    def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
+        """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
+        self.check_there(topic)
+        if topic.origin is None or spec.position.counter >= topic.origin.upto:
+            self.engine.read_as(topic, spec.request(), cutter(spec), done)
+            return
+
+        def got(outcome: StreamSlice | TopicsError) -> None:
+            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) and outcome.count else None
+            if isinstance(outcome, TopicsError) or following is None or not _at_fork(topic, outcome.position):
+                done(outcome)
+                return
+            try:
+                self.read(topic, following, lambda rest: done(_joined(spec, outcome, rest)))
+            except TopicsError as error:
+                done(error)
+
+        self.engine.read_as(topic, spec.request(), cutter(spec), got)
+
+    def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
+        """Calls back once after the stream's next change; returns a function that takes the wish back."""
+        self.check_there(topic)
+        return self.engine.watch_topic(topic, woken)
+
+    def check_there(self, topic: Topic) -> None:
+        """Raises when a stream that was found before is no longer there, or when another one has its name."""
+        now = self.engine.core.by_name.get(topic.name)
+        check_visible(now if now is topic else None, topic.name)
+
+    def check_kept(self, topic: Topic, offset: str, found: StreamSlice) -> None:
+        """Raises where an offset points to what retention has taken: going on from there would hide the loss.
+
+        From the start a reader goes on, because there is nothing earlier to begin from again; it is told instead.
+        """
+        loss = found.tombstone
+        if loss is not None and loss.reason in _RETENTION and offset not in ("", START, NOW):
+            raise OffsetGoneError(
+                f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
+                stream=topic.name, first=loss.gap_from, last=loss.gap_to, reason=loss.reason.value,
+            )  # fmt: skip
+
+    def listed(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[StreamInfo]:
+        """Streams in the order of their names, those behind `after` and behind the first `skip` of them.
+
+        `allowed` are the prefixes that may be seen; none means all.
+        """
+        core = self.engine.core
+        if not allowed and not prefix and not after:
+            # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
+            names = (core.names[place] for place in range(skip, len(core.names)))
+        else:
+            seen = (core.names_from(one, after) for one in _within(prefix, allowed))
+            names = (name for name in islice(chain.from_iterable(seen), skip, None))
+        for name in names:
+            topic = core.by_name[name]
+            if topic.guard is None or (topic.guard is self.engine.streams and not self.engine.streams.over(topic)):
+                yield describe(topic)
+
+    def sealed_through(self, name: str) -> int:
+        """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""
+        segments = self.engine.core.by_name[name].segments
+        return segments[-1].last_seq - 1 if segments else -1
+
+
+def _at_fork(topic: Topic, position: Position) -> bool:
+    """Whether a place is where the stream, or one that it comes from, leaves its source."""
+    at: Topic | None = topic
+    while at is not None and at.origin is not None:
+        if position == (at.origin.upto, 0):
+            return True
+        at = at.origin.topic
+    return False
+
+
+def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
+    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
+    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
+        return first
+    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
+    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone)
+
+
+def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
+    """The prefixes to list, in order and apart: what was asked for, within what may be seen."""
+    if not allowed:
+        yield prefix
+        return
+    wanted = sorted({max(prefix, one, key=len) for one in allowed if one.startswith(prefix) or prefix.startswith(one)})
+    last: str | None = None
+    for one in wanted:
+        if last is None or not one.startswith(last):
+            yield one
+            last = one

@@ -1,0 +1,124 @@
+"""Every subscription, and the changes that are kept of them."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from topics.core.errors import TopicsError
+from topics.engine import Engine
+from topics.streams.offsets import START
+from topics.streams.subscriptions.model import Link, Subscription, SubscriptionRequest
+from topics.streams.subscriptions.signing import SEED_BYTES, Signer
+from topics.streams.subscriptions.store import Store
+
+Outcome = Callable[[TopicsError | None], None]
+Change = dict[str, object]
+
+_REWRITE_AT = 1000
+
+
+class Book:
+    def __init__(self, engine: Engine) -> None:
+        self._core = engine.core
+        self._store = Store(engine)
+        self._signer: Signer | None = None
+        self._seed = b""
+        self._key_kept = False
+        self.all: dict[str, Subscription] = {}
+        for change in self._store.load():
+            self._replay(change)
+
+    @property
+    def signer(self) -> Signer:
+        """The key that signs. It is made when it is first needed and kept with the first subscription."""
+        if self._signer is None:
+            self._seed = self._core.dice.token(SEED_BYTES)
+            self._signer = Signer(self._seed)
+        return self._signer
+
+    def write(self, changes: Sequence[Change], done: Outcome) -> None:
+        """Keeps some changes, all of them or none. `done` is told once they are safe."""
+        if not self._key_kept:
+            changes = [self._key(), *changes]
+
+        def written(error: TopicsError | None) -> None:
+            self._key_kept = self._key_kept or error is None
+            done(error)
+
+        self._store.write(changes, written)
+        live = len(self.all) + sum(len(one.links) for one in self.all.values())
+        if self._store.size > _REWRITE_AT + 4 * live:
+            self._store.rewrite(self._state())
+
+    def _replay(self, change: dict[str, Any]) -> None:
+        op = change["op"]
+        if op == "key":
+            self._seed, self._key_kept = b64decode(change["seed"]), True
+            self._signer = Signer(self._seed)
+        elif op == "put":
+            request = msgspec.convert(change["request"], SubscriptionRequest)
+            made = Subscription(change["id"], request, change["base_url"], change["created_ms"])
+            made.generation = change.get("generation", 0)
+            made.links = {name: Link(explicit=True) for name in request.streams}
+            self.all[made.id] = made
+        elif op == "drop":
+            self.all.pop(change["id"], None)
+        elif (known := self.all.get(change["id"])) is not None:
+            _change(known, op, change)
+
+    def _key(self) -> Change:
+        _ = self.signer
+        return {"op": "key", "seed": b64encode(self._seed).decode()}
+
+    def _state(self) -> list[Change]:
+        """Everything there is, as the fewest changes that lead to it."""
+        state = [self._key()]
+        for one in self.all.values():
+            state.append({**put_change(one), "generation": one.generation})
+            # What was named at first may have been taken out since.
+            state += [unlink_change(one, name) for name in one.request.streams if name not in one.links]
+            state.append(link_change(one, [name for name, link in one.links.items() if link.explicit]))
+            state += [ack_change(one, name, link.acked) for name, link in one.links.items() if link.acked != START]
+        return state
+
+
+def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None:
+    links = subscription.links
+    if op == "generation":
+        subscription.generation = change["generation"]
+    elif op == "ack":
+        links.setdefault(change["path"], Link(explicit=False)).acked = change["offset"]
+    elif op == "link":
+        for path in change["paths"]:
+            links.setdefault(path, Link(explicit=True)).explicit = True
+    elif op == "unlink":
+        links.pop(change["path"], None)
+
+
+def put_change(subscription: Subscription) -> Change:
+    return {
+        "op": "put", "id": subscription.id, "base_url": subscription.base_url, "created_ms": subscription.created_ms,
+        "request": subscription.request,
+    }  # fmt: skip
+
+
+def drop_change(subscription: Subscription) -> Change:
+    return {"op": "drop", "id": subscription.id}
+
+
+def ack_change(subscription: Subscription, name: str, offset: str) -> Change:
+    return {"op": "ack", "id": subscription.id, "path": name, "offset": offset}
+
+
+def link_change(subscription: Subscription, names: list[str]) -> Change:
+    return {"op": "link", "id": subscription.id, "paths": names}
+
+
+def unlink_change(subscription: Subscription, name: str) -> Change:
+    return {"op": "unlink", "id": subscription.id, "path": name}
+
+
+def generation_change(subscription: Subscription) -> Change:
+    return {"op": "generation", "id": subscription.id, "generation": subscription.generation}

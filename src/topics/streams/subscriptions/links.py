@@ -1,0 +1,106 @@
+"""The streams of subscriptions: which there are, and which have something new."""
+
+from collections.abc import Callable
+
+from topics.core.errors import TopicsError
+from topics.engine.topic import Topic
+from topics.streams.offsets import START, read_offset, tail_offset
+from topics.streams.service import Streams
+from topics.streams.subscriptions.book import Book
+from topics.streams.subscriptions.model import Link, Subscription
+from topics.streams.subscriptions.store import NAME
+
+
+class Links:
+    def __init__(self, streams: Streams, book: Book, news: Callable[[Subscription], None]) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
+        self._book = book
+        self._news = news
+        """Told of a subscription that has something to do."""
+        for subscription in book.all.values():
+            for name in self.matching(subscription):
+                subscription.links.setdefault(name, Link(explicit=False))
+        self._core.added.append(self._added)
+
+    def matching(self, subscription: Subscription) -> list[str]:
+        """The streams there are that the pattern fits."""
+        if not subscription.request.pattern:
+            return []
+        return [name for name in self._core.names if subscription.matches(name) and name != NAME]
+
+    def tail(self, name: str) -> str:
+        topic = self._core.by_name.get(name)
+        return tail_offset(topic) if topic is not None and topic.created else START
+
+    def look(self, subscription: Subscription, name: str) -> None:
+        """Finds out whether a stream has something new, and watches it."""
+        link = subscription.links.get(name)
+        if link is None or self._book.all.get(subscription.id) is not subscription:
+            return
+        if link.unwatch is None:
+
+            def woken() -> None:
+                link.unwatch = None
+                self.look(subscription, name)
+
+            try:
+                link.unwatch = self._streams.watch(self._streams.topic(name), woken)
+            except TopicsError:
+                # It is not there, or no longer.
+                subscription.pending.discard(name)
+                if not link.explicit:
+                    del subscription.links[name]
+                return
+        if self._is_pending(name, link):
+            subscription.pending.add(name)
+            self._news(subscription)
+        else:
+            subscription.pending.discard(name)
+
+    def moved(self, subscription: Subscription, offsets: dict[str, str]) -> None:
+        """Acknowledgements are kept: from now on they count."""
+        for name, offset in offsets.items():
+            link = subscription.links.get(name)
+            if link is not None:
+                link.acked = offset
+                if not self._is_pending(name, link):
+                    subscription.pending.discard(name)
+
+    def cut(self, subscription: Subscription, name: str) -> None:
+        link = subscription.links.pop(name, None)
+        subscription.pending.discard(name)
+        if link is not None and link.unwatch is not None:
+            link.unwatch()
+
+    def describe(self, subscription: Subscription) -> list[dict[str, object]]:
+        """A subscription's streams, as answers and wake-ups tell of them."""
+        return [
+            {
+                "path": name, "link_type": "explicit" if link.explicit else "pattern", "acked_offset": link.acked,
+                "tail_offset": self.tail(name), "has_pending": name in subscription.pending,
+            }
+            for name, link in subscription.links.items()
+        ]  # fmt: skip
+
+    def _added(self, topic: Topic) -> None:
+        if topic.name == NAME:
+            return
+        for subscription in list(self._book.all.values()):
+            if topic.name in subscription.links or subscription.matches(topic.name):
+                # What was acknowledged before concerned another stream of that name.
+                subscription.links.setdefault(topic.name, Link(explicit=False)).acked = START
+                self._look_later(subscription, topic.name)
+
+    def _look_later(self, subscription: Subscription, name: str) -> None:
+        # When the tick is over: the topic is just coming to be, and may bring its first records along.
+        self._core.defer(lambda: self.look(subscription, name))
+
+    def _is_pending(self, name: str, link: Link) -> bool:
+        topic = self._core.by_name.get(name)
+        if topic is None or not topic.created:
+            return False
+        try:
+            return read_offset(topic, link.acked).counter < topic.head
+        except TopicsError:
+            return topic.head > 0

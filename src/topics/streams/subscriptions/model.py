@@ -1,0 +1,97 @@
+"""A subscription's state: what it asks for, how far each of its streams is acknowledged, who holds it now."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.errors import InvalidRequestError
+from topics.streams.offsets import START
+from topics.streams.subscriptions.patterns import matcher
+
+LEASE_MS = 30_000
+LEASE_MS_MIN = 100
+LEASE_MS_MAX = 3_600_000
+STREAMS_MAX = 10_000
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    url: str
+
+
+class SubscriptionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a PUT says, and what is stored of it."""
+
+    type: str
+    pattern: str | None = None
+    streams: list[str] = []
+    webhook: Webhook | None = None
+    wake_stream: str | None = None
+    lease_ttl_ms: int = LEASE_MS
+    description: str | None = None
+
+    def check(self) -> None:
+        if self.type not in ("webhook", "pull-wake"):
+            raise InvalidRequestError("type: must be webhook or pull-wake", field="type")
+        if not self.pattern and not self.streams:
+            raise InvalidRequestError("pattern: a subscription needs a pattern or streams", field="pattern")
+        if (self.webhook is not None) != (self.type == "webhook"):
+            raise InvalidRequestError("webhook: belongs to the type webhook, which needs it", field="webhook")
+        if bool(self.wake_stream) != (self.type == "pull-wake"):
+            raise InvalidRequestError("wake_stream: belongs to the type pull-wake, which needs it", field="wake_stream")
+        if not LEASE_MS_MIN <= self.lease_ttl_ms <= LEASE_MS_MAX:
+            raise InvalidRequestError(
+                f"lease_ttl_ms: must be from {LEASE_MS_MIN} to {LEASE_MS_MAX}", field="lease_ttl_ms"
+            )
+        if len(self.streams) > STREAMS_MAX:
+            raise InvalidRequestError(f"streams: at most {STREAMS_MAX} are allowed", field="streams")
+
+
+class Link:
+    """One stream of a subscription."""
+
+    __slots__ = ("acked", "explicit", "unwatch")
+
+    def __init__(self, explicit: bool, acked: str = START) -> None:
+        self.explicit = explicit
+        self.acked = acked
+        self.unwatch: Callable[[], None] | None = None
+
+
+class Claim:
+    """A wake-up that somebody works on."""
+
+    __slots__ = ("cancel", "generation", "holder", "snapshot", "token", "wake_id")
+
+    def __init__(self, wake_id: str, generation: int, token: str, holder: str, snapshot: dict[str, str]) -> None:
+        self.wake_id = wake_id
+        self.generation = generation
+        self.token = token
+        self.holder = holder
+        self.snapshot = snapshot
+        """The end of each stream when it began."""
+        self.cancel: Callable[[], None] | None = None
+        """Takes back the end of its lease."""
+
+
+class Subscription:
+    def __init__(self, subscription_id: str, request: SubscriptionRequest, base_url: str, created_ms: int) -> None:
+        self.id = subscription_id
+        self.request = request
+        self.base_url = base_url
+        """Where the creator found the server: callbacks come the same way."""
+        self.created_ms = created_ms
+        self.generation = 0
+        self.links: dict[str, Link] = {}
+        self.pending: set[str] = set()
+        """Linked streams with something behind what is acknowledged."""
+        self.claim: Claim | None = None
+        self.failures = 0
+        self.resting: Callable[[], None] | None = None
+        """Takes back the next try after failures."""
+        self.notified = False
+        """Whether the wake stream has been told and nobody has come yet."""
+        self.matches = matcher(request.pattern) if request.pattern else lambda name: False
+
+    @property
+    def url(self) -> str:
+        return f"{self.base_url}__ds/subscriptions/{self.id}"

@@ -1,0 +1,242 @@
+"""What can be asked of subscriptions. Everything that is answered is kept before it is answered."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.errors import InvalidRequestError, TopicsError
+from topics.streams.offsets import START, decode_offset
+from topics.streams.service import Streams
+from topics.streams.subscriptions.book import (
+    Book,
+    Outcome,
+    ack_change,
+    drop_change,
+    generation_change,
+    link_change,
+    put_change,
+    unlink_change,
+)
+from topics.streams.subscriptions.errors import (
+    AlreadyClaimedError,
+    NoPendingWorkError,
+    SubscriptionConflictError,
+    SubscriptionNotFoundError,
+)
+from topics.streams.subscriptions.leases import Later
+from topics.streams.subscriptions.model import Claim, Link, Subscription, SubscriptionRequest
+from topics.streams.subscriptions.signing import Signer
+from topics.streams.subscriptions.targets import check_url
+from topics.streams.subscriptions.wakes import Deliver, Wakes
+
+
+class Ack(msgspec.Struct, frozen=True):
+    stream: str
+    offset: str
+
+
+class Acks(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says about a wake-up."""
+
+    wake_id: str
+    generation: int
+    acks: list[Ack] = []
+    done: bool = False
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    wake_id: str
+    generation: int
+    token: str
+    lease_ttl_ms: int
+    streams: list[dict[str, object]]
+
+
+class Subscriptions:
+    def __init__(self, streams: Streams, deliver: Deliver, later: Later, allow_loopback: bool) -> None:
+        self._core = streams.engine.core
+        self._allow_loopback = allow_loopback
+        self._book = Book(streams.engine)
+        self._wakes = Wakes(streams, self._book, deliver, later)
+        self._links = self._wakes.links
+        self._leases = self._wakes.leases
+        self._wakes.finished = self._finished
+
+    def start(self) -> None:
+        """Begins to watch; what piled up meanwhile wakes at once."""
+        for subscription in list(self._book.all.values()):
+            for name in list(subscription.links):
+                self._links.look(subscription, name)
+
+    @property
+    def signer(self) -> Signer:
+        return self._book.signer
+
+    def put(
+        self,
+        subscription_id: str,
+        request: SubscriptionRequest,
+        base_url: str,
+        done: Callable[[Subscription, bool], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        """Creates a subscription, or finds that it is there as it should be."""
+        request.check()
+        if request.webhook is not None:
+            check_url(request.webhook.url, self._allow_loopback)
+        known = self._book.all.get(subscription_id)
+        if known is not None:
+            if known.request != request:
+                raise SubscriptionConflictError(subscription_id)
+            done(known, False)
+            return
+        made = Subscription(subscription_id, request, base_url, self._core.now())
+        made.links = {name: Link(explicit=True) for name in request.streams}
+        for name in self._links.matching(made):
+            made.links.setdefault(name, Link(explicit=False))
+        # For streams that are there already it begins at their end.
+        for name, link in made.links.items():
+            link.acked = self._links.tail(name)
+        changes = [put_change(made)]
+        changes += [ack_change(made, name, link.acked) for name, link in made.links.items() if link.acked != START]
+
+        def written(error: TopicsError | None) -> None:
+            if error is not None:
+                failed(error)
+                return
+            made.links = self._book.all.setdefault(subscription_id, made).links
+            done(made, True)
+            for name in list(made.links):
+                self._links.look(made, name)
+
+        self._book.write(changes, written)
+
+    def get(self, subscription_id: str) -> Subscription:
+        found = self._book.all.get(subscription_id)
+        if found is None:
+            raise SubscriptionNotFoundError(subscription_id)
+        return found
+
+    def describe_streams(self, subscription: Subscription) -> list[dict[str, object]]:
+        return self._links.describe(subscription)
+
+    def drop(self, subscription_id: str, done: Outcome) -> None:
+        found = self.get(subscription_id)
+
+        def written(error: TopicsError | None) -> None:
+            if error is None and self._book.all.get(subscription_id) is found:
+                del self._book.all[subscription_id]
+                self._wakes.forget(found)
+            done(error)
+
+        self._book.write([drop_change(found)], written)
+
+    def link(self, subscription_id: str, names: list[str], done: Outcome) -> None:
+        """Adds streams by name; those that are there already begin at their end."""
+        found = self.get(subscription_id)
+        fresh = {name: self._links.tail(name) for name in names if name not in found.links}
+        changes = [link_change(found, names)]
+        changes += [ack_change(found, name, tail) for name, tail in fresh.items() if tail != START]
+
+        def written(error: TopicsError | None) -> None:
+            for name in names if error is None else ():
+                found.links.setdefault(name, Link(True, fresh.get(name, START))).explicit = True
+                self._links.look(found, name)
+            done(error)
+
+        self._book.write(changes, written)
+
+    def unlink(self, subscription_id: str, name: str, done: Outcome) -> None:
+        found = self.get(subscription_id)
+
+        def written(error: TopicsError | None) -> None:
+            if error is None:
+                self._links.cut(found, name)
+            done(error)
+
+        self._book.write([unlink_change(found, name)], written)
+
+    def claim(self, subscription_id: str, worker: str, done: Callable[[Granted | TopicsError], None]) -> None:
+        """Hands the subscription to a worker that asks for it."""
+        found = self.get(subscription_id)
+        if found.request.type != "pull-wake":
+            raise InvalidRequestError("a webhook subscription is not claimed: the server calls")
+        if found.claim is not None:
+            raise AlreadyClaimedError(found.claim.holder, found.claim.generation)
+        if not found.pending:
+            # What was just appended may be on its way to us still.
+            for name in list(found.links):
+                self._links.look(found, name)
+        if not found.pending:
+            raise NoPendingWorkError()
+        self._core.check_accepting()
+        claim = self._wakes.begin(found, worker)
+
+        def written(error: TopicsError | None) -> None:
+            if error is not None:
+                self._leases.end(found)
+                done(error)
+                return
+            granted = Granted(
+                wake_id=claim.wake_id, generation=claim.generation, token=claim.token,
+                lease_ttl_ms=found.request.lease_ttl_ms, streams=self._links.describe(found),
+            )  # fmt: skip
+            done(granted)
+
+        self._book.write([generation_change(found)], written)
+
+    def ack(self, subscription_id: str, token: str, said: Acks, done: Callable[[bool | TopicsError], None]) -> None:
+        """Takes acknowledgements, which only move forward; tells whether there is more to do at once."""
+        found = self.get(subscription_id)
+        claim = self._leases.held(found, token, said.wake_id, said.generation)
+        moved: dict[str, str] = {}
+        for entry in said.acks:
+            link = found.links.get(entry.stream)
+            if link is None:
+                raise InvalidRequestError("acks: a stream that is not part of the subscription", field="acks")
+            decode_offset(entry.offset)
+            if entry.offset > link.acked:
+                moved[entry.stream] = entry.offset
+        self._settle(found, claim, moved, said.done, done)
+
+    def release(self, subscription_id: str, token: str, wake_id: str, generation: int) -> None:
+        """Takes a claim back without an acknowledgement."""
+        found = self.get(subscription_id)
+        self._leases.held(found, token, wake_id, generation)
+        self._leases.end(found)
+        self._wakes.consider(found)
+
+    def _finished(self, subscription: Subscription, claim: Claim) -> None:
+        """A webhook answered that it is done: with everything there was when it was called."""
+        links = subscription.links
+        moved = {n: offset for n, offset in claim.snapshot.items() if n in links and offset > links[n].acked}
+        try:
+            self._settle(subscription, claim, moved, True, lambda outcome: None)
+        except TopicsError:
+            pass  # The lease ends by itself, and it is called again.
+
+    def _settle(
+        self,
+        subscription: Subscription,
+        claim: Claim,
+        moved: dict[str, str],
+        finished: bool,
+        done: Callable[[bool | TopicsError], None],
+    ) -> None:
+        def written(error: TopicsError | None) -> None:
+            if error is not None:
+                done(error)
+                return
+            self._links.moved(subscription, moved)
+            if subscription.claim is claim:
+                if finished:
+                    self._leases.end(subscription)
+                else:
+                    self._leases.hold(subscription, claim)
+            done(finished and bool(subscription.pending))
+            self._wakes.consider(subscription)
+
+        if moved:
+            self._book.write([ack_change(subscription, name, offset) for name, offset in moved.items()], written)
+        else:
+            written(None)

@@ -1,0 +1,106 @@
+"""Where subscriptions are kept: in a topic of their own, which nobody else sees.
+
+Each change is one record; reading them in order gives the state. When most of them no longer matter the state is
+written anew and what stands before it is deleted, as any topic's records can be.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from topics.core.batch import Batch
+from topics.core.config import TopicConfig
+from topics.core.durability import Durability
+from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.records import Record
+from topics.core.selectors import DeleteSelector
+from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
+from topics.engine.appending import make_topic
+from topics.engine.read import execute_read, plan_read
+from topics.engine.topic import Topic
+
+NAME = "__ds/subscriptions"
+Done = Callable[[TopicsError | None], None]
+
+
+class Hidden:
+    """The guard of a topic that is the server's own (`engine.topic.Guard`)."""
+
+    def __init__(self) -> None:
+        self.lifted = False
+
+    def check_append(self, topic: Topic) -> None:
+        raise TopicNotFoundError(topic.name)
+
+    def hides(self, topic: Topic) -> bool:
+        return not self.lifted
+
+    def sweep(self, topic: Topic) -> None: ...
+
+    def drop(self, topic: Topic, done: Callable[..., None]) -> None:
+        raise TopicNotFoundError(topic.name)
+
+    def removed(self, topic: Topic) -> None: ...
+
+    def release(self, source: Topic) -> None: ...
+
+
+class Store:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._guard = Hidden()
+        self._topic: Topic | None = engine.core.by_name.get(NAME)
+        if self._topic is not None:
+            self._topic.guard = self._guard
+
+    def load(self) -> Iterator[dict[str, Any]]:
+        """Every change there is, the oldest first."""
+        topic, cursor = self._topic, 0
+        while topic is not None and cursor < topic.head:
+            plan = plan_read(topic, ReadRequest(from_seq=cursor, limit=1000))
+            found = execute_read(plan, self._engine.core.reader)
+            for record in found.records():
+                yield msgspec.convert(record["data"], dict[str, Any])
+            cursor = found.next_from_seq
+
+    @property
+    def size(self) -> int:
+        return self._topic.live_count if self._topic is not None else 0
+
+    def write(self, changes: Sequence[object], done: Done) -> None:
+        """Keeps some changes, all of them or none."""
+        core = self._engine.core
+        topic = self._topic
+        if topic is None:
+            topic = self._topic = make_topic(core, NAME, TopicConfig(durability=Durability.FSYNC))
+            topic.guard = self._guard
+
+        def written(outcome: AppendResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError) and not topic.created:
+                self._topic = None
+            done(outcome if isinstance(outcome, TopicsError) else None)
+
+        self._engine.write(topic, Batch(records=[Record.of(change) for change in changes]), written)
+
+    def rewrite(self, state: Sequence[object]) -> None:
+        """Puts the whole state in the place of the changes that led to it."""
+        topic = self._topic
+        if topic is None or not state:
+            return
+        first = topic.staged_head + 1
+
+        def written(error: TopicsError | None) -> None:
+            if error is None:
+                self._guard.lifted = True
+                try:
+                    self._engine.delete_records(NAME, DeleteSelector(first, None), _ignore)
+                except TopicsError:
+                    pass  # They are only in the way; the next time they go.
+                finally:
+                    self._guard.lifted = False
+
+        self.write(state, written)
+
+
+def _ignore(outcome: DeleteResult | TopicsError) -> None: ...

@@ -1,0 +1,130 @@
+"""Wake-ups: a subscription with something to do and nobody at it calls its webhook, or tells its wake stream."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from topics.core.errors import TopicsError
+from topics.streams.appending import Appended, AppendRequest
+from topics.streams.service import Streams
+from topics.streams.subscriptions.book import Book, generation_change
+from topics.streams.subscriptions.leases import Later, Leases
+from topics.streams.subscriptions.links import Links
+from topics.streams.subscriptions.model import Claim, Subscription
+
+_RETRY_S = 1.0
+_RETRY_S_MAX = 300.0
+_encode = msgspec.json.Encoder().encode
+
+
+class Deliver(Protocol):
+    """Calls a webhook and tells, on the loop, what came back: its JSON, or None when it did not take the call."""
+
+    def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
+
+
+class Wakes:
+    def __init__(self, streams: Streams, book: Book, deliver: Deliver, later: Later) -> None:
+        self._streams = streams
+        self._core = streams.engine.core
+        self._book = book
+        self._deliver = deliver
+        self._later = later
+        self.leases = Leases(self._core.dice, later, self.consider)
+        self.links = Links(streams, book, self.consider)
+        self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
+        """Told when a webhook says that everything it was woken for is done."""
+
+    def consider(self, subscription: Subscription) -> None:
+        """Wakes whoever should be, when there is something to do and nobody is at it."""
+        busy = subscription.claim is not None or subscription.resting is not None
+        over = self._core.closed or self._book.all.get(subscription.id) is not subscription
+        if busy or over or not subscription.pending:
+            return
+        if subscription.request.type == "webhook":
+            self._call(subscription)
+        elif not subscription.notified:
+            subscription.notified = True
+            self._tell_wake_stream(subscription)
+
+    def begin(self, subscription: Subscription, holder: str) -> Claim:
+        """Hands a subscription out, with all that is new in its streams."""
+        snapshot = {name: self.links.tail(name) for name in subscription.pending}
+        return self.leases.begin(subscription, holder, snapshot)
+
+    def forget(self, subscription: Subscription) -> None:
+        """A subscription is no more."""
+        self.leases.end(subscription)
+        if subscription.resting is not None:
+            subscription.resting()
+        for name in list(subscription.links):
+            self.links.cut(subscription, name)
+
+    def _call(self, subscription: Subscription) -> None:
+        claim = self.begin(subscription, "webhook")
+        assert subscription.request.webhook is not None
+        url = subscription.request.webhook.url
+        body = _encode(
+            {
+                "type": "wake", "subscription_id": subscription.id, "wake_id": claim.wake_id,
+                "generation": claim.generation, "callback_url": f"{subscription.url}/callback",
+                "callback_token": claim.token, "lease_ttl_ms": subscription.request.lease_ttl_ms,
+                "streams": [one for one in self.links.describe(subscription) if one["has_pending"]],
+            }
+        )  # fmt: skip
+
+        def written(error: TopicsError | None) -> None:
+            if error is not None:
+                self._rest(subscription, claim)
+                return
+            signature = self._book.signer.header(body, self._core.now() // 1000)
+            self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
+
+        self._keep(subscription, written)
+
+    def _keep(self, subscription: Subscription, done: Callable[[TopicsError | None], None]) -> None:
+        """A generation is kept before anyone hears of it, so that no restart gives it out again."""
+        try:
+            self._book.write([generation_change(subscription)], done)
+        except TopicsError as error:
+            done(error)
+
+    def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
+        if answer is None:
+            self._rest(subscription, claim)
+            return
+        subscription.failures = 0
+        if isinstance(answer, dict) and answer.get("done") is True and subscription.claim is claim:
+            self.finished(subscription, claim)
+
+    def _rest(self, subscription: Subscription, claim: Claim) -> None:
+        """A call failed: the next one waits a while, longer each time."""
+        if subscription.claim is not claim:
+            return
+        self.leases.end(subscription)
+        subscription.failures += 1
+
+        def again() -> None:
+            subscription.resting = None
+            self.consider(subscription)
+
+        wait = min(_RETRY_S * 2 ** min(subscription.failures - 1, 16), _RETRY_S_MAX)
+        subscription.resting = self._later(wait, again)
+
+    def _tell_wake_stream(self, subscription: Subscription) -> None:
+        event = {
+            "type": "wake", "subscription_id": subscription.id, "generation": subscription.generation + 1,
+            "streams": sorted(subscription.pending),
+        }  # fmt: skip
+
+        def told(outcome: Appended | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                subscription.notified = False
+
+        request = AppendRequest(body=_encode([event]), content_type="application/json")
+        try:
+            self._streams.append(subscription.request.wake_stream or "", request, told)
+        except TopicsError:
+            # There is no such stream, or it takes nothing: whoever asks can still claim.
+            subscription.notified = False

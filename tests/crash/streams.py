@@ -1,0 +1,234 @@
+"""Streams under crashes: a play of stream operations, what it was told, and what must be true after any ending.
+
+The engine runs on the caller's stack over a fake disk that stops before a call. What a player was answered is a
+promise; what it sent and was not answered may be there or not, but not in parts and not twice.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
+from topics.engine import Engine, EngineOptions
+from topics.engine.repair import verify
+from topics.formats.stream import Producer
+from topics.storage.layout import Layout
+from topics.streams import Appended, AppendRequest, Created, CreateRequest, ForkFrom, ReadSpec, Streams, StreamSlice
+from topics.streams.offsets import Position
+from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+
+OPTIONS = EngineOptions(data_dir="data", wal_shards=2, wal_file_bytes=65536, segment_max_events=4)
+
+
+class Sent(NamedTuple):
+    """One append: what it carried, and whether it was acknowledged."""
+
+    stream: str
+    values: tuple[str, ...]
+    producer: Producer | None
+    close: bool
+    acked: bool
+
+
+class Player:
+    """Does what a client would, and remembers what it was told."""
+
+    def __init__(self, disk: FakeDisk, options: EngineOptions = OPTIONS) -> None:
+        self.options = options
+        self.clock = ManualClock()
+        self.sent: list[Sent] = []
+        self.created: dict[str, CreateRequest] = {}
+        self.maybe_created: dict[str, CreateRequest] = {}
+        self.deleted: set[str] = set()
+        self.maybe_deleted: set[str] = set()
+        self.boots = 0
+        self.open(disk, restarted=True)
+
+    def open(self, disk: FakeDisk, restarted: bool) -> None:
+        self.boots += restarted
+        self.engine = Engine.recover(disk, self.options, self.clock, SeededDice(1), boot_id=f"boot-{self.boots}")
+        self.streams = Streams(self.engine)
+
+    def create(self, name: str, **settings: object) -> None:
+        request = CreateRequest(content_type="text/plain", **settings)  # type: ignore[arg-type]
+        self.maybe_created[name] = request
+        if request.body:
+            self.sent.append(Sent(name, (request.body.decode(),), None, False, False))
+        outcome = self._ask(lambda done: self.streams.create(name, request, done))
+        if isinstance(outcome, Created):
+            self.created[name] = request
+            if request.body:
+                self.sent[-1] = self.sent[-1]._replace(acked=True)
+
+    def append(
+        self, name: str, value: str, producer: Producer | None = None, close: bool = False
+    ) -> Appended | TopicsError | None:
+        request = AppendRequest(body=value.encode(), content_type="text/plain", producer=producer, close=close)
+        self.sent.append(Sent(name, (value,) if value else (), producer, close, False))
+        outcome = self._ask(lambda done: self.streams.append(name, request, done))
+        if isinstance(outcome, Appended):
+            self.sent[-1] = self.sent[-1]._replace(acked=True)
+        return outcome if isinstance(outcome, Appended | TopicsError) else None
+
+    def close(self, name: str) -> None:
+        self.append(name, "", close=True)
+
+    def delete(self, name: str) -> None:
+        self.maybe_deleted.add(name)
+        outcome = self._ask(lambda done: self.streams.delete(name, done))
+        if outcome is not None and not isinstance(outcome, TopicsError):
+            self.deleted.add(name)
+
+    def checkpoint(self) -> None:
+        self.engine.run_job(self.engine.checkpointer.job())
+
+    def _ask(self, ask: Callable[[Callable[[object], None]], None]) -> object | None:
+        """The answer; None when there was none."""
+        answers: list[object] = []
+        try:
+            ask(answers.append)
+        except TopicsError as error:
+            return error
+        return answers[0] if answers else None
+
+    def read(self, name: str) -> str:
+        """Everything in a stream, by its name."""
+        topic, text, position = self.streams.topic(name), "", Position(0)
+        while True:
+            found: list[StreamSlice | TopicsError] = []
+            self.streams.read(topic, ReadSpec(position=position, as_json=False, max_bytes=7), found.append)
+            slice_ = found[0]
+            assert isinstance(slice_, StreamSlice), slice_
+            assert slice_.tombstone is None
+            text += slice_.body.decode()
+            position = slice_.position
+            if slice_.at_tail:
+                return text
+
+
+Scenario = Callable[[Player], None]
+
+
+class Ending(NamedTuple):
+    survival: Survival
+    seed: int
+    restarted: bool
+
+
+def endings(call: int) -> tuple[Ending, ...]:
+    return (
+        Ending(Survival.EVERYTHING, 0, False),
+        Ending(Survival.NOTHING, 0, True),
+        Ending(Survival.TORN, call, True),
+        Ending(Survival.SCATTERED, call, True),
+    )
+
+
+def broken_promises(scenario: Scenario, check: Callable[[Player], Iterator[str]], step: int = 1) -> Iterator[str]:
+    """Stops a scenario before each call, lets it end in every way, and tells what is not as promised."""
+    whole = FakeDisk()
+    scenario(Player(whole))
+    for call in range(1, whole.call_count + 2, step):
+        disk = FakeDisk(stop_before=call)
+        players: list[Player] = []
+        try:
+            player = Player.__new__(Player)
+            players.append(player)
+            player.__init__(disk)  # type: ignore[misc]
+            scenario(player)
+        except PowerCut:
+            pass
+        for ending in endings(call):
+            survivor = _twin(players[0])
+            crashed = disk.clone().crash(ending.survival, ending.seed)
+            try:
+                boot = f"boot-{survivor.boots + ending.restarted}"
+                if crashed.exists("data") and (found := verify(crashed.clone(), Layout("data", None), boot)).findings:
+                    yield f"stopped before call {call}, {ending}: verify takes it for damage: {found.findings}"
+                survivor.open(crashed, ending.restarted)
+                for text in check(survivor):
+                    yield f"stopped before call {call}, {ending}: {text}"
+            except Exception as error:
+                yield f"stopped before call {call}, {ending}: fails with {error!r}"
+
+
+def _twin(player: Player) -> Player:
+    twin = Player.__new__(Player)
+    twin.__dict__.update({name: value.copy() if isinstance(value, list | dict | set) else value
+                          for name, value in player.__dict__.items()})  # fmt: skip
+    twin.clock = ManualClock(player.clock.now_ms())
+    return twin
+
+
+def check_streams(player: Player) -> Iterator[str]:
+    """What was acknowledged is there, once and in order; what was not is there whole or not at all."""
+    for name in player.maybe_created:
+        try:
+            text = player.read(name)
+        except (TopicNotFoundError, StreamGoneError):
+            if name in player.created and name not in player.maybe_deleted:
+                yield f"{name} is gone"
+            continue
+        if name in player.deleted:
+            yield f"{name} is back"
+        yield from _check_content(player, name, text)
+
+
+def _check_content(player: Player, name: str, text: str) -> Iterator[str]:
+    request = player.maybe_created[name]
+    at = 0
+    if request.fork is not None:
+        inherited = "".join(v for sent in player.sent if sent.stream == request.fork.source for v in sent.values)
+        while at < len(text) and at < len(inherited) and text[at] == inherited[at] and text[at] != "|":
+            at += 1
+    closed = False
+    for sent in (sent for sent in player.sent if sent.stream == name):
+        value = "".join(sent.values)
+        if value and text.startswith(value, at):
+            if closed:
+                yield f"{name} took {value!r} after it was closed"
+            at += len(value)
+        elif value and sent.acked:
+            yield f"{name} has lost {value!r}: it holds {text!r}"
+        closed = closed or (sent.close and sent.acked)
+    if at != len(text):
+        yield f"{name} holds {text[at:]!r}, which nobody sent like that"
+    state = player.streams.state(player.streams.topic(name))
+    if closed and (state is None or not state.closed):
+        yield f"{name} was closed and is open"
+
+
+def check_producers(player: Player) -> Iterator[str]:
+    """A producer that repeats its last batch after the crash has it in the stream exactly once."""
+    yield from check_streams(player)
+    last: dict[tuple[str, str], Sent] = {}
+    for sent in player.sent:
+        if sent.producer is not None:
+            last[sent.stream, sent.producer.id] = sent
+    for (name, _), sent in last.items():
+        value = "".join(sent.values)
+        try:
+            before = player.read(name).count(value) if value else 0
+        except TopicNotFoundError:
+            continue
+        outcome = player.append(name, value, sent.producer, sent.close)
+        if isinstance(outcome, StreamClosedError):
+            yield f"{name}: the batch {value!r} that closed it is not known to be a repetition"
+            continue
+        if not isinstance(outcome, Appended):
+            yield f"{name}: the repetition of {value!r} is answered with {outcome!r}"
+            continue
+        if sent.acked and not outcome.duplicate:
+            yield f"{name}: {value!r} was acknowledged, and its repetition is taken for new"
+        after = player.read(name).count(value) if value else 0
+        if value and after != 1:
+            yield f"{name}: {value!r} is there {after} times after its repetition ({before} before)"
+
+
+def fork_of(source: str, offset: str | None = None) -> ForkFrom:
+    return ForkFrom(source, offset)
+
+
+def small(**changes: object) -> EngineOptions:
+    return msgspec.structs.replace(OPTIONS, **changes)

@@ -1,0 +1,132 @@
+"""A stream's records and everything else about it survive a crash together, or not at all.
+
+Each test stops one play after every file-system call and lets the machine end in four ways: killed, without anything
+that was not synced, with a torn last write, and with a random part of what was not synced.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+
+from tests.crash.streams import Player, broken_promises, check_producers, check_streams, fork_of
+from topics.core.errors import StreamGoneError, TopicNotFoundError
+from topics.formats.stream import Producer
+
+SHOWN = 10
+
+
+def assert_none(broken: Iterator[str]) -> None:
+    shown = list(islice(broken, SHOWN))
+    assert not shown, "\n".join(shown)
+
+
+def writing(player: Player) -> None:
+    player.create("a", body=b"first|")
+    for number in range(6):
+        player.append("a", f"<{number}>")
+    player.create("empty")
+    player.checkpoint()
+    player.append("a", "<after>")
+    player.append("empty", "<late>")
+
+
+def test_an_acknowledged_append_is_there_and_nothing_is_there_in_parts() -> None:
+    assert_none(broken_promises(writing, check_streams))
+
+
+def producing(player: Player) -> None:
+    player.create("p")
+    for seq in range(4):
+        player.append("p", f"<one {seq}>", Producer("one", 0, seq))
+        player.append("p", f"<two {seq}>", Producer("two", 0, seq))
+    player.checkpoint()
+    player.append("p", "<one again>", Producer("one", 1, 0))
+    player.append("p", "<last>", Producer("two", 0, 4), close=True)
+
+
+def test_a_producer_that_repeats_itself_after_a_crash_appends_once() -> None:
+    assert_none(broken_promises(producing, check_producers))
+
+
+def closing(player: Player) -> None:
+    player.create("c", body=b"x|")
+    player.append("c", "<end>", close=True)
+    player.append("c", "<too late>")
+    player.create("d")
+    player.close("d")
+    player.checkpoint()
+    player.append("d", "<too late>")
+
+
+def test_a_closed_stream_stays_closed() -> None:
+    assert_none(broken_promises(closing, check_streams))
+
+
+def forking(player: Player) -> None:
+    player.create("source", body=b"<0>")
+    for number in range(1, 5):
+        player.append("source", f"<{number}>")
+    player.create("fork", fork=fork_of("source"), body=b"|own")
+    player.append("source", "|only in the source")
+    player.append("fork", "|more")
+    player.checkpoint()
+    player.create("fork of fork", fork=fork_of("fork"))
+    player.delete("source")
+    player.append("fork of fork", "|grandchild")
+    player.delete("fork")
+    player.delete("fork of fork")
+
+
+def check_forks(player: Player) -> Iterator[str]:
+    for name in ("fork", "fork of fork"):
+        if name in player.created and name not in player.maybe_deleted:
+            text = player.read(name)
+            if not text.startswith("<0><1><2><3><4>"):
+                yield f"{name} has lost what it inherited: {text!r}"
+    if {"source", "fork", "fork of fork"} <= player.deleted:
+        player.engine.housekeeper.tick()
+        player.engine.housekeeper.tick()
+        if player.engine.core.topics:
+            yield f"deleted streams are kept for nobody: {[t.name for t in player.engine.core.topics.values()]}"
+    elif "source" in player.deleted:
+        try:
+            player.streams.topic("source")
+            yield "the source is back"
+        except (StreamGoneError, TopicNotFoundError):
+            pass
+
+
+def test_a_fork_keeps_what_it_inherits_and_a_source_goes_with_its_last_fork() -> None:
+    assert_none(broken_promises(forking, check_forks))
+
+
+def lasting(player: Player) -> None:
+    player.create("short", ttl_s=60, body=b"a")
+    player.clock.advance(50_000)
+    player.append("short", "b")
+    player.checkpoint()
+    player.clock.advance(50_000)
+    player.streams.touch(player.streams.topic("short"))
+
+
+def check_ttl(player: Player) -> Iterator[str]:
+    name = "short"
+    if name not in player.created:
+        return
+    state = player.streams.state(player.engine.core.by_name[name])
+    if state is None or state.ttl_s != 60:
+        yield "the time to live is lost"
+    if sum(sent.acked for sent in player.sent) == 2:
+        try:
+            player.read(name)
+        except TopicNotFoundError:
+            yield "it ended although it was used in time"
+    player.clock.advance(10_000_000)
+    try:
+        player.read(name)
+        yield "it does not end any more"
+    except TopicNotFoundError:
+        pass
+
+
+def test_a_time_to_live_survives_with_the_stream() -> None:
+    assert_none(broken_promises(lasting, check_ttl))

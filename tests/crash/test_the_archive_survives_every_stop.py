@@ -1,0 +1,99 @@
+"""A pipeline that is stopped at any file-system call leaves an archive that is valid, and the next run finishes it.
+
+The promise: what the archive shows is always a part of what was sealed and not deleted; nothing is there twice; and
+once a run has come to its end everything is there, whatever was cut short before it.
+"""
+
+import pytest
+
+from tests.unit.spark.archives import archived, check_manifests, manifests, run_all
+from tests.unit.spark.folders import Folder
+from topics.core.records import Record
+from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
+
+_RETIRED_MS = 600_001
+
+
+def prepare() -> tuple[Folder, dict[int, str], dict[int, str]]:
+    """A folder whose archive has something of everything to do: copies, masks, rewrites, retired files, a drop."""
+    folder = Folder(clock=ManualClock())
+    for value in range(4):
+        folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(3)])
+        folder.append("gone", value)
+        folder.seal()
+    run_all(folder.disk, folder, group_bytes=1)
+    folder.delete("orders", tag="t1")
+    folder.drop("gone")
+    for value in range(4, 7):
+        folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(3)])
+        folder.append("late", value)
+        folder.seal()
+    live = {3 * value + n + 1: str(value * 10 + n) for value in range(7) for n in range(3)}
+    kept = {seq: data for seq, data in live.items() if not (seq % 3 == 2 and seq <= 12)}
+    return folder, live, kept
+
+
+ORDERS_BEFORE = range(1, 13)
+
+
+ENDINGS = [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED]
+
+
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_leaves_a_valid_archive_that_the_next_run_completes(ending: int) -> None:
+    """Every call once, each with one of the endings in turn."""
+    sweep(ENDINGS[ending], 1 + ending, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("survival", ENDINGS)
+def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
+    sweep(survival, 1, 1)
+
+
+def sweep(survival: Survival, first: int, step: int) -> None:
+    folder, live, kept = prepare()
+    start = folder.disk
+    assert isinstance(start, FakeDisk)
+    whole = start.clone()
+    before = whole.call_count
+    run_all(whole, folder, seed=11, group_bytes=1)
+    calls = whole.call_count - before
+    assert archived(whole, "orders") == kept
+    assert calls > 100
+    for call in range(first, calls + 1, step):
+        disk = start.clone()
+        disk.stop_before = disk.call_count + call
+        with pytest.raises(PowerCut):
+            run_all(disk, folder, seed=11, group_bytes=1)
+        after = disk.crash(survival, seed=call)
+        check_manifests(after)
+        shown = archived(after, "orders")
+        assert shown.items() <= live.items(), call
+        assert shown.keys() >= {seq for seq in ORDERS_BEFORE if seq in kept}, call
+        run_all(after, folder, seed=12 + call, group_bytes=1)
+        check_manifests(after)
+        assert archived(after, "orders") == kept, call
+        assert archived(after, "late") == {1: "4", 2: "5", 3: "6"}, call
+        assert archived(after, "gone") == {}, call
+        assert set(manifests(after)) == {"orders", "late"}, call
+
+
+def test_nothing_is_left_behind_by_killed_runs() -> None:
+    folder, _, _ = prepare()
+    start = folder.disk
+    assert isinstance(start, FakeDisk)
+    for call in range(5, 120, 7):
+        disk = start.clone()
+        disk.stop_before = disk.call_count + call
+        try:
+            run_all(disk, folder, seed=11, group_bytes=1)
+        except PowerCut:
+            pass
+        after = disk.crash(Survival.EVERYTHING, seed=call)
+        run_all(after, folder, seed=20, group_bytes=1)
+        for manifest in manifests(after).values():
+            root = f"data/archive/topic_id={manifest.topic_id:016x}"
+            days = [name for name in after.list_dir(root) if name.startswith("date=")]
+            found = {f"{day}/{name}" for day in days for name in after.list_dir(f"{root}/{day}")}
+            assert found == manifest.named(), call

@@ -1,0 +1,111 @@
+"""Followers for tests that need many at once: plain sockets on one event loop, with little work a byte."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class Caller:
+    """Requests over one kept connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, url: str) -> "Caller":
+        target = urlsplit(url)
+        return cls(*await asyncio.open_connection(target.hostname, target.port))
+
+    async def call(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Status and decoded body of an answer."""
+        content = b"" if body is None else json.dumps(body).encode()
+        self._writer.write(
+            f"{method} {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(content)}\r\n\r\n".encode()
+            + content
+        )
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        status, length = int(head.split(b" ", 2)[1]), 0
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                length = int(line.partition(b":")[2])
+        return status, json.loads(await self._reader.readexactly(length) or b"null")
+
+    async def append(self, topic: str, *values: object) -> list[int]:
+        status, answer = await self.call(
+            "POST", f"/v0/topics/{topic}", {"records": [{"data": value} for value in values]}
+        )
+        assert status in (200, 201), answer
+        seqs: list[int] = answer["seqs"]
+        return seqs
+
+    async def watch(self, topics: dict[str, object], **fields: object) -> dict[str, Any]:
+        status, answer = await self.call("POST", "/v0/watch", {"topics": topics, **fields})
+        assert status == 200, answer
+        decoded: dict[str, Any] = answer
+        return decoded
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Event:
+    __slots__ = ("_data", "id", "name")
+
+    def __init__(self, name: bytes, data: bytes, event_id: str | None) -> None:
+        self.name = name.decode()
+        self._data = data
+        self.id = event_id
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self._data)
+
+
+class Follower:
+    """The stream of a watch, event by event; it ends when the stream does."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, url: str, path: str, last_event_id: str | None = None, buffer: int = 65536) -> "Follower":
+        target = urlsplit(url)
+        reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=buffer)
+        resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        if not head.startswith(b"HTTP/1.1 200 "):
+            writer.close()
+            raise ConnectionRefusedError(head.split(b"\r\n")[0].decode())
+        return cls(reader, writer)
+
+    async def events(self) -> AsyncIterator[Event]:
+        rest = b""
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            data = rest + (await self._reader.readexactly(size + 2))[:-2]
+            *blocks, rest = data.split(b"\n\n")
+            for block in blocks:
+                event = _parse(block)
+                if event is not None:
+                    yield event
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _parse(block: bytes) -> Event | None:
+    name, event_id, data = b"", None, []
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b": ")
+        if field == b"event":
+            name = value
+        elif field == b"id":
+            event_id = value.decode()
+        elif field == b"data":
+            data.append(value)
+    return Event(name, b"\n".join(data), event_id) if name else None

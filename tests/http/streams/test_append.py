@@ -1,0 +1,219 @@
+"""POST: bytes, JSON, keys, times, sequences, producers, closing."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.http.streams.conftest import append, code_of, create, offset_of
+
+
+def produce(http: httpx.Client, path: str, body: bytes, epoch: int, seq: int, **more: str) -> httpx.Response:
+    return append(http, path, body, producer_id="p", producer_epoch=str(epoch), producer_seq=str(seq), **more)
+
+
+def test_bytes_come_back_as_they_were_sent(http: httpx.Client, path: str) -> None:
+    every = bytes(range(256))
+    create(http, path, "application/octet-stream")
+    answer = append(http, path, every, "application/octet-stream")
+    assert (answer.status_code, answer.content) == (204, b"")
+    append(http, path, every[::-1], "application/octet-stream")
+    found = http.get(path)
+    assert found.content == every + every[::-1]
+    assert found.headers["content-type"] == "application/octet-stream"
+
+
+def test_offsets_grow_as_texts(http: httpx.Client, path: str) -> None:
+    offsets = [offset_of(create(http, path))] + [offset_of(append(http, path, b"x")) for _ in range(40)]
+    assert offsets == sorted(set(offsets))
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"a": 1.0}', b'[{"a": 1.0}]'), (b"[1, 2,3]", b"[1,2,3]"), (b"[[1,2],[3]]", b"[[1,2],[3]]"),
+        (b"null", b"[null]"), (b' "x" ', b'["x"]'), (b"\n[ 1e2 ]\n", b"[1e2]"),
+    ],
+)  # fmt: skip
+def test_json_is_kept_verbatim_and_one_array_is_taken_apart(
+    http: httpx.Client, path: str, body: bytes, found: bytes
+) -> None:
+    create(http, path, "application/json")
+    assert append(http, path, body, "application/json").status_code == 204
+    answer = http.get(path)
+    assert answer.content == found
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"[1,", b"{", b"\xff", b'["\xff"]', b"nope", b"[" * 5000])
+def test_bad_json_changes_nothing(http: httpx.Client, path: str, body: bytes) -> None:
+    before = offset_of(create(http, path, "application/json"))
+    assert append(http, path, body, "application/json").status_code == 400
+    assert offset_of(http.head(path)) == before
+
+
+def test_what_is_wrong_with_a_request_is_told_in_order(http: httpx.Client, path: str) -> None:
+    assert append(http, path, b"x").status_code == 404
+    create(http, path)
+    assert http.post(path, content=b"").status_code == 400
+    assert http.post(path, content=b"x", headers={"content-type": ""}).status_code == 400
+    answer = append(http, path, b"{}", "application/json")
+    assert (answer.status_code, code_of(answer)) == (409, "stream_conflict")
+    append(http, path, b"x", stream_closed="true")
+    assert code_of(append(http, path, b"{}", "application/json")) == "stream_closed"
+
+
+def test_a_value_larger_than_a_record_may_be_is_too_large(http: httpx.Client, path: str) -> None:
+    create(http, path, "application/json")
+    assert append(http, path, b'"' + b"x" * (1 << 20) + b'"', "application/json").status_code == 413
+
+
+def test_an_entry_of_bytes_may_be_large_and_is_read_in_pieces(http: httpx.Client, path: str) -> None:
+    body = bytes(range(256)) * 10_000
+    create(http, path, "application/octet-stream", b"<")
+    append(http, path, body, "application/octet-stream")
+    append(http, path, b">", "application/octet-stream")
+    found, offset, answers = b"", "-1", 0
+    while True:
+        answer = http.get(path, params={"offset": offset})
+        found, offset, answers = found + answer.content, offset_of(answer), answers + 1
+        assert len(answer.content) <= 1 << 20
+        if answer.headers.get("stream-up-to-date"):
+            break
+    assert found == b"<" + body + b">"
+    assert answers > 2
+
+
+def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    assert append(http, path, b"a", stream_seq="b").status_code == 204
+    for stale in ("b", "a", "B"):
+        answer = append(http, path, b"x", stream_seq=stale)
+        assert (answer.status_code, code_of(answer)) == (409, "sequence_conflict")
+    assert append(http, path, b"b", stream_seq="ba").status_code == 204
+    assert http.get(path).text == "ab"
+
+
+def test_a_time_may_lie_in_the_past_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    for hint in ("2020-01-01T00:00:00Z", "1577836800500000000", "2019-01-01T00:00:00Z", "2999-01-01T00:00:00Z"):
+        assert append(http, path, b"1", "application/json", stream_timestamp=hint).status_code == 204
+    append(http, path, b"1", "application/json")
+    times = [record["$ts"] for record in http.post(f"/v0/topics/{name}/diff", json={}).json()["records"]]
+    assert times[:3] == [1577836800000, 1577836800500, 1577836800500]
+    assert times == sorted(times) and times[4] < 4_000_000_000_000
+    assert append(http, path, b"1", "application/json", stream_timestamp="yesterday").status_code == 400
+
+
+# Closing
+
+
+@pytest.mark.parametrize("word", ["true", "TRUE", "True"])
+def test_closing_is_final_and_may_be_repeated(http: httpx.Client, path: str, word: str) -> None:
+    create(http, path, body=b"a")
+    closed = http.post(path, headers={"stream-closed": word})
+    assert (closed.status_code, closed.headers["stream-closed"]) == (204, "true")
+    assert http.post(path, headers={"stream-closed": word}).status_code == 204
+    late = append(http, path, b"x")
+    assert (late.status_code, late.headers["stream-closed"]) == (409, "true")
+    assert offset_of(late) == offset_of(closed)
+    assert append(http, path, b"x", stream_closed="true").status_code == 409
+
+
+@pytest.mark.parametrize("word", ["yes", "1", "false"])
+def test_only_the_word_itself_closes(http: httpx.Client, path: str, word: str) -> None:
+    create(http, path)
+    assert append(http, path, b"x", stream_closed=word).status_code == 204
+    assert "stream-closed" not in http.head(path).headers
+
+
+def test_the_last_append_and_the_end_are_one(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    answer = append(http, path, b"end", stream_closed="true")
+    assert (answer.status_code, answer.headers["stream-closed"]) == (204, "true")
+    found = http.get(path)
+    assert (found.text, found.headers["stream-closed"]) == ("end", "true")
+
+
+# Producers
+
+
+def test_a_producer_appends_each_batch_once(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    first = produce(http, path, b"a", 0, 0)
+    assert (first.status_code, first.headers["producer-epoch"], first.headers["producer-seq"]) == (200, "0", "0")
+    assert produce(http, path, b"b", 0, 1).status_code == 200
+    again = produce(http, path, b"a", 0, 0)
+    assert (again.status_code, again.headers["producer-seq"]) == (204, "1")
+    assert http.get(path).text == "ab"
+
+
+def test_a_gap_tells_what_is_missing(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    for answer, expected, received in (
+        (produce(http, path, b"x", 0, 2), "0", "2"),
+        (produce(http, path, b"a", 0, 0) and produce(http, path, b"x", 0, 3), "1", "3"),
+    ):
+        assert (answer.status_code, code_of(answer)) == (409, "producer_gap")
+        assert answer.headers["producer-expected-seq"] == expected
+        assert answer.headers["producer-received-seq"] == received
+
+
+def test_a_new_epoch_fences_the_old_one(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    produce(http, path, b"a", 0, 0)
+    assert produce(http, path, b"x", 1, 1).status_code == 400
+    assert produce(http, path, b"b", 1, 0).status_code == 200
+    fenced = produce(http, path, b"x", 0, 1)
+    assert (fenced.status_code, fenced.headers["producer-epoch"]) == (403, "1")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"producer_id": "p"}, {"producer_id": "p", "producer_epoch": "0"}, {"producer_epoch": "0", "producer_seq": "0"},
+        {"producer_id": "", "producer_epoch": "0", "producer_seq": "0"},
+        {"producer_id": "p", "producer_epoch": "-1", "producer_seq": "0"},
+        {"producer_id": "p", "producer_epoch": "0", "producer_seq": "01"},
+        {"producer_id": "p", "producer_epoch": "0", "producer_seq": "9007199254740992"},
+        {"producer_id": "p", "producer_epoch": "1.0", "producer_seq": "0"},
+    ],
+)  # fmt: skip
+def test_half_a_producer_is_none(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
+    create(http, path)
+    assert append(http, path, b"x", **headers).status_code == 400
+
+
+def test_a_repetition_is_recognised_before_the_sequence_is(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    produce(http, path, b"a", 0, 0, stream_seq="5")
+    assert produce(http, path, b"a", 0, 0, stream_seq="5").status_code == 204
+    assert produce(http, path, b"b", 0, 1, stream_seq="4").status_code == 409
+    assert produce(http, path, b"b", 0, 1, stream_seq="6").status_code == 200
+
+
+def test_a_producer_may_close_and_repeat_itself(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    produce(http, path, b"a", 0, 0)
+    assert produce(http, path, b"b", 0, 1, stream_closed="true").status_code == 200
+    assert produce(http, path, b"b", 0, 1, stream_closed="true").status_code == 204
+    assert produce(http, path, b"a", 0, 0).status_code == 204
+    late = produce(http, path, b"c", 0, 2)
+    assert (late.status_code, late.headers["stream-closed"]) == (409, "true")
+
+
+def test_the_same_batch_many_times_at_once_is_there_once(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: produce(http, path, b"once", 0, 0).status_code, range(24)))
+    assert sorted(answers) == [200] + [204] * 23
+    assert http.get(path).text == "once"
+
+
+def test_many_writers_at_once_lose_nothing(http: httpx.Client, path: str) -> None:
+    create(http, path, "application/json")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: append(http, path, b"%d" % n, "application/json"), range(200)))
+    assert {answer.status_code for answer in answers} == {204}
+    assert len({offset_of(answer) for answer in answers}) == 200
+    assert sorted(http.get(path).json()) == list(range(200))

@@ -1,0 +1,156 @@
+"""One log, two protocols: what one writes, sets or deletes, the other sees."""
+
+import base64
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.streams.conftest import append, code_of, create, offset_of
+
+
+def diff(http: httpx.Client, name: str, **body: object) -> dict[str, Any]:
+    answer = http.post(f"/v0/topics/{name}/diff", json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def write(http: httpx.Client, name: str, *records: dict[str, Any], **body: object) -> httpx.Response:
+    return http.post(f"/v0/topics/{name}", json={"records": list(records), **body})
+
+
+def test_what_a_stream_holds_is_in_the_topic(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json", b'[{"n":1},2]')
+    append(http, path, b"3", "application/json", stream_key="k")
+    found = diff(http, name, include_tags=True)
+    assert [record["data"] for record in found["records"]] == [{"n": 1}, 2, 3]
+    assert [record.get("$tag") for record in found["records"]] == [None, None, "k"]
+    config = http.get(f"/v0/topics/{name}").json()["config"]
+    assert config["durability"] == "fsync"
+
+
+def test_what_a_topic_holds_is_in_the_stream(http: httpx.Client, name: str, path: str) -> None:
+    write(http, name, {"data": {"a": [1, 2.50]}}, {"data": "x", "tag": "k", "node": "n", "meta": {"m": 1}})
+    answer = http.get(path)
+    assert answer.json() == [{"a": [1, 2.5]}, "x"]
+    assert answer.headers["content-type"] == "application/json"
+    assert http.get(path, params={"key": "k"}).json() == ["x"]
+    assert append(http, path, b"3", "application/json").status_code == 204
+    assert [record["data"] for record in diff(http, name)["records"]] == [{"a": [1, 2.5]}, "x", 3]
+    assert create(http, path, "application/json").status_code == 200
+    assert create(http, path, "text/plain").status_code == 409
+
+
+def test_bytes_are_base64_with_their_type_in_the_topic(http: httpx.Client, name: str, path: str) -> None:
+    every = bytes(range(256))
+    create(http, path, "image/png", every)
+    (record,) = diff(http, name)["records"]
+    assert base64.b64decode(record["data"]) == every
+    assert record["meta"] == {"content-type": "image/png"}
+
+
+def test_a_topic_writes_bytes_into_a_stream_the_same_way(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "image/png")
+    write(http, name, {"data": base64.b64encode(b"\x00\xff").decode(), "meta": {"content-type": "image/png"}})
+    write(http, name, {"data": {"plain": "json"}})
+    assert http.get(path).content == b'\x00\xff{"plain":"json"}'
+
+
+def test_a_write_of_one_wakes_a_reader_of_the_other(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    with http.stream("GET", path, params={"offset": "now", "live": "sse"}) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "event: control"
+        write(http, name, {"data": 7})
+        assert "data:[7]" in (next(lines) for _ in range(6))
+
+
+def test_deleted_records_are_deleted_in_the_stream(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    for number in range(6):
+        append(http, path, b"%d" % number, "application/json", stream_key="odd" if number % 2 else "even")
+    http.post(f"/v0/topics/{name}/delete", json={"match": "odd"})
+    assert http.get(path).json() == [0, 2, 4]
+    http.post(f"/v0/topics/{name}/delete", json={"before_seq": 3})
+    answer = http.get(path)
+    assert answer.json() == [2, 4]
+    assert "stream-gap" not in answer.headers, "what somebody asked to delete is not lost"
+
+
+def test_a_cap_takes_records_and_the_loss_is_told(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    first = offset_of(append(http, path, b"0", "application/json"))
+    http.put(f"/v0/topics/{name}", json={"cap_records": 3, "durability": "fsync"})
+    for number in range(1, 8):
+        append(http, path, b"%d" % number, "application/json")
+    stale = http.get(path, params={"offset": first})
+    assert (stale.status_code, code_of(stale)) == (410, "offset_gone")
+    assert http.get(path, params={"offset": first, "live": "sse"}).status_code == 410
+    assert http.get(path, params={"offset": first, "live": "long-poll"}).status_code == 410
+    answer = http.get(path, params={"offset": "-1"})
+    assert (answer.json(), answer.headers["stream-gap"]) == ([5, 6, 7], "1-5; reason=cap")
+
+
+def test_a_topic_that_rejects_rejects_a_stream_too(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json", b"[1,2]")
+    http.put(f"/v0/topics/{name}", json={"cap_records": 2, "discard": "reject"})
+    answer = append(http, path, b"3", "application/json")
+    assert (answer.status_code, code_of(answer)) == (422, "topic_full")
+
+
+def test_a_closed_stream_takes_nothing_through_the_other_door(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json", stream_closed="true")
+    answer = write(http, name, {"data": 1})
+    assert (answer.status_code, code_of(answer)) == (409, "stream_closed")
+
+
+def test_deleting_the_topic_deletes_the_stream_and_the_reverse(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path)
+    assert http.delete(f"/v0/topics/{name}").json()["deleted"] is True
+    assert http.head(path).status_code == 404
+    create(http, path)
+    http.delete(path)
+    assert http.get(f"/v0/topics/{name}").status_code == 404
+
+
+def test_a_source_of_forks_is_kept_whoever_deletes_it(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json", b"[1,2]")
+    http.put(f"{path}-f", headers={"stream-forked-from": path})
+    assert http.delete(f"/v0/topics/{name}").json()["deleted"] is True
+    assert http.get(f"/v0/topics/{name}").status_code == 404
+    assert http.delete(f"/v0/topics/{name}").json()["deleted"] is False
+    assert write(http, name, {"data": 1}).status_code == 410
+    assert http.get(f"{path}-f").json() == [1, 2]
+
+
+def test_a_fork_is_a_topic_with_everything_it_inherits(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json", b"[1,2,3]")
+    http.put(f"{path}-f", headers={"stream-forked-from": path})
+    append(http, f"{path}-f", b"4", "application/json")
+    found, cursor = [], 0
+    while True:
+        page = diff(http, f"{name}-f", from_seq=cursor)
+        found += [(record["$seq"], record["data"]) for record in page["records"]]
+        assert page["tombstone"] is None
+        cursor = page["next_from_seq"]
+        if page["caught_up"]:
+            break
+    assert found == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    http.post(f"/v0/topics/{name}-f/delete", json={"before_seq": 3})
+    assert http.get(f"{path}-f").json() == [3, 4]
+    assert http.get(path).json() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("foreign", ["a/b", "_x", "with space", "ünï"])
+def test_names_that_topics_cannot_have_are_streams_only(http: httpx.Client, name: str, foreign: str) -> None:
+    raw = httpx.URL("http://x/").copy_with(path="/" + foreign + name).raw_path.decode()[1:]
+    encoded = raw.replace("/", "%2F")
+    assert http.put(f"/v1/stream/{raw}", content=b"1", headers={"content-type": "application/json"}).status_code == 201
+    assert http.get(f"/v0/topics/{encoded}").status_code == 404
+    assert http.post(f"/v0/topics/{encoded}/diff", json={}).status_code == 404
+    assert http.post(f"/v0/topics/{encoded}", json={"records": [{"data": 1}]}).status_code == 404
+    assert http.delete(f"/v0/topics/{encoded}").json()["deleted"] is False
+    listed = http.get("/v0/topics", params={"page_size": "1000"}).json()["topics"]
+    assert foreign + name not in [topic["topic"] for topic in listed]
+    assert http.get(f"/v1/stream/{raw}").json() == [1]

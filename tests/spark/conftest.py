@@ -1,0 +1,51 @@
+"""Tests on a real Spark, embedded in the test process. Starting one takes seconds, so every test shares it."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.http.live import LiveServer
+from topics.client import Client
+from topics.spark.connector.source import TopicsDataSource
+from topics.spark.session import SparkOptions, open_session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One process runs all of these, so that no second Spark is started beside the first."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            # pyspark leaves sockets to the collector when a stream or its gateway ends.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = open_session(SparkOptions(master="local[2]", memory="1g", app_name="tests"))
+    session.dataSource.register(TopicsDataSource)
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server that seals and checkpoints soon, and leaves the pipeline to the tests."""
+    with LiveServer(tmp_path, segment_max_events="50", snapshot_interval_ms="200", pipeline="off") as live:
+        with Client(live.url) as client:
+            client.list_topics()  # Waits until the log is replayed.
+        yield live
+
+
+@pytest.fixture
+def client(server: LiveServer) -> Iterator[Client]:
+    with Client(server.url) as found:
+        yield found

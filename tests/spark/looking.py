@@ -1,0 +1,84 @@
+"""How tests look at records: what a DataFrame holds, and what diff says."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+
+from topics.client import Client, Gap
+from topics.spark.connector.pages import RawRecord, page_request
+from topics.storage.catalog import read_catalog
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+
+_PATIENCE_S = 180.0
+
+Seen = tuple[int, int, str | None, str | None, str | None, str]
+"""seq, ts, node, tag, meta, data"""
+
+
+def of_frame(frame: DataFrame) -> list[Seen]:
+    rows = frame.orderBy("topic", "seq").collect()
+    return [
+        (row.seq, round(row.ts.replace(tzinfo=UTC).timestamp() * 1000), row.node, row.tag, row.meta, row.data)
+        for row in rows
+    ]
+
+
+def of_diff(client: Client, topic: str, from_seq: int = 0) -> list[Seen]:
+    found: list[Seen] = []
+    cursor = from_seq
+    while True:
+        page = client.send(page_request(topic, cursor, 1000))
+        found += [_seen(record) for record in page.records]
+        if page.next_from_seq <= cursor:
+            return found
+        cursor = page.next_from_seq
+
+
+def _seen(record: RawRecord) -> Seen:
+    meta = str(bytes(record.meta), "utf-8") if len(record.meta) else None
+    return record.seq, record.ts, record.node, record.tag, meta, str(bytes(record.data), "utf-8")
+
+
+def wait_until(what: Callable[[], bool], why: str) -> None:
+    give_up = time.monotonic() + _PATIENCE_S
+    while not what():
+        if time.monotonic() > give_up:
+            raise AssertionError(f"it never came to be that {why}")
+        time.sleep(0.05)
+
+
+def sealed_to(folder: Path, topic: str) -> int:
+    """The last sealed seq that the catalog of a data folder names."""
+    catalog = read_catalog(PosixFileSystem(), Layout(str(folder)))
+    found = catalog.by_name().get(topic) if catalog is not None else None
+    return found.segments[-1].last_seq if found is not None and found.segments else 0
+
+
+def checkpointed(client: Client, folder: Path) -> None:
+    """Waits until the catalog knows everything that was done before."""
+
+    def number() -> int:
+        catalog = read_catalog(PosixFileSystem(), Layout(str(folder)))
+        return catalog.head.number if catalog is not None else 0
+
+    wanted = number() + 2
+
+    def reached() -> bool:
+        client.append("checkpointed", 0)  # Without any writes there would be no checkpoint.
+        return number() >= wanted
+
+    wait_until(reached, "two checkpoints were taken")
+
+
+def losses_of(client: Client, topic: str) -> list[Gap]:
+    page = client.send(page_request(topic, 0, 1))
+    return [page.tombstone] if page.tombstone is not None else []
+
+
+def encoded(value: object) -> str:
+    return msgspec.json.encode(value).decode()

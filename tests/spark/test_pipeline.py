@@ -1,0 +1,201 @@
+"""The pipeline on a real Spark: beside a server, by hand, killed, and poisoned."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.http.live import LiveServer
+from tests.spark.looking import checkpointed, of_diff, sealed_to, wait_until
+from topics.client import Client
+from topics.config.settings import Settings
+from topics.spark.archive.reading import archived_records, manifests_of
+from topics.spark.archive.store import ArchiveStore
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.worker import make_pipeline
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+
+SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200"}
+
+
+@pytest.fixture
+def archiving(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server with an archive, whose pipeline is run by the tests."""
+    with LiveServer(tmp_path, **SOON, archive="1", pipeline="off") as live:
+        yield live
+
+
+def pipeline(spark: SparkSession, folder: Path, **settings: str) -> Pipeline:
+    chosen = Settings(data_dir=str(folder / "data"), archive="1", **settings)  # type: ignore[arg-type]
+    return make_pipeline(chosen, PosixFileSystem(), SparkExecutor(spark), SystemClock())
+
+
+def run_all(made: Pipeline) -> None:
+    while made.round():
+        pass
+
+
+def archived(spark: SparkSession, folder: Path, topic: str) -> dict[int, str]:
+    rows = archived_records(spark, str(folder / "data" / "archive"), topic).collect()
+    assert len({row.seq for row in rows}) == len(rows)
+    return {row.seq: row.data for row in rows}
+
+
+def fill(client: Client, folder: Path, topic: str, count: int = 100) -> None:
+    for first in range(0, count, 10):
+        client.append_many(topic, [{"n": n} for n in range(first, first + 10)])
+        client.append(topic, {"tagged": first}, tag=f"t{first}")
+    wait_until(lambda: sealed_to(folder / "data", topic) >= count, f"{topic} is sealed")
+
+
+def test_many_topics_are_archived_in_one_job_and_deletes_follow(
+    spark: SparkSession, archiving: LiveServer, tmp_path: Path
+) -> None:
+    with Client(archiving.url) as client:
+        for topic in ("a", "b", "c"):
+            fill(client, tmp_path, topic)
+        made = pipeline(spark, tmp_path)
+        tracker = spark.sparkContext.statusTracker()
+        before = len(tracker.getJobIdsForGroup(None))
+        run_all(made)
+        assert len(tracker.getJobIdsForGroup(None)) - before == 1
+        for topic in ("a", "b", "c"):
+            rows = {seq: data for seq, *_, data in of_diff(client, topic)}
+            found = archived(spark, tmp_path, topic)
+            assert found.items() <= rows.items()
+            assert len(found) >= 100
+        client.delete("a", match="t0")
+        client.delete("a", before_seq=5)
+        client.delete_topic("b")
+        checkpointed(client, tmp_path / "data")
+        run_all(made)
+        assert archived(spark, tmp_path, "a").keys() & {1, 2, 3, 4, 11} == set()
+        assert archived(spark, tmp_path, "b") == {}
+        again = pipeline(spark, tmp_path)
+        numbers = {
+            one.topic: one.number
+            for one in manifests_of(ArchiveStore(PosixFileSystem(), str(tmp_path / "data/archive")))
+        }
+        run_all(again)
+        after = {
+            one.topic: one.number
+            for one in manifests_of(ArchiveStore(PosixFileSystem(), str(tmp_path / "data/archive")))
+        }
+        assert {"a": numbers["a"], "c": numbers["c"]}.items() <= after.items()
+
+
+def test_a_poisoned_topic_is_left_out_by_a_real_job(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    with Client(archiving.url) as client:
+        fill(client, tmp_path, "bad")
+        fill(client, tmp_path, "good")
+    layout = Layout(str(tmp_path / "data"))
+    with open(layout.segment(1, 1) + ".idx", "r+b") as file:
+        file.seek(60)
+        file.write(b"????")
+    made = pipeline(spark, tmp_path)
+    run_all(made)
+    assert [one.topic for one in made.status.quarantined] == ["bad"]
+    assert len(archived(spark, tmp_path, "good")) >= 100
+    assert made.status.lag_segments >= 1
+
+
+def status(server: LiveServer) -> dict[str, object]:
+    return dict(httpx.get(server.url + "/v0/pipeline").json())
+
+
+def test_a_server_keeps_the_pipeline_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    with LiveServer(tmp_path, **SOON, archive="1", pipeline_poll_ms="200", spark_memory="512m") as server:
+        with Client(server.url) as client:
+            client.list_topics()
+            assert status(server)["state"] == "idle"
+            fill(client, tmp_path, "orders")
+            wait_until(lambda: status(server)["records"] != 0, "the pipeline has archived something")
+            told = status(server)
+            assert told["state"] == "running"
+            assert told["failures"] == told["restarts"] == 0
+            metrics = client.metrics()
+            assert metrics["topics_pipeline_records_total"] == told["records"]
+            assert metrics["topics_pipeline_running"] == 1
+            assert (
+                archived(spark, tmp_path, "orders").items() <= {s: d for s, *_, d in of_diff(client, "orders")}.items()
+            )
+        server.stop()
+    assert not processes_of(tmp_path)
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Pipelines that still run on a folder."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                command = Path(f"/proc/{name}/cmdline").read_bytes()
+                environment = Path(f"/proc/{name}/environ").read_bytes()
+            except OSError:
+                continue
+            if b"topics.spark.pipeline.worker" in command and str(folder).encode() in environment:
+                found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize("delay_s", [0.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.3, 1.0))])
+def test_a_killed_run_leaves_the_archive_valid_and_the_next_one_finishes(
+    spark: SparkSession, archiving: LiveServer, tmp_path: Path, delay_s: float
+) -> None:
+    """Kills a real run with SIGKILL, at its first published manifest and a little later."""
+    with Client(archiving.url) as client:
+        for number in range(6):
+            fill(client, tmp_path, f"topic-{number}")
+        expected = {f"topic-{n}": {s: d for s, *_, d in of_diff(client, f"topic-{n}")} for n in range(6)}
+    data = tmp_path / "data"
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import sys; from topics.cli import main; sys.exit(main(['pipeline', 'run']))"],
+        env={**os.environ, "TOPICS_DATA_DIR": str(data), "TOPICS_SPARK_MEMORY": "512m"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        archive = data / "archive"
+        wait_until(lambda: any(archive.glob("*/date=*/*.parquet")) or child.poll() is not None, "a file was written")
+        time.sleep(delay_s)
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    for topic, rows in expected.items():
+        assert archived(spark, tmp_path, topic).items() <= rows.items()
+    made = pipeline(spark, tmp_path)
+    run_all(made)
+    for topic, rows in expected.items():
+        found = archived(spark, tmp_path, topic)
+        assert found.items() <= rows.items()
+        assert found.keys() == set(range(1, sealed_to(data, topic) + 1))
+
+
+def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    from topics.spark.transfer import export_topic, import_topic
+
+    access = {"url": archiving.url}
+    with Client(archiving.url) as client:
+        client.append("orders", {"n": 0}, tag="t", node="n", meta={"k": [1]})
+        client.append_many("orders", [{"n": n, "text": 'ä "quoted"\n'} for n in range(1, 30)])
+        before = [rest for _, _, *rest in of_diff(client, "orders")]
+        for form in ("parquet", "jsonl"):
+            target = str(tmp_path / form)
+            assert export_topic(spark, "orders", target, form, access) == 30
+            assert import_topic(spark, f"copy-{form}", target, form, access) == 30
+            assert [rest for _, _, *rest in of_diff(client, f"copy-{form}")] == before
+        lines = tmp_path / "lines.jsonl"
+        lines.write_text('{"data": 1, "tag": "x"}\n\n{"data": {"a": [2]}}\n')
+        assert import_topic(spark, "lines", str(lines), "jsonl", access) == 2
+        assert [(tag, data) for _, _, _, tag, _, data in of_diff(client, "lines")] == [("x", "1"), (None, '{"a": [2]}')]

@@ -1,0 +1,95 @@
+"""Turns: nobody works for longer than a tick allows, and costly delivery is followed by a pause."""
+
+from collections.abc import Callable
+
+from topics.api.live.turns import ALLOWANCE, Turns
+from topics.testing import ManualClock
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.ticks: list[Callable[[], None]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.turns = Turns(self.ticks.append, lambda wait, run: self.timers.append((wait, run)), self.clock.monotonic)
+
+    def tick(self) -> None:
+        due, self.ticks[:] = list(self.ticks), []
+        for run in due:
+            run()
+
+
+class Greedy:
+    """Wants turns for ever, and spends some of the allowance each."""
+
+    def __init__(self, cost: int = 100) -> None:
+        self.queued = False
+        self.cost = cost
+        self.worked = 0
+
+    def work(self, turns: Turns) -> None:
+        self.worked += 1
+        turns.left -= self.cost
+        turns.add(self)
+
+
+def test_a_tick_does_what_its_allowance_allows_and_the_next_goes_on() -> None:
+    bench = Bench()
+    greedy = Greedy()
+    bench.turns.add(greedy)
+    assert greedy.worked == 0
+    bench.tick()
+    first = greedy.worked
+    assert first == -(-ALLOWANCE // 100)
+    bench.tick()
+    assert greedy.worked == 2 * first
+    assert len(bench.ticks) == 1
+
+
+def test_everyone_gets_turns() -> None:
+    bench = Bench()
+    workers = [Greedy() for _ in range(5)]
+    for worker in workers:
+        bench.turns.add(worker)
+    for _ in range(5):
+        bench.tick()
+    assert max(w.worked for w in workers) - min(w.worked for w in workers) <= 1
+
+
+def test_costly_delivery_is_followed_by_a_pause() -> None:
+    bench = Bench()
+    greedy = Greedy(ALLOWANCE)
+    bench.turns.add(greedy)
+    assert not bench.turns.hold(Greedy())
+    bench.tick()
+    bench.clock.advance(8)
+    bench.tick()
+    waiting = Greedy()
+    assert bench.turns.hold(waiting)
+    [(wait, release)] = bench.timers
+    assert 0.001 < wait <= 0.002 + 1e-9
+    assert waiting.worked == 0
+    bench.clock.advance(8)
+    release()
+    assert not bench.turns.hold(Greedy())
+    for _ in range(3):
+        bench.tick()
+    assert waiting.worked >= 1
+
+
+def test_a_pause_is_never_long() -> None:
+    bench = Bench()
+    bench.turns.add(Greedy(ALLOWANCE))
+    bench.tick()
+    bench.clock.advance(5_000)
+    bench.tick()
+    assert bench.turns.hold(Greedy())
+    assert bench.timers[0][0] <= 0.02
+
+
+def test_others_may_ask_for_a_pause() -> None:
+    bench = Bench()
+    bench.turns.extra_pause = lambda: 0.01
+    bench.turns.add(Greedy(1))
+    bench.tick()
+    assert bench.turns.hold(Greedy())

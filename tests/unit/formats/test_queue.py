@@ -1,0 +1,76 @@
+from struct import error as StructError
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.formats import queue
+from topics.formats.block import decode_block, encode_block_head
+from topics.formats.carriers import block_in
+from topics.formats.frame import Frame, FrameKind, read_frame, seal_frame
+from topics.formats.queue import Claim, Departure, LeaseEvent, LeaseFrame, LeaseState, MoveReason, QueuePart
+
+SEQS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
+U64 = st.integers(0, 2**64 - 1)
+
+
+@given(deadline=U64, node=st.text(max_size=20), claims=st.lists(st.tuples(U64, U64, st.integers(0, 2**32 - 1))))
+def test_claims(deadline: int, node: str, claims: list[tuple[int, int, int]]) -> None:
+    body = queue.encode_claims(deadline, node, claims)
+    expected = LeaseFrame(LeaseEvent.CLAIMED, deadline, node, [Claim(*claim) for claim in claims], ())
+    assert queue.decode_lease(memoryview(body)) == expected
+
+
+@given(event=st.sampled_from((LeaseEvent.EXTENDED, LeaseEvent.RELEASED)), time=U64, seqs=SEQS)
+def test_extensions_and_releases(event: LeaseEvent, time: int, seqs: list[int]) -> None:
+    found = queue.decode_lease(memoryview(queue.encode_lease_change(event, time, seqs)))
+    assert (found.event, found.time, list(found.seqs)) == (event, time, seqs)
+
+
+def test_a_delay() -> None:
+    assert queue.decode_delay(memoryview(queue.encode_delay(5, 1, 3))) == (5, 1, 3)
+    with pytest.raises(ValueError, match="no jobs"):
+        queue.decode_delay(memoryview(queue.encode_delay(5, 3, 1)))
+
+
+def test_an_arrival_holds_its_block() -> None:
+    block = encode_block_head(4, 9, 1, 0, 0, b"", bytes(12), 2) + b"{}"
+    body = memoryview(queue.encode_arrival_head(MoveReason.REDRIVE, 7, [3, 8]) + block)
+    arrival, inner = queue.decode_arrival(body)
+    assert (arrival.reason, arrival.source_id, list(arrival.seqs)) == (MoveReason.REDRIVE, 7, [3, 8])
+    assert decode_block(inner).first_seq == 4
+    frame = read_frame(memoryview(b"".join(seal_frame(FrameKind.ARRIVAL, 1, 1, 0, bytes(body)))), 0)
+    assert isinstance(frame, Frame) and bytes(block_in(frame.kind, frame.body) or b"") == block
+
+
+def test_a_departure() -> None:
+    body = queue.encode_departure(MoveReason.DEAD_LETTER, 9, [(1, 2), (5, 5)])
+    assert queue.decode_departure(memoryview(body)) == Departure(MoveReason.DEAD_LETTER, 9, [(1, 2), (5, 5)])
+
+
+def test_a_part() -> None:
+    part = QueuePart(3, [(1, 50)], [LeaseState(2, "a", 77, 90, 1)], [(1, 2)])
+    assert queue.decode_part(queue.encode_part(part)) == part
+
+
+def test_a_part_of_a_later_version_may_have_more_and_an_earlier_one_less() -> None:
+    assert queue.decode_part(b"\x91\x05") == QueuePart(5)
+    assert queue.decode_part(b"\x95\x05\x90\x90\x90\x01") == QueuePart(5)
+
+
+@given(raw=st.binary(max_size=60))
+def test_no_bytes_are_too_strange(raw: bytes) -> None:
+    for decode in (queue.decode_lease, queue.decode_delay, queue.decode_arrival, queue.decode_departure):
+        try:
+            decode(memoryview(raw))
+        except (ValueError, StructError):
+            pass
+    try:
+        queue.decode_part(raw)
+    except ValueError:
+        pass
+
+
+def test_an_arrival_of_nothing_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="lengths"):
+        queue.decode_arrival(memoryview(queue.encode_arrival_head(MoveReason.REDRIVE, 7, [])))

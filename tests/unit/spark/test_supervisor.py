@@ -1,0 +1,155 @@
+"""The supervisor keeps a process while there is work, starts a failed one again, and ends it on drain."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from topics.config.settings import Settings
+from topics.spark.pipeline import supervisor as module
+from topics.spark.pipeline.status import PipelineStatus, Quarantine, save_status
+from topics.spark.pipeline.supervisor import Supervisor
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+from topics.testing import ManualClock
+
+_PATIENCE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_TICK_S", 0.01)
+    monkeypatch.setattr(module, "_FIRST_WAIT_S", 0.01)
+
+
+def make(folder: Path, script: str, work: list[int], **settings: str) -> Supervisor:
+    """A supervisor of a Python script instead of the pipeline."""
+    chosen = Settings(**{"data_dir": str(folder), "archive": "1", **settings})  # type: ignore[arg-type]
+    command = (sys.executable, "-c", script)
+    return Supervisor(chosen, PosixFileSystem(), SystemClock(), lambda: work[0], command)
+
+
+async def until(what: Callable[[], bool]) -> None:
+    async def look() -> None:
+        while not what():
+            await asyncio.sleep(0.01)
+
+    await asyncio.wait_for(look(), _PATIENCE_S)
+
+
+def play(scene: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(scene(), _PATIENCE_S))
+
+
+def test_it_is_started_with_the_first_work_and_not_before(tmp_path: Path) -> None:
+    work = [0]
+    made = make(tmp_path, "import sys; sys.stdin.read()", work)
+
+    async def scene() -> None:
+        made.start()
+        await asyncio.sleep(0.1)
+        assert made.state == "idle"
+        work[0] = 1
+        await until(lambda: made.running)
+        assert made.state == "running"
+        await made.stop()
+        assert not made.running
+
+    play(scene)
+    assert made.restarts == 0
+
+
+def test_one_that_fails_is_started_again_after_a_while(tmp_path: Path) -> None:
+    made = make(tmp_path, "import sys; sys.exit(1)", [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.restarts >= 3)
+        await made.stop()
+
+    play(scene)
+    assert made._wait_s >= 0.04
+
+
+def test_one_that_will_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_KILL_AFTER_S", 0.1)
+    ready = tmp_path / "ready"
+    script = (
+        "import signal, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"pathlib.Path({str(ready)!r}).touch(); time.sleep(600)"
+    )
+    made = make(tmp_path, script, [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(ready.exists)
+        await made.stop()
+        assert not made.running
+
+    play(scene)
+
+
+def test_it_has_the_settings_of_the_server_and_no_keys(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = (
+        "import os, pathlib; "
+        f"pathlib.Path({str(told)!r}).write_text(os.environ['TOPICS_SPARK_MEMORY'] + os.environ['TOPICS_API_KEYS'])"
+    )
+    made = make(tmp_path, script, [1], spark_memory="3g", api_keys="secret")
+
+    async def scene() -> None:
+        made.start()
+        await until(told.exists)
+        await until(lambda: told.read_text() != "")
+        await made.stop()
+
+    play(scene)
+    assert told.read_text() == "3g"
+
+
+@pytest.mark.parametrize(("settings", "state"), [({"pipeline": "off"}, "off"), ({"archive": "0"}, "off"), ({}, "idle")])
+def test_it_is_off_where_nobody_wants_it(tmp_path: Path, settings: dict[str, str], state: str) -> None:
+    assert make(tmp_path, "", [0], **settings).state == state
+
+
+def test_without_spark_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    made = make(tmp_path, "", [1])
+    assert made.state == "unavailable"
+    assert made.reason == "pyspark is not installed"
+
+    async def scene() -> None:
+        made.start()
+        await asyncio.sleep(0.05)
+        assert not made.running
+        await made.stop()
+
+    play(scene)
+
+
+def test_what_counts_as_work(tmp_path: Path) -> None:
+    fs, layout, clock = PosixFileSystem(), Layout(str(tmp_path)), ManualClock()
+    work = [5]
+    settings = Settings(data_dir=str(tmp_path), archive="1", archive_retention_ms=1)
+    made = Supervisor(settings, fs, clock, lambda: work[0])
+
+    def wanted(status: PipelineStatus) -> bool:
+        save_status(fs, layout, status)
+        made._status = status
+        return made.wanted()
+
+    now = clock.now_ms()
+    done = PipelineStatus(catalog=5, updated_ms=now)
+    bad = Quarantine(1, "bad", "archive", "why", now, 1, now + 1000)
+    assert not wanted(done)
+    assert wanted(msgspec.structs.replace(done, catalog=4))
+    assert not wanted(msgspec.structs.replace(done, quarantined=(bad,)))
+    clock.advance(1000)
+    assert wanted(msgspec.structs.replace(done, quarantined=(bad,)))
+    assert not wanted(done)
+    clock.advance(3_600_001)
+    assert wanted(done)
