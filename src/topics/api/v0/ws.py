@@ -15,6 +15,7 @@ from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, Outlet, Subscription
+from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_key
 from topics.api.v0.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
@@ -222,10 +223,14 @@ class Session(Outlet):
         positions: dict[str, Position] = {}
         for name, start in starts.items():
             info = infos[name]
-            cursor = info.head_seq if start.tail else start.from_seq
+            from_seq = info.head_seq if start.tail else start.from_seq
+            is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
             self._stop_following(name)
+            cursor = BEFORE_ALL if is_other else from_seq
             self._subscriptions[name] = self._live.feeds.subscribe(self, name, projection, cursor)
-            positions[name] = Position(from_seq=cursor, head_seq=info.head_seq, earliest_seq=info.earliest_seq)
+            positions[name] = Position(
+                from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
+            )
         return subscribed_frame(command.request_id, positions)
 
     def _check_room(self, names: Iterable[str]) -> None:
