@@ -100,6 +100,7 @@ class Bench:
 
 class QueueReport(Report):
     unit = "jobs/s"
+    own_clients = frozenset(server.key for server in SERVERS if server.client is not None)
 
     def make(self, machine: str, method: str) -> str:
         self.paragraph(f"Measured with `make bench-queue` on {machine}.")
