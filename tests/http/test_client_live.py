@@ -124,6 +124,17 @@ def is_caught_up(item: Any) -> bool:
     return isinstance(item, CaughtUp)
 
 
+@contextlib.contextmanager
+def later(seconds: float, do: Callable[[], object]) -> Iterator[None]:
+    """Does something beside the block, which ends when that is done."""
+    timer = threading.Timer(seconds, do)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
 # Watching
 
 
@@ -187,8 +198,8 @@ def test_a_quiet_line_is_no_dead_line(server: LiveServer, client: Client, topic:
     client.append(topic, 1)
     with Live(kind, server.url, "watch", topic, heartbeat_ms=50) as watcher:
         watcher.items(2)
-        threading.Timer(0.5, lambda: client.append(topic, 2)).start()
-        assert seqs([watcher.next()]) == [2]
+        with later(0.5, lambda: client.append(topic, 2)):
+            assert seqs([watcher.next()]) == [2]
 
 
 def test_closing_an_async_watcher_ends_who_waits_in_it(server: LiveServer, client: Client, topic: str) -> None:
@@ -271,6 +282,19 @@ def test_keys_and_limits_of_a_socket(tmp_path: Path, kind: str) -> None:
                 socket.publish("t", 1)
             with Live(kind, live.url, "ws", api_key="reader", options=IMPATIENT) as other, pytest.raises(Throttled):
                 other.ping()
+
+
+@both
+def test_a_throttled_publish_is_tried_again(tmp_path: Path, kind: str) -> None:
+    with LiveServer(tmp_path, max_topics="1") as live, Client(live.url, options=PATIENT) as client:
+        client.put_topic("taken")
+        with Live(kind, live.url, "ws", options=IMPATIENT) as socket, pytest.raises(Throttled) as caught:
+            socket.publish("t", 1)
+        assert caught.value.detail == {"limit": "max_topics", "max": 1}
+        with Live(kind, live.url, "ws") as socket:
+            socket.ping()
+            with later(0.2, lambda: client.delete_topic("taken")):
+                assert socket.publish("t", 1).created
 
 
 @both

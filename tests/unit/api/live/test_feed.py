@@ -169,3 +169,36 @@ def test_ten_thousand_followers_are_served_over_several_ticks() -> None:
     rig.append("t")
     assert rig.settle() >= 4
     assert all(follower.story() == ["caught_up", [1]] for follower in followers)
+
+
+def test_a_topic_that_everyone_left_during_its_wake_up_is_let_go() -> None:
+    rig = Rig()
+    rig.put("t")
+    follower = rig.follow("t")
+    rig.settle()
+    # Woken before the feeds are: the waiters of a tick are called one after the other.
+    topic = rig.engine.core.by_name["t"]
+    assert topic.waiters is not None
+    topic.waiters.insert(0, follower.subscription.cancel)
+    rig.append("t")
+    rig.settle()
+    assert len(rig.feeds) == 0
+    assert not topic.waiters
+
+
+def test_a_strong_follower_that_is_behind_stops_at_what_is_on_the_disk() -> None:
+    rig = Rig()
+    rig.append("t", 3)
+    shard = rig.engine.core.shards[0]
+    committer = shard.committer
+    assert isinstance(committer, InlineCommitter)
+    strong = rig.follow("t", strong=True)
+    committer.hold = True
+    rig.append("t", 1)
+    written, committer._held = committer._held, []
+    shard.writer.commit(written, shard.settle)
+    rig.settle()
+    assert strong.story() == [[1, 2, 3], "caught_up"]
+    committer.flush()
+    rig.settle()
+    assert strong.story() == [[4]]
