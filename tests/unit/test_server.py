@@ -35,8 +35,11 @@ class FakeEngine:
         self.may_close = asyncio.Event()
         self.failure: Exception | None = None
         self.happened: list[str] = []
-        self.core = SimpleNamespace(names=["one"], by_name={}, added=[], dice=SeededDice(1))
+        self.core = SimpleNamespace(
+            names=["one"], by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace()
+        )
         self.streams = None
+        self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)

@@ -291,6 +291,9 @@ class Engine:
         self.core.check_accepting()
         if self.sealer.failures:
             self.sealer.check_room()
+        if self.admission.refusing:
+            # Whoever comes this way does not wait, so the answer is to be let in or to be refused.
+            self.admission.keeps_waiting(topic.name, batch, done)
         self._appender.write(topic, batch, done, rider, ts)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
@@ -346,8 +349,7 @@ class Engine:
         done: Callable[[T | TopicsError], None],
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
-        self.core.expire(topic)
-        self.consumed(topic)
+        self._touch(topic)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
@@ -419,9 +421,16 @@ class Engine:
 
     def _visible(self, name: str) -> Topic:
         topic = self.core.existing(name)
-        self.core.expire(topic)
-        self.consumed(topic)
+        self._touch(topic)
         return topic
+
+    def _touch(self, topic: Topic) -> None:
+        """A reader comes: time does its work first, also in the topics that this one reads from."""
+        self.consumed(topic)
+        self.core.expire(topic)
+        while topic.origin is not None and topic.origin.topic is not None:
+            topic = topic.origin.topic
+            self.core.expire(topic)
 
     def _outdated(self, plan: ReadPlan) -> bool:
         """Whether a plan names segments that are no longer part of the topic."""

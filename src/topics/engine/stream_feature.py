@@ -225,8 +225,11 @@ class RetireOperation(TopicOperation):
 
 
 def check_visible(topic: Topic | None, name: str) -> Topic:
-    """The topic of that name as users of streams see it; a retired one is told apart from one that never was."""
-    if topic is None or not topic.created:
+    """The topic of that name as users of streams see it; a retired one is told apart from one that never was.
+
+    One that is being deleted is gone already: its last frame is on its way, and nothing may be logged behind that.
+    """
+    if topic is None or not topic.created or topic.closing:
         raise TopicNotFoundError(name)
     guard = topic.guard
     if guard is None:

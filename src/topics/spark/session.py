@@ -6,6 +6,7 @@ Spark Connect. A file with extra settings is read last, so an operator has the l
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from importlib.resources import files
@@ -18,6 +19,8 @@ from pyspark.sql import SparkSession
 from topics.spark.java import java_home
 from topics.spark.shipping import package_zip
 from topics.system.machine import cpu_count
+
+_CONF_LINE = re.compile(r"(?P<name>[^#\s=]+)(?:\s*=\s*|\s+)(?P<value>.*)")
 
 if TYPE_CHECKING:
     from topics.config.settings import Settings
@@ -55,8 +58,9 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         spark = _connect(options)
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        # Two processes of the embedded Spark on one machine must not look for each other by the machine's name.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1") if options.is_local else None
+        if options.is_local:
+            # The machine's own name may lead nowhere, and nothing outside it is needed.
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         os.environ["JAVA_HOME"] = str(java_home())
         builder = SparkSession.builder.appName(options.app_name)
         if options.master:
@@ -64,8 +68,8 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
         for name, value in session_conf(options).items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
-    if not options.is_local:
-        ship(spark)
+    if options.remote is not None or (options.master and not options.is_local):
+        ship(spark)  # spark-submit has shipped it already.
     return spark
 
 
@@ -107,14 +111,9 @@ def read_conf_file(text: str) -> dict[str, str]:
     """Settings as in spark-defaults.conf: a name and a value a line, `#` for remarks."""
     conf = {}
     for line in text.splitlines():
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#"):
-            name, _, value = (
-                stripped.replace("=", " ", 1).partition(" ")
-                if "=" in stripped.split(" ", 1)[0]
-                else (stripped.partition(" "))
-            )
-            conf[name] = value.strip()
+        match = _CONF_LINE.fullmatch(line.strip())
+        if match is not None:
+            conf[match["name"]] = match["value"]
     return conf
 
 

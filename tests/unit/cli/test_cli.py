@@ -53,7 +53,9 @@ def test_a_flag_beats_the_environment(served: list[Settings], monkeypatch: pytes
     assert served == [Settings(data_dir=str(tmp_path), host="localhost", port=2)]
 
 
-def test_serve_explains_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_explains_every_setting(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    # Wide enough that no flag is broken in two.
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["serve", "--help"]) == 0
     explained = capsys.readouterr().out
     for setting in SETTINGS:

@@ -198,6 +198,15 @@ def test_the_floor_is_looked_at_when_it_rises() -> None:
     assert not book.forget_below(2)
 
 
+def test_a_floor_that_rises_below_everything_known_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    book, log = LeaseBook(), Log(*range(1, 2000))
+    claim(book, log, 1000)
+    book.forget(0, [(1, 500)])
+    assert not book.forget_below(400)
+    monkeypatch.setattr(LeaseBook, "_known_seqs", None)  # Nobody looks at them again.
+    assert not book.forget_below(501)
+
+
 def test_ended_leases_do_not_pile_up_behind_a_long_deadline() -> None:
     book, log = LeaseBook(), Log(*range(1, 20_001))
     for _ in range(2_000):

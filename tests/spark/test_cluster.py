@@ -1,0 +1,196 @@
+"""The same jobs on a cluster: a master and a worker in processes of their own, started from the pip package."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.http.live import LiveServer
+from tests.spark.looking import of_diff, sealed_to, wait_until
+from topics.client import Client
+from topics.spark.archive.reading import manifests_of, read_archive
+from topics.spark.archive.store import ArchiveStore
+from topics.spark.java import java_home
+from topics.storage.posix import PosixFileSystem
+
+pytestmark = pytest.mark.slow
+
+_PATIENCE_S = 120.0
+_SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+_MASTER = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
+_REGISTERED = re.compile(r"Registering worker|Registered worker")
+
+
+class Daemon:
+    """A process of Spark whose log tells when it is ready."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        self._log = folder / f"{name}.log"
+        # Without our PYTHONPATH: the code must come with the job.
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [_SPARK_CLASS, *arguments],
+                env={**env, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"},
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def told(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        give_up = time.monotonic() + _PATIENCE_S
+        while True:
+            text = self._log.read_text(errors="replace")
+            match = pattern.search(text)
+            if match is not None:
+                return match
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise AssertionError(f"it never told {pattern.pattern}:\n{text}")
+            time.sleep(0.1)
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """The address of a cluster of one worker with two cores."""
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as daemons:
+        master = daemons.enter_context(
+            Daemon(
+                tmp_path, "master", f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+            )
+        )
+        address = master.told(_MASTER)[1]
+        daemons.enter_context(
+            Daemon(
+                tmp_path, "worker", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1", "--cores", "2",
+                "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / "work"),
+            )
+        )  # fmt: skip
+        master.told(_REGISTERED)
+        yield address
+
+
+def run(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) -> str:
+    """Runs a driver in a process of its own."""
+    conf = tmp_path / "spark.conf"
+    conf.write_text(
+        "spark.driver.host 127.0.0.1\nspark.driver.memory 512m\nspark.executor.memory 512m\n"
+        "spark.ui.enabled false\nspark.sql.shuffle.partitions=2\n"
+    )
+    chosen = {"TOPICS_SPARK_MASTER": cluster, "TOPICS_SPARK_CONF": str(conf), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **chosen, **env},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, _last_words(done.stderr)
+    return done.stdout
+
+
+def _last_words(text: str) -> str:
+    """What Spark's own chatter leaves."""
+    return "\n".join(line for line in text.splitlines() if " INFO " not in line)[-4000:]
+
+
+_CLI = "import sys; from topics.cli import main; sys.exit(main(sys.argv[1:]))"
+
+_COPY = """
+import os, sys
+from topics.config.settings import Settings
+from topics.spark.connector.source import TopicsDataSource
+from topics.spark.session import SparkOptions, open_session
+
+url, folder = sys.argv[1:]
+spark = open_session(SparkOptions.of(Settings.from_env(os.environ)))
+spark.dataSource.register(TopicsDataSource)
+assert spark.sparkContext.master.startswith("spark://")
+bulk = spark.read.format("topics").options(url=url, path=folder, topic="orders", minPartitions="4").load()
+print(bulk.count(), bulk.groupBy("topic").count().collect()[0]["count"])
+query = (
+    spark.readStream.format("topics")
+    .options(url=url, topic="orders", startingOffsets="earliest", maxRecordsPerTrigger="60", minPartitions="2")
+    .load()
+    .select("data", "tag")
+    .writeStream.format("topics")
+    .options(url=url, topic="copy")
+    .option("checkpointLocation", folder + "/../checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+spark.stop()
+"""
+
+
+def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path: Path) -> None:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    settings = {"segment_max_events": "50", "snapshot_interval_ms": "200", "archive": "1", "pipeline": "off"}
+    with LiveServer(folder, **settings) as server, Client(server.url) as client:
+        for first in range(0, 200, 50):
+            client.append_many("orders", [{"n": n} for n in range(first, first + 50)])
+        wait_until(lambda: sealed_to(folder / "data", "orders") == 200, "everything is sealed")
+        rows = {seq: data for seq, *_, data in of_diff(client, "orders")}
+
+        told = run(_CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", str(folder / "data"))
+        assert "200 records archived" in told
+        store = ArchiveStore(PosixFileSystem(), str(folder / "data" / "archive"))
+        [manifest] = manifests_of(store, "orders")
+        table = read_archive(PosixFileSystem(), store, manifest)
+        assert dict(zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True)) == rows
+
+        assert run(_COPY, tmp_path, cluster, server.url, str(folder / "data")).split() == ["200", "200"]
+        assert sorted(data for *_, data in of_diff(client, "copy")) == sorted(rows.values())
+        server.stop()
+
+
+def test_spark_submit_runs_the_pipeline(cluster: str, tmp_path: Path) -> None:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    with LiveServer(folder, segment_max_events="50", snapshot_interval_ms="200", archive="1", pipeline="off") as server:
+        with Client(server.url) as client:
+            client.append_many("orders", range(100))
+            wait_until(lambda: sealed_to(folder / "data", "orders") == 100, "everything is sealed")
+        server.stop()
+    import topics.spark.pipeline.submit as script
+    from topics.spark.shipping import package_zip
+
+    command = [
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster,
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=512m",
+        "--conf", "spark.ui.enabled=false",
+        "--py-files", package_zip(tmp_path), str(script.__file__),
+    ]  # fmt: skip
+    env = {
+        **os.environ,
+        "JAVA_HOME": str(java_home()),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "TOPICS_DATA_DIR": str(folder / "data"),
+    }
+    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, _last_words(done.stderr)
+    assert "100 records archived so far, 0 segments behind" in done.stdout
