@@ -65,9 +65,21 @@ def check_origin(head: RequestHead) -> None:
     origin = head.headers.get("origin")
     if origin is None:
         return
-    host = urlsplit(origin).hostname
-    if host not in _LOOPBACK and (host is None or host != urlsplit(f"//{head.headers.get('host', '')}").hostname):
+    host = _host_of(origin)
+    if host not in _LOOPBACK and (host is None or host != _host_of(f"//{head.headers.get('host', '')}")):
         raise ForbiddenError("pages of other hosts may not connect to a server without keys", origin=origin[:256])
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        # Such as brackets without an end.
+        return None
+
+
+def _nothing() -> None:
+    """What is left to do for a socket that is gone."""
 
 
 class Session(Outlet):
@@ -143,9 +155,11 @@ class Session(Outlet):
         self.close()
         self._forget_subscriptions()
         self._waiting = None
-        self._unswept()
-        self.stop_waiting()
-        self._leave()
+        self._replies.close()
+        for let_go in (self._unswept, self.stop_waiting, self._leave):
+            let_go()
+        # Each of them holds this session, which should not wait for a collection of garbage.
+        self._unswept = self.stop_waiting = self._leave = _nothing
 
     def end(self) -> None:
         """The server stops: nothing new begins, and what is under way is answered."""
