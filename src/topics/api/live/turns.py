@@ -97,6 +97,11 @@ class Turns:
                 self.later(wait_s, self._release)
         return True
 
+    @staticmethod
+    def cost(nbytes: int) -> int:
+        """What it costs to deliver so many bytes to one."""
+        return 1 + nbytes // BYTES_A_UNIT
+
     def spend(self, nbytes: int) -> None:
         """Books a read of so many bytes."""
         self.left -= READ_COST + nbytes // BYTES_A_UNIT
