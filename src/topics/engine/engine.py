@@ -291,6 +291,9 @@ class Engine:
         self.core.check_accepting()
         if self.sealer.failures:
             self.sealer.check_room()
+        if self.admission.refusing:
+            # Whoever comes this way does not wait, so the answer is to be let in or to be refused.
+            self.admission.keeps_waiting(topic.name, batch, done)
         self._appender.write(topic, batch, done, rider, ts)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:

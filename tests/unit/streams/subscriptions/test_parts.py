@@ -23,6 +23,10 @@ from topics.streams.subscriptions.targets import Target, check_address, check_ur
         ("a*c", ["ac", "abc"], ["a/c", "abcd"]),
         ("**", ["a", "a/b"], []),
         ("a.b", ["a.b"], ["axb"]),
+        ("*a", ["a", "aba"], ["ab"]),
+        ("a*a*a", ["aaa", "abaca"], ["aa", "aab"]),
+        ("*a/*b", ["aba/xb"], ["ab", "a/b/b"]),
+        ("**a*b", ["a/ab", "x/y/ab"], ["a/b"]),
     ],
 )
 def test_stars_stand_for_segments(pattern: str, fits: list[str], not_: list[str]) -> None:
@@ -30,6 +34,15 @@ def test_stars_stand_for_segments(pattern: str, fits: list[str], not_: list[str]
     assert [name for name in fits if not match(name)] == []
     assert [name for name in not_ if match(name)] == []
     assert all(name.startswith(literal_prefix(pattern)) for name in fits)
+
+
+def test_no_pattern_takes_long_on_any_name() -> None:
+    """Fails by not coming to an end."""
+    assert not matcher("*a" * 100 + "b")("a" * 1024)
+    assert not matcher("*" * 100 + "b")("a" * 1024)
+    assert not matcher("**/**a" + "*a" * 50 + "b")("a/" * 500)
+    with pytest.raises(InvalidRequestError):
+        SubscriptionRequest(type="pull-wake", pattern="**a**a**", wake_stream="w").check()
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111"])

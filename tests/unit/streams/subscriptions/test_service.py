@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.engine.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, reopened, text
 from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
 from topics.streams.offsets import tail_offset
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
@@ -188,3 +190,18 @@ def test_nobody_sees_where_they_are_kept(stage: Stage) -> None:
         stage.streams.engine.info(NAME)
     assert NAME not in [info.topic for info in stage.streams.engine.list_topics()]
     assert NAME not in [info.name for info in stage.streams.listed("", "", 0, ())]
+
+
+def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -> None:
+    """What is sealed is told to guests on the files; the signing key is not for them."""
+    pull(stage)
+    for _ in range(20):
+        append(stage.streams, "wake", b"1", "application/json")
+        create(stage.streams, f"jobs/{clock.now_ms()}", body=b"x")
+        clock.advance(1)
+    stage.claim()
+    checkpoint(stage.streams.engine)
+    engine = stage.streams.engine
+    assert engine.core.by_name[NAME].segments or engine.core.by_name[NAME].tail
+    data = read_catalog_bytes(disk, engine.core.layout)
+    assert data is not None and b"wake" in data and NAME.encode() not in data
