@@ -286,7 +286,9 @@ class QueueWorld:
         except TopicsError as error:
             answers.append(error)
             refused = True
-        if self.held and not refused:
+        if self.held:
+            if refused:
+                self.unanswered.pop()
             return None  # What was changed without the log is not told from what waits for it until all is flushed.
         failed = isinstance(answers[0], TopicsError)
         # A claim may be answered and its dead letters fail after that: what becomes of those is then open as well.

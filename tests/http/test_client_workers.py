@@ -296,7 +296,58 @@ def test_the_calls_of_queues(client: Client) -> None:
     assert client.nack("jobs", "w", [2]).nacked == 1
     assert client.nack("jobs", "w", [3], delay_ms=60_000, lease_ids=[three.lease_id]).nacked == 1
     assert client.claim("jobs", "w").claimed == []
-    until(lambda: client.get_topic("jobs").queue is not None and client.diff("dead").head_seq == 1)
+
+    def buried() -> int:
+        counters = client.get_topic("jobs").queue
+        return counters.dead_lettered if counters is not None else 0
+
+    until(lambda: buried() == 1)
     moved = client.redrive("jobs", max=5)
     assert (moved.moved, moved.source, moved.more) == (1, "dead", False)
     assert client.claim("jobs", "w").claimed[0].data == two.data
+
+
+def test_jobs_are_pushed_over_a_work_stream(live: LiveServer, client: Client) -> None:
+    client.append_many("jobs", [1, 2, 3])
+    seen = []
+    with client.work("jobs", "pushed", max=2) as stream:
+        for job in stream:
+            seen.append(job.data)
+            assert client.ack("jobs", "pushed", [job.seq], lease_ids=[job.lease_id]).acked == 1
+            if len(seen) == 3:
+                # It goes on by itself when its server comes back.
+                live.kill()
+                live.start()
+                client.append("jobs", 4)
+            if len(seen) == 4:
+                break
+        client.append("jobs", 5)
+        until(lambda: client.list_leases("jobs").leases != [])
+    assert seen == [1, 2, 3, 4]
+    # Leaving the block closed the connection, and what was pushed over it is free.
+    until(lambda: client.list_leases("jobs").leases == [])
+    assert [job.data for job in client.claim("jobs", "next").claimed] == [5]
+
+
+def test_jobs_are_pushed_over_a_work_stream_of_asyncio(live: LiveServer, client: Client) -> None:
+    client.append_many("jobs", [1, 2])
+
+    async def main() -> list[int]:
+        async with AsyncClient(live.url) as patient:
+            seen: list[int] = []
+            async with patient.work("jobs", "pushed") as stream:
+                async for job in stream:
+                    seen.append(job.data)
+                    await patient.ack("jobs", "pushed", [job.seq])
+                    if len(seen) == 2:
+                        break
+            return seen
+
+    assert asyncio.run(main()) == [1, 2]
+
+
+def test_a_work_stream_ends_with_its_queue(client: Client) -> None:
+    with client.work("jobs", "pushed") as stream:
+        threading.Timer(0.2, lambda: client.delete_topic("jobs")).start()
+        with pytest.raises(TopicNotFound):
+            next(stream)

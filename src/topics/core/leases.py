@@ -23,11 +23,6 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from topics.core.errors import InvalidRequestError, quoted
-
-LEASE_ID_PREFIX = "lease_"
-_LEASE_ID_DIGITS = 16
-_HEX = frozenset("0123456789abcdef")
 _DOOMED_MAX = 1000
 """Jobs that one look may find to be past their deliveries: the rest is found by the next."""
 _NONE = 1 << 64
@@ -394,18 +389,3 @@ class LeaseBook:
         for ready_at, seqs in by_moment.items():
             self.delay(seqs, ready_at)
         self._note_anew()
-
-
-def format_lease_id(token: int) -> str:
-    """A lease's id on the wire."""
-    return f"{LEASE_ID_PREFIX}{token:0{_LEASE_ID_DIGITS}x}"
-
-
-def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
-    """The token in a lease id; None for an empty one, which fences nothing. Anything else is refused."""
-    if not text:
-        return None
-    digits = text.removeprefix(LEASE_ID_PREFIX)
-    if digits == text or not digits or len(digits) > _LEASE_ID_DIGITS or not _HEX.issuperset(digits):
-        raise InvalidRequestError(f"{field}: {quoted(text)} is not a lease id", field=field)
-    return int(digits, 16)

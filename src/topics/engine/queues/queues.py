@@ -21,7 +21,7 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
 )
-from topics.core.leases import parse_lease_id
+from topics.core.lease_ids import parse_lease_id
 from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
 from topics.engine.appending import Appender
 from topics.engine.control import Background
