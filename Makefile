@@ -6,7 +6,8 @@ BIN := .venv/bin
 
 # Test processes; 0 runs the tests in pytest's own process, as a debugger wants it.
 WORKERS ?= auto
-PYTEST := $(BIN)/pytest -n $(WORKERS)
+# Tests of one group run in one process: those on Spark share the one that they start.
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
 # The stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name,

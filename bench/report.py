@@ -129,6 +129,8 @@ class Report(Sheet):
     """The report of the HTTP benchmark."""
 
     unit = "records/s"
+    own_clients: frozenset[str] = frozenset()
+    """Servers that are not measured with the load generator."""
 
     def __init__(self, results: Results, console: Console) -> None:
         super().__init__(console)
@@ -200,6 +202,7 @@ class Report(Sheet):
         busy = {
             f"{server} {workload}": statistics.median(result.generator_cpu for result in results)
             for (server, workload), results in found.items()
+            if server not in self.own_clients
         }
         others = [statistics.median(result.other_cpu for result in results) for results in found.values()]
         self.doubts(busy, others)

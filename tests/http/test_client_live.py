@@ -345,6 +345,30 @@ def test_closing_a_socket_ends_who_waits_in_it(server: LiveServer, client: Clien
 # Breaks
 
 
+@both
+@pytest.mark.parametrize("name", ["watch", "ws"])
+def test_a_topic_made_again_behind_a_break_is_told(tmp_path: Path, kind: str, name: str) -> None:
+    with LiveServer(tmp_path, drain_ms="500") as live, Client(live.url, options=PATIENT) as client:
+        client.put_topic("t", FSYNC)
+        client.append_many("t", ["old"] * 3)
+        with Live(kind, live.url, name, *(["t"] if name == "watch" else [])) as following:
+            if name == "ws":
+                following.subscribe("t")
+            assert seqs(following.until(is_caught_up)) == [1, 2, 3]
+            live.stop()
+            live.start()
+            client.delete_topic("t")
+            client.put_topic("t", FSYNC)
+            client.append_many("t", ["new"] * 5)
+            items = following.until(lambda item: isinstance(item, TopicGone) or 5 in seqs([item]))
+            if name == "ws" and isinstance(items[-1], TopicGone):
+                # A socket reads by itself, and was back in time to see the deletion.
+                return
+            losses = [item.gap.reason for item in items if isinstance(item, TopicGap)]
+            records = [item.record.data for item in items if isinstance(item, TopicRecord)]
+            assert (losses, records) == (["recreated"], ["new"] * 5)
+
+
 @contextlib.contextmanager
 def disturbed(live: LiveServer, endings: list[str]) -> Iterator[threading.Event]:
     """Ends the server and starts it again, over and over, beside the block; the event is set when that is over."""

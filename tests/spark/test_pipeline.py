@@ -94,6 +94,21 @@ def test_many_topics_are_archived_in_one_job_and_deletes_follow(
         assert {"a": numbers["a"], "c": numbers["c"]}.items() <= after.items()
 
 
+def test_a_batch_may_begin_with_what_only_the_archive_has(
+    spark: SparkSession, archiving: LiveServer, tmp_path: Path
+) -> None:
+    with Client(archiving.url) as client:
+        fill(client, tmp_path, "orders")
+        rows = {seq: data for seq, *_, data in of_diff(client, "orders")}
+        run_all(pipeline(spark, tmp_path))
+        client.put_topic("orders", {"cap_records": 20})
+        assert len(of_diff(client, "orders")) == 20
+        given = {"url": archiving.url, "topic": "orders"}
+        whole = spark.read.format("topics").options(**given, archive=str(tmp_path / "data/archive")).load().collect()
+        assert {row.seq: row.data for row in whole} == rows
+        assert len(whole) == len(rows)
+
+
 def test_a_poisoned_topic_is_left_out_by_a_real_job(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
     with Client(archiving.url) as client:
         fill(client, tmp_path, "bad")

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from tests.http.live import LiveServer
-from tests.spark.looking import of_diff
-from topics.client import Client
+from tests.spark.looking import of_diff, wait_until
+from topics.client import Client, TopicNotFound
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
@@ -112,6 +114,52 @@ def test_a_killed_task_and_a_replayed_batch_write_nothing_twice(
     assert 20 <= before < 50
     stream(spark, server, tmp_path, die_once)
     assert ids(client, "copy") == expected(50)
+
+
+_DRIVER = """
+import sys
+from topics.spark.connector.source import TopicsDataSource
+from topics.spark.session import SparkOptions, open_session
+
+url, checkpoint = sys.argv[1:]
+spark = open_session(SparkOptions(master="local[2]", memory="512m"))
+spark.dataSource.register(TopicsDataSource)
+given = dict(url=url, topic="orders", startingOffsets="earliest", maxRecordsPerTrigger="20", minPartitions="2")
+query = (
+    spark.readStream.format("topics").options(**given).load().select("data")
+    .writeStream.format("topics").options(url=url, topic="copy", batchRecords="4")
+    .option("checkpointLocation", checkpoint).start()
+)
+query.awaitTermination()
+"""
+
+
+def test_a_killed_driver_yields_no_duplicate(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    """A driver of its own process is killed in the middle of its work; another goes on from its checkpoint."""
+    client.append_many("orders", [{"id": n} for n in range(80)])
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, server.url, str(tmp_path / "checkpoint")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: written(client) >= 20 or driver.poll() is not None, "the driver has written something")
+        assert driver.poll() is None
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    stream(spark, server, tmp_path)
+    assert ids(client, "copy") == expected(80)
+
+
+def written(client: Client) -> int:
+    try:
+        return client.get_topic("copy").count
+    except TopicNotFound:
+        return 0
 
 
 def test_a_topic_that_forgets_keys_too_soon_is_refused(

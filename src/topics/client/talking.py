@@ -183,7 +183,7 @@ class Conversation:
                 if not command.resumes:
                     # From here on it is followed anew, also if it was followed before.
                     self.inbox.forget(topic)
-                self.inbox.begin(topic, position["from_seq"])
+                self.inbox.begin(topic, position["from_seq"], position.get("epoch"))
             command.done(frame.topics)
         else:
             command.done(frame.topics if answer is None else answer)
@@ -214,7 +214,7 @@ class Conversation:
         texts = []
         for topic, options in self._options.items():
             if topic in self.inbox.received and topic not in asked:
-                starts = {"topic": topic, "from_seq": self.inbox.received[topic]}
+                starts = {"topic": topic, **self.inbox.start(topic)}
                 texts.append(self._command("subscribe", {**options, **starts}, _nobody, topics=(topic,), resumes=True))
         for number, command in sorted(old.items()):
             if not command.resumes:

@@ -12,6 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
+| too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
 """
@@ -59,6 +60,8 @@ class Pump:
         self._held_bytes = 0
         self._passed = False
         """Whether routers came to the end of their source, so that something held may be let go."""
+        self._crowded: list[Router] = []
+        """Those for whose shard too much is on its way already."""
         self.stuck: set[Router] = set()
         """Held up by something that says nothing when it is over."""
         self.cost_a_tick: float = float("inf")
@@ -240,7 +243,12 @@ class Pump:
             return
         core = self._core
         if dest.staged_config.durability.logged:
-            core.shards[dest.shard].check_open(patient=True)
+            shard = core.shards[dest.shard]
+            shard.check_open(patient=True)
+            if shard.full:
+                self._crowded.append(router)
+                self.stuck.add(router)
+                return
         load = self._packer.fitting(dest, wanted)
         if load is None:
             self._wait_for(router, dest)
@@ -257,6 +265,11 @@ class Pump:
 
     def _finished(self, router: Router, error: TopicsError | None) -> None:
         router.inflight = False
+        if self._crowded:
+            crowded, self._crowded = self._crowded, []
+            for other in crowded:
+                self._line_up(other)
+            self._schedule()
         if error is None:
             self._moved(router)
             if router.cursor < router.source.head:

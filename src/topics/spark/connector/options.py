@@ -14,7 +14,8 @@ Mode = Literal["auto", "http", "segments"]
 
 _MODES = ("auto", "http", "segments")
 _KNOWN = (
-    "url", "apiKey", "path", "coldDir", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets",
+    "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern",
+    "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger", "minPartitions",
     "failOnDataLoss", "mode", "recordsPerPartition", "batchRecords", "create", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
@@ -69,6 +70,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     partitions_min: int
     records_per_partition: int
     fail_on_loss: bool
+    archive: str | None = None
+    """Folder of an archive, whose records come before those that the log still has."""
 
     def wants(self, name: str) -> bool:
         return name in self.topics if self.topics else fnmatch.fnmatchcase(name, self.pattern)
@@ -93,6 +96,8 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         raise OptionError("exactly one of the options topic, topics and topicPattern says what to read")
     if streaming and "endingOffsets" in options:
         raise OptionError("endingOffsets is for batches: a stream has no end")
+    if streaming and "archive" in options:
+        raise OptionError("the archive is read in batches: a stream follows the log")
     return ReadOptions(
         access=_access(options),
         topics=topics,
@@ -107,6 +112,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         partitions_min=_number(options, "minPartitions", 1, 1),
         records_per_partition=_number(options, "recordsPerPartition", 1, 100_000),
         fail_on_loss=_flag(options, "failOnDataLoss", True),
+        archive=options.get("archive"),
     )
 
 

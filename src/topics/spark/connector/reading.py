@@ -96,13 +96,14 @@ def read_http(span: SeqSpan, options: ReadOptions, losses: Losses) -> Iterator[p
                 losses.met(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
             records = [record for record in answer.records if record.seq <= span.to]
             if records:
-                yield _filtered(as_batch(span.topic, span.epoch, records), options)
+                yield filtered(as_batch(span.topic, span.epoch, records), options)
             if answer.next_from_seq <= cursor:
                 return
             cursor = answer.next_from_seq
 
 
-def _filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
+def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
+    """What of a batch lies within the wanted times and has a wanted tag."""
     if options.from_ts or options.to_ts < SEQ_MAX:
         times = batch["ts"].cast(pa.int64())
         keep = pc.greater_equal(times, options.from_ts * 1000)

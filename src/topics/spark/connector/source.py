@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from topics.spark.columns import RECORD_DDL, RECORD_SCHEMA
+from topics.spark.connector.history import ArchivePart, plan_history, read_history
 from topics.spark.connector.loss import Losses
 from topics.spark.connector.offsets import Offsets
 from topics.spark.connector.options import OptionError, ReadOptions, read_options, write_options
@@ -37,11 +38,14 @@ _group_codec = msgspec.msgpack
 
 
 class Piece(InputPartition):
-    """One task's work: spans of seqs, or segments by name. Plain bytes, so that it can travel."""
+    """One task's work: spans of seqs, segments by name, or a file of the archive. Plain values that can travel."""
 
-    def __init__(self, spans_: list[SeqSpan] | None = None, group: bytes = b"") -> None:
+    def __init__(
+        self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: ArchivePart | None = None
+    ) -> None:
         self.spans = spans_ or []
         self.group = group
+        self.history = history
 
 
 class TopicsDataSource(DataSource):
@@ -95,16 +99,18 @@ class TopicsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
-            return self._segment_pieces()
         origin = origin_of(options.access)
         positions = origin.positions(options)
+        history = [Piece(history=part) for part in plan_history(options, positions)]
+        if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
+            return [*history, *self._segment_pieces()]
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)
         found = spans(start, end, Losses(options.fail_on_loss))
         for span in found:
             origin.report(span.topic, span.after, span.to, Losses(options.fail_on_loss))
-        return [Piece([span]) for span in split(found, options.records_per_partition, options.partitions_min)]
+        pieces = split(found, options.records_per_partition, options.partitions_min)
+        return [*history, *(Piece([span]) for span in pieces)]
 
     def _segment_pieces(self) -> list[InputPartition]:
         """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
@@ -188,6 +194,8 @@ def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.Rec
         assert layout is not None
         refs = _decode_group(piece.group)
         yield from read_group(PosixFileSystem(), layout, refs)
+    if piece.history is not None:
+        yield from read_history(piece.history, options)
     for span in piece.spans:
         yield from read_span(span, options)
 

@@ -369,6 +369,20 @@ def test_under_pressure_forwarding_waits_and_comes_within_twenty_seconds(engine:
     assert waited > 1
 
 
+@pytest.mark.parametrize(("queue_bytes", "at_once"), [(1, 1), (1 << 20, 5)])
+def test_a_crowded_log_makes_routers_wait_for_each_other(engine: Engine, queue_bytes: int, at_once: int) -> None:
+    for name in "bcdef":
+        put(engine, name, durability=MEMORY)
+        route(engine, "a", name)
+    hold(engine)
+    ask_append(engine, "a", 1)
+    shard = engine.core.shards[0]
+    shard._queue_bytes_max, shard.queue_depth_peak = queue_bytes, 0
+    flush(engine)
+    assert [values(engine, name) for name in "bcdef"] == [[1]] * 5
+    assert shard.queue_depth_peak == at_once
+
+
 def test_bytes_count_as_room_too(engine: Engine) -> None:
     put(engine, "b", cap_bytes=25, discard=REJECT)
     route(engine, "a", "b")

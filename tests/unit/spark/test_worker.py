@@ -1,0 +1,124 @@
+"""The pipeline's process: it ends when it is told to, when its server is gone, and when another has the pipeline."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.unit.spark.archives import archived
+from tests.unit.spark.folders import Folder
+from topics.config.settings import Settings
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.status import load_status
+from topics.spark.pipeline.worker import (
+    PipelineBusyError,
+    archive_root,
+    hold_pipeline,
+    layout_of,
+    make_pipeline,
+    note_failure,
+    run_until_idle,
+)
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.testing import ManualClock
+
+_PATIENCE_S = 60
+
+
+@contextmanager
+def worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A real one, on a folder without anything to do."""
+    env = {**os.environ, "TOPICS_DATA_DIR": str(folder), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "600000"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "topics.spark.pipeline.worker"],
+        env=env,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while not (folder / "pipeline" / "lock").exists() and process.poll() is None:
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_it_ends_with_its_server(tmp_path: Path) -> None:
+    with worker(tmp_path) as process:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(_PATIENCE_S) == 0
+
+
+def test_it_ends_when_told_and_a_second_one_gives_way(tmp_path: Path) -> None:
+    with worker(tmp_path) as first:
+        with worker(tmp_path) as second:
+            assert second.wait(_PATIENCE_S) == 3
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(_PATIENCE_S) == 0
+
+
+def test_one_process_at_a_time_has_the_pipeline(tmp_path: Path) -> None:
+    fs, layout = PosixFileSystem(), Layout(str(tmp_path))
+    lock = hold_pipeline(fs, layout, "somebody")
+    with pytest.raises(PipelineBusyError, match="run by somebody"):
+        hold_pipeline(fs, layout, "another")
+    lock.release()
+    hold_pipeline(fs, layout, "another").release()
+
+
+def test_it_works_until_there_is_nothing_to_do_and_waits_a_while(tmp_path: Path) -> None:
+    folder = Folder(PosixFileSystem(), ManualClock(), Layout(str(tmp_path / "data")))
+    settings = Settings(data_dir=str(tmp_path / "data"), archive="1", pipeline_idle_ms=1000, pipeline_poll_ms=400)
+    clock = folder.clock
+    assert isinstance(clock, ManualClock)
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        clock.advance(int(seconds * 1000))
+        if len(waits) == 2:
+            folder.append("orders", 1)
+            folder.seal()
+
+    pipeline = make_pipeline(settings, folder.disk, InlineExecutor(folder.disk), clock)
+    run_until_idle(pipeline, settings, clock, wait)
+    assert waits == [0.4] * 5
+    assert pipeline.status.records == 1
+    run_until_idle(pipeline, settings, clock, wait, once=True)
+    assert len(waits) == 5
+
+
+def test_the_archive_is_where_the_settings_say(tmp_path: Path) -> None:
+    assert archive_root(Settings(data_dir="/a/b")) == "/a/b/archive"
+    assert archive_root(Settings(data_dir="/a/b", archive_dir="/c")) == "/c"
+    assert layout_of(Settings(data_dir="/a/b", cold_dir="/d")) == Layout("/a/b", "/d")
+    assert not make_pipeline(
+        Settings(data_dir=str(tmp_path)), PosixFileSystem(), InlineExecutor(PosixFileSystem()), ManualClock()
+    )._products
+
+
+def test_a_failure_is_noted_and_a_good_round_forgets_it() -> None:
+    folder = Folder()
+    note_failure(folder.disk, folder.layout, ValueError("why"), folder.clock)
+    note_failure(folder.disk, folder.layout, ValueError("why not"), folder.clock)
+    status = load_status(folder.disk, folder.layout)
+    assert (status.failures, status.error) == (2, "ValueError: why not")
+    folder.append("orders", 1)
+    folder.seal()
+    from tests.unit.spark.archives import run_all
+
+    run_all(folder.disk, folder)
+    status = load_status(folder.disk, folder.layout)
+    assert (status.failures, status.error) == (0, None)
+    assert archived(folder.disk, "orders") == {1: "1"}
