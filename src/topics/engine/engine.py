@@ -26,7 +26,7 @@ from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import QueueCounters, Queues
-from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
+from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
@@ -444,8 +444,8 @@ class Engine:
     def _info(self, topic: Topic) -> TopicInfo:
         priority = self.core.scheduler.priority(topic)
         return TopicInfo(
-            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, topic.config,
-            priority, topic.last_write_ts or None, topic.last_read_ts or None,
+            topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes,
+            topic.config, priority, topic.last_write_ts or None, topic.last_read_ts or None,
             self.queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         )  # fmt: skip
 

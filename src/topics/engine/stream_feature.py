@@ -67,7 +67,7 @@ class StreamFeature:
                 continue
             if state.ttl_s is not None:
                 # Renewals may have been seen that the log had not been told of yet.
-                state.renewed_ms += state.renewal_step_ms()
+                state.grace_ms = state.renewal_step_ms()
             self.watch_deadline(topic)
             if topic.origin is None:
                 continue
@@ -113,6 +113,7 @@ class StreamFeature:
         if state is None or state.ttl_s is None:
             return
         now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        state.grace_ms = 0
         shard = self._core.shards[topic.shard]
         behind = now - state.renewed_logged > state.renewal_step_ms()
         if behind and not topic.closing and not self._core.closed and shard.writer.poison is None:

@@ -137,7 +137,9 @@ def test_a_fork_is_a_topic_with_everything_it_inherits(http: httpx.Client, name:
         if page["caught_up"]:
             break
     assert found == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert http.get(f"/v0/topics/{name}-f").json()["earliest_seq"] == page["earliest_seq"] == 1
     http.post(f"/v0/topics/{name}-f/delete", json={"before_seq": 3})
+    assert http.get(f"/v0/topics/{name}-f").json()["earliest_seq"] == 3
     assert http.get(f"{path}-f").json() == [3, 4]
     assert http.get(path).json() == [1, 2, 3]
 

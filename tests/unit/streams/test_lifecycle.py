@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.engine.conftest import flush, hold, open_engine
+from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
 from tests.unit.streams.conftest import append, create, fork, reopened, text
 from topics.core.errors import (
     ThrottledError,
@@ -89,3 +89,15 @@ def test_renewals_survive_a_kill_and_are_never_forgotten_early(
     clock.advance(12_000)
     with pytest.raises(TopicNotFoundError):
         again.info("a")
+
+
+def test_restarts_do_not_keep_a_stream_alive(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
+    create(streams, "a", ttl_s=160)
+    for _ in range(8):
+        clock.advance(20_000)
+        checkpoint(streams.engine)
+        disk = killed(disk)
+        streams = Streams(open_engine(disk, clock, wal_shards=2))
+    clock.advance(15_000)
+    with pytest.raises(TopicNotFoundError):
+        streams.info("a")

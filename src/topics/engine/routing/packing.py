@@ -5,6 +5,7 @@ others are due, and the work is done once for all of them.
 """
 
 from topics.core.config import Discard
+from topics.core.errors import TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import absent
@@ -75,6 +76,8 @@ class Packer:
         core = self._core
         config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
         rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
+        if copies is not None and not _takes(dest):
+            return None
         if copies is None or not (rejects or quota):
             return load
         core.expire(dest)
@@ -94,6 +97,17 @@ class Packer:
         if taken == len(copies.sizes):
             return load
         return load.first(taken) if taken else None
+
+
+def _takes(dest: Topic) -> bool:
+    """Whether a destination takes records at all: one that is a stream may be closed."""
+    if dest.guard is None:
+        return True
+    try:
+        dest.guard.check_append(dest)
+    except TopicsError:
+        return False
+    return True
 
 
 def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
