@@ -33,6 +33,7 @@ def run(
     from topics.spark.pipeline.worker import (  # noqa: PLC0415
         LateSpark,
         PipelineBusyError,
+        check_tracked,
         hold_pipeline,
         layout_of,
         make_pipeline,
@@ -52,6 +53,7 @@ def run(
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
+        check_tracked(fs, layout)
         pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:

@@ -33,6 +33,8 @@ class CatalogKeeper:
         self._changed = False
         self.number = 0
         """The last one published."""
+        self.tracked = False
+        """Whether deletes are kept for an archive (`engine.removals`)."""
         self.work_number = 0
         """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
         self._work: dict[int, bytes] = {}
@@ -74,7 +76,8 @@ class CatalogKeeper:
             self._work.pop(topic_id, None)
             if self._entries.pop(topic_id, None) is not None:
                 self._changed = True
-        write_catalog(self._fs, self._layout, encode_catalog(head.number, head.now_ms, self._entries.values()))
+        data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked)
+        write_catalog(self._fs, self._layout, data)
         self.number = head.number
         if self._changed:
             self.work_number, self._changed = head.number, False

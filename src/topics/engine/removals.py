@@ -43,6 +43,7 @@ class Removals:
         core.features.add(self)
         core.applier.removed = self._removed
         checkpointer.catalog.published = self._published
+        checkpointer.catalog.tracked = self.on
 
     def replay(self, topic: Topic, frame: Frame) -> None:
         raise AssertionError("removals have no frames")

@@ -77,6 +77,8 @@ class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
     now_ms: int
     """The engine's time when it was written; expiry is judged by the reader's own clock."""
     topics: int
+    tracked: bool = False
+    """Whether the engine keeps deletes for an archive: one made from this catalog will hear of every later delete."""
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -110,10 +112,10 @@ def encode_topic(topic: CatalogTopic) -> bytes:
     return _encoder.encode(topic)
 
 
-def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes]) -> bytes:
+def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False) -> bytes:
     """The whole file; the topics are already encoded, since most of them are the same as last time."""
     parts = [msgspec.Raw(topic) for topic in topics]
-    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts)), parts))
+    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts), tracked), parts))
     return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
 
 

@@ -18,7 +18,9 @@ from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.status import load_status
 from topics.spark.pipeline.worker import (
     PipelineBusyError,
+    UntrackedError,
     archive_root,
+    check_tracked,
     hold_pipeline,
     layout_of,
     make_pipeline,
@@ -75,6 +77,23 @@ def test_one_process_at_a_time_has_the_pipeline(tmp_path: Path) -> None:
         hold_pipeline(fs, layout, "another")
     lock.release()
     hold_pipeline(fs, layout, "another").release()
+
+
+def test_beside_a_server_that_keeps_no_deletes_nothing_is_archived(tmp_path: Path) -> None:
+    layout = Layout(str(tmp_path / "data"))
+    folder = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=False)
+    folder.append("orders", 1)
+    folder.seal()
+    with pytest.raises(UntrackedError, match="start it with TOPICS_ARCHIVE=1"):
+        check_tracked(folder.disk, layout)
+    folder.engine.close_inline()
+    check_tracked(folder.disk, layout)
+    hold_pipeline(folder.disk, layout, "somebody").release()
+    again = Folder(PosixFileSystem(), ManualClock(), layout, track_removals=False)
+    again.append("orders", 2)
+    again.seal()
+    check_tracked(again.disk, layout)
+    again.engine.close_inline()
 
 
 def test_it_works_until_there_is_nothing_to_do_and_waits_a_while(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ import sys
 import threading
 
 from topics.config.settings import Settings
-from topics.spark.pipeline.worker import LateSpark, hold_pipeline, layout_of, make_pipeline, run_until_idle
+from topics.spark.pipeline.worker import (
+    LateSpark,
+    check_tracked,
+    hold_pipeline,
+    layout_of,
+    make_pipeline,
+    run_until_idle,
+)
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
@@ -21,6 +28,7 @@ def main() -> int:
     fs, clock = PosixFileSystem(), SystemClock()
     lock = hold_pipeline(fs, layout_of(settings), f"spark-submit, process {os.getpid()}")
     try:
+        check_tracked(fs, layout_of(settings))
         pipeline = make_pipeline(settings, fs, LateSpark(settings, under_submit=True), clock)
         run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:

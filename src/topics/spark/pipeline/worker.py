@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from topics.config.settings import Settings
+from topics.core.errors import TopicsError
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import SparkExecutor
@@ -28,6 +29,7 @@ from topics.spark.pipeline.products import Piece, Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import load_status, save_status
 from topics.spark.segments import NoCatalogError
+from topics.storage.catalog import read_catalog
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
@@ -42,6 +44,10 @@ _log = logging.getLogger(__name__)
 
 class PipelineBusyError(Exception):
     """Another process has the pipeline."""
+
+
+class UntrackedError(TopicsError):
+    """A server on the folder does not keep deletes for an archive."""
 
 
 class LateSpark:
@@ -88,6 +94,23 @@ def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
         return fs.lock(f"{layout.pipeline}/lock", who)
     except BlockingIOError as error:
         raise PipelineBusyError(f"the pipeline of {layout.root} is run by {error}") from error
+
+
+def check_tracked(fs: FileSystem, layout: Layout) -> None:
+    """Refuses to archive beside a server that would not tell of deletes: the archive would show them for ever.
+
+    Without a server nothing is deleted, and the next one to start keeps deletes because the pipeline has a folder now.
+    """
+    catalog = read_catalog(fs, layout)
+    if catalog is None or catalog.head.tracked:
+        return
+    try:
+        fs.lock(layout.lock, "a look at whether a server runs").release()
+    except BlockingIOError as error:
+        raise UntrackedError(
+            f"{layout.root} is used by {error}, which keeps no deletes for an archive: start it with TOPICS_ARCHIVE=1, "
+            "or stop it first"
+        ) from error
 
 
 def run_until_idle(
