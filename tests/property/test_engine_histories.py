@@ -34,7 +34,7 @@ def delete(before_seq: int | None = None, tag: str | None = None) -> Step:
 
 
 def group(*steps: Step) -> Step:
-    return "group", [operation for _, operation in steps]
+    return "group", [operation for _, operation in steps], True
 
 
 def kill(back_ms: int = 0) -> Step:
