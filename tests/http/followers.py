@@ -72,6 +72,8 @@ class Follower:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self.last_id: str | None = None
+        """The id of the last block that was taken."""
 
     @classmethod
     async def open(cls, url: str, path: str, last_event_id: str | None = None, window: int | None = None) -> "Follower":
@@ -100,14 +102,15 @@ class Follower:
             *blocks, rest = data.split(b"\n\n")
             for block in blocks:
                 event = _parse(block)
-                if event is not None:
+                self.last_id = event.id or self.last_id
+                if event.name:
                     yield event
 
     def close(self) -> None:
         self._writer.close()
 
 
-def _parse(block: bytes) -> Event | None:
+def _parse(block: bytes) -> Event:
     name, event_id, data = b"", None, []
     for line in block.split(b"\n"):
         field, _, value = line.partition(b": ")
@@ -117,4 +120,4 @@ def _parse(block: bytes) -> Event | None:
             event_id = value.decode()
         elif field == b"data":
             data.append(value)
-    return Event(name, b"\n".join(data), event_id) if name else None
+    return Event(name, b"\n".join(data), event_id)

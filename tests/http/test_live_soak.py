@@ -164,7 +164,6 @@ class StreamReader(Reader):
                 async for event in follower.events():
                     if not self.take(event.name, event.data):
                         break
-                    last = event.id or last
                     if dice.random() < (0.002 if window is None else 0.02) and not world.over:
                         world.happened["naps"] += 1
                         await asyncio.sleep(dice.choice([0.5, 3, 15]))
@@ -173,6 +172,7 @@ class StreamReader(Reader):
             except (asyncio.IncompleteReadError, ConnectionError, ValueError):
                 world.happened["cut off"] += 1
             finally:
+                last = follower.last_id or last
                 follower.close()
             world.happened["streams"] += 1
             await asyncio.sleep(dice.random() * 0.2)

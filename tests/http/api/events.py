@@ -72,6 +72,8 @@ class EventStream:
             assert name.lower() not in self.headers
             self.headers[name.lower()] = value
         self._lines = self._read_lines()
+        self.opening: Event | None = None
+        """The first block, once it was read."""
 
     @property
     def refusal(self) -> httpx.Response:
@@ -108,7 +110,7 @@ class EventStream:
             match field:
                 case "":
                     if name == "retry":
-                        return Event("retry", int(data[0]))
+                        return Event("retry", int(data[0]), event_id)
                     decoded = json.loads("\n".join(data))
                     msgspec.convert(decoded, _TYPES[name], strict=True)
                     return Event(name, decoded, event_id)
@@ -189,7 +191,8 @@ class Watch:
         path = self.made["stream_url"]
         stream = EventStream(self.url, path, headers, version=version, buffer_bytes=buffer_bytes)
         assert stream.status == 200
-        assert stream.next() == Event("retry", 2000)
+        stream.opening = stream.next()
+        assert stream.opening[:2] == ("retry", 2000)
         return stream
 
 

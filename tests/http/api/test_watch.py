@@ -386,6 +386,18 @@ def test_that_a_topic_began_again_is_told_until_the_client_has_seen_it(
 # Resuming
 
 
+def test_a_client_that_saw_nothing_can_say_so(server: LiveServer, append: Append, name: str) -> None:
+    append(1, 2)
+    session = Watch(server.url, {"topics": {name: {"from_seq": 1}}})
+    with session.open() as stream:
+        assert stream.opening is not None
+        assert stream.opening.cursors == {name: 1}
+        # Sent by the server, and never dealt with.
+        assert stream.event().seqs == [2]
+    with session.open(stream.opening.id) as stream:
+        assert stream.event().seqs == [2]
+
+
 def test_the_next_stream_goes_on_where_the_last_one_was(server: LiveServer, append: Append, name: str) -> None:
     append(1, 2)
     session = watch(server.url, name)

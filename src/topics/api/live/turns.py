@@ -4,8 +4,8 @@ Delivery shares the loop with everything else, so it is done in turns from one q
 What is left when the allowance is spent goes on in the next tick, after the requests that came in meanwhile. A feed
 with ten thousand subscribers and a reader of a year's backlog get their turns like everyone else.
 
-A tick's delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that
-come meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
+Delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that come
+meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
 """
 
 import logging
@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-ALLOWANCE = 1024
-"""Deliveries in one tick; about five milliseconds."""
+ALLOWANCE = 256
+"""Deliveries in one tick; about two milliseconds, most of them the kernel's. A request that comes meanwhile waits that
+long."""
 READ_COST = 4
 """What a read costs in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
@@ -53,6 +54,8 @@ class Turns:
         self.left = ALLOWANCE
         self._begun: float | None = None
         """When this tick's delivery began; None while there was none."""
+        self._spent_s = 0.0
+        """What delivery took since the last frame was begun."""
         self._open_at = 0.0
         self._running = False
         self.extra_pause: Callable[[], float] = lambda: 0.0
@@ -89,6 +92,7 @@ class Turns:
         """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
         wait_s = self._open_at - self.seconds()
         if wait_s <= 0:
+            self._spent_s = 0.0
             return False
         if not worker.queued:
             worker.queued = True
@@ -114,14 +118,19 @@ class Turns:
     def _next_tick(self) -> None:
         # Runs behind the writes of the last tick, so that what they cost is part of the measure.
         now = self.seconds()
-        spent_s = 0.0 if self._begun is None else now - self._begun
-        pause_s = spent_s * _PAUSE_SHARE if self.left < ALLOWANCE and spent_s > _COSTLY_S else 0.0
-        pause_s = min(max(pause_s, self.extra_pause()), _PAUSE_MAX_S)
-        if pause_s:
-            self._open_at = now + pause_s
+        if self._begun is not None and self.left < ALLOWANCE:
+            # Only by ticks that delivered: another would put the end of the pause off for ever.
+            self._spent_s += now - self._begun
+            self._pause(now)
         self.left = ALLOWANCE
         self._begun = None
         self.run()
+
+    def _pause(self, now: float) -> None:
+        pause_s = self._spent_s * _PAUSE_SHARE if self._spent_s > _COSTLY_S else 0.0
+        pause_s = min(max(pause_s, self.extra_pause()), _PAUSE_MAX_S)
+        if pause_s:
+            self._open_at = now + pause_s
 
     def _release(self) -> None:
         held, self._held = self._held, []

@@ -13,7 +13,8 @@ from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.wire.watch import CaughtUpEvent, ErrorEvent, TombstoneEvent, TopicDeletedEvent
 
-RETRY = b"retry: 2000\n\n"
+RETRY_FIELD = b"retry: 2000\n"
+RETRY = RETRY_FIELD + b"\n"
 _encode = msgspec.json.Encoder().encode
 
 

@@ -9,7 +9,7 @@ import msgspec
 from topics.api.calls import Waiting
 from topics.api.live import Frame, FrameKind, Live, Outlet, Projection, Session, Subscription
 from topics.api.live.sessions import BEFORE_ALL
-from topics.api.v0.watch_frames import RETRY, SHARED, SOLO, error_event, heartbeat
+from topics.api.v0.watch_frames import RETRY_FIELD, SHARED, SOLO, error_event, heartbeat
 from topics.api.v0.watch_ids import IdWriter
 from topics.core.errors import TopicNotFoundError
 from topics.http.streams import Stream
@@ -46,7 +46,8 @@ class WatchStream(Outlet):
         self._stream = stream
         self._waits.add(self)
         live.sessions.attach(session, self)
-        self._write(RETRY)
+        # With an id before anything else: a client that loses the connection at once can then say that it saw nothing.
+        self._write(b"%bid: %b\n\n" % (RETRY_FIELD, self._ids.write()))
         stream.on_drain(self.drained)
         stream.on_gone(self._over)
         if self.closed:

@@ -77,6 +77,40 @@ def test_costly_delivery_is_followed_by_a_pause() -> None:
     assert waiting.worked >= 1
 
 
+def test_a_pause_ends_however_many_ask_for_turns_meanwhile() -> None:
+    bench = Bench()
+
+    class Frames:
+        """Makes a costly frame whenever it may."""
+
+        queued = False
+        made = 0
+
+        def work(self, turns: Turns) -> None:
+            if not turns.hold(self):
+                self.made += 1
+                turns.left -= ALLOWANCE
+                bench.clock.advance(8)
+
+    class Idle:
+        """Asks for turns and does nothing with them."""
+
+        queued = False
+
+        def work(self, turns: Turns) -> None: ...
+
+    frames, idle = Frames(), Idle()
+    for _ in range(100):
+        bench.turns.add(frames)
+        bench.turns.add(idle)
+        bench.tick()
+        bench.clock.advance(1)
+        due, bench.timers[:] = list(bench.timers), []
+        for wait, run in due:
+            bench.timers.append((wait - 0.001, run)) if wait > 0.001 else run()
+    assert frames.made > 20
+
+
 def test_a_pause_is_never_long() -> None:
     bench = Bench()
     bench.turns.add(Greedy(ALLOWANCE))
@@ -91,6 +125,7 @@ def test_others_may_ask_for_a_pause() -> None:
     bench = Bench()
     bench.turns.extra_pause = lambda: 0.01
     bench.turns.add(Greedy(1))
+    bench.tick()
     bench.tick()
     assert bench.turns.hold(Greedy())
 
