@@ -68,5 +68,5 @@ format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff check --quiet --fix .
 
 clean: ## Removes everything that was made, except data.
-	rm -rf .venv .bench build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf .venv .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

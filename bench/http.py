@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bench.install import Missing
 from bench.load import Load, Workload, generator
-from bench.peers import OURS, PEERS, Running, Server, running
+from bench.peers import OURS, OURS_V1, PEERS, Running, Server, running
 from bench.report import Report, Results, machine, write_page
 
 WORKLOADS = (
@@ -27,7 +27,7 @@ WORKLOADS = (
     Workload("read-1000@1", "catch-up read by 1000, 1 connection", 1, 1000, reads=True),
     Workload("read-1000@4", "catch-up read by 1000, 4 connections", 4, 1000, reads=True),
 )
-SERVERS = (*OURS.values(), *PEERS)
+SERVERS = (*OURS.values(), OURS_V1, *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
 all protocols, one request on its way on each connection) on another core{priority}. Loopback,
@@ -38,7 +38,9 @@ is a pipeline of 100 XADDs (without MULTI, which would be atomic and slower), fo
 acknowledged one by one. Redis writes an append-only file and is spared rewriting it; NATS uses file storage, a consumer
 without acknowledgements for reads, and `sync_interval: always` in the column of that name. Prisma Streams and the Node
 server sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size
-and answers a read with the whole rest of the stream."""
+and answers a read with the whole rest of the stream. The tables of /v1 compare like with like: the same requests of the
+Durable Streams protocol to all of them, ours with its defaults, which are class `fsync`. In that protocol it is the
+server that chooses how much a read gives, whatever the row says."""
 
 
 class Bench:

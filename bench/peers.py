@@ -53,7 +53,7 @@ class Server:
     speaks_http: bool = False
     # What its version is told of.
     product: str = ""
-    # Whether its reads are measured: they are the same in every configuration of a server.
+    # Whether its reads are measured: ways to sync make no difference to them.
     reads: bool = True
     # What puts load on it, if that is not the load generator: a peer that is a library and not a protocol.
     client: list[str] | None = None
@@ -253,6 +253,18 @@ OURS = {
     )
     for durability in BOTH
 }
+# The same server by the protocol that the streams servers speak, with its own defaults: class fsync, as theirs.
+OURS_V1 = Server(
+    "topics-v1",
+    "topics, /v1",
+    ("fsync",),
+    Streams("/v1/stream"),
+    our_version,
+    launch_topics,
+    port_file="address",
+    speaks_http=True,
+    product="topics",
+)
 
 
 def _redis(fsync: str, durability: str, *, reads: bool) -> Server:
@@ -277,11 +289,10 @@ def _streams(
     launch: Callable[[Path, int], Launch],
     *,
     product: str = "",
-    reads: bool = True,
 ) -> Server:
     speaker = Streams("/v1/stream")
     product = product or title
-    return Server(key, title, BOTH, speaker, version, launch, speaks_http=True, product=product, reads=reads)
+    return Server(key, title, BOTH, speaker, version, launch, speaks_http=True, product=product)
 
 
 PEERS = (
@@ -297,7 +308,6 @@ PEERS = (
         _prisma_version,
         _launch_prisma(DS_INGEST_CONCURRENCY="64"),
         product="Prisma Streams",
-        reads=False,
     ),
     _streams("node", "Node Durable Streams", _node_version, _launch_node),
 )

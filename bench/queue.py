@@ -1,8 +1,8 @@
 """`make bench-queue`: jobs through a queue of ours, beside BullMQ and NATS JetStream, on this machine, in this run.
 
-A worker goes round: it produces 8 jobs, claims 8, acknowledges them. Prints jobs a second from end to end for 1, 16 and
-64 workers and the time of a claim, and how many times a peer's rate ours is. With `--write` the report goes into
-docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
+A worker goes round: it claims 8 jobs, acknowledges them and produces 8 more. Prints jobs a second from end to end for
+1, 16 and 64 workers and the time of a claim, and how many times a peer's rate ours is. With `--write` the report goes
+into docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
 """
 
 import argparse
@@ -32,12 +32,13 @@ _AIMED_JOBS_PER_S = 20_000
 _METHOD = """\
 One server at a time, as one process on one core; what puts load on it on another core{priority}. Jobs of 200 bytes of
 JSON; rates are jobs a second from end to end, {rounds}. A worker is a connection of `bench/loadgen` that goes round in
-three steps, waiting for each answer: produce 8 jobs in one request, claim 8, acknowledge 8. Every claim must find its 8
-jobs and every job must be acknowledged. For NATS the steps are 8 messages into a work-queue stream, a pull of 8 from a
-durable consumer, and 8 acknowledgements that the server confirms. BullMQ is a library and not a protocol, so its own
-workers do the work (`bench/queue_bullmq.mjs`, in Node): each holds up to 8 jobs, producers add them by 8 and run ahead,
-so that no worker ever waits for the steps between. It is the library, and not redis, that uses a core up there; the
-shares of the processor are below, so that nobody takes one for the other. The time of a claim is that of a lone worker
+two steps, waiting for the answers of each: it claims 8 jobs; it acknowledges the 8 and produces 8 more, in two requests
+sent together. Every claim must find its 8 jobs, and every job must be acknowledged. For NATS that is a pull of 8 from a
+durable consumer of a work-queue stream, and 8 acknowledgements, which the server confirms, together with 8 messages.
+BullMQ is a library and not a protocol, so its own workers do the work (`bench/queue_bullmq.mjs`, in Node): each holds
+up to 8 jobs, producers add them by 8 and run ahead, so that no worker waits for anything but its own jobs. It is mostly
+the library, and not redis, that uses a core up there; the shares of the processor are below, so that nobody takes one
+for the other. The time of a claim is that of a lone worker
 which goes round with one job (`getNextJob` of BullMQ)."""
 
 
@@ -99,6 +100,7 @@ class Bench:
 
 class QueueReport(Report):
     unit = "jobs/s"
+    own_clients = frozenset(server.key for server in SERVERS if server.client is not None)
 
     def make(self, machine: str, method: str) -> str:
         self.paragraph(f"Measured with `make bench-queue` on {machine}.")

@@ -20,8 +20,6 @@ type httpAnswer struct {
 	count    int    // Markers in the body.
 	front    []byte
 	back     []byte
-	keep     bool   // Whether to keep the body.
-	whole    []byte // All of it, if so.
 }
 
 const (
@@ -76,7 +74,7 @@ func (a *httpAnswer) feedHeader(data []byte) ([]byte, error) {
 		return nil, fmt.Errorf("the server answered: %.600s", data)
 	}
 	a.left, a.chunked, a.upToDate, a.offset = 0, false, false, a.offset[:0]
-	a.count, a.front, a.back, a.whole = 0, a.front[:0], a.back[:0], a.whole[:0]
+	a.count, a.front, a.back = 0, a.front[:0], a.back[:0]
 	for len(header) > 0 {
 		line := header
 		if at := bytes.IndexByte(header, '\n'); at >= 0 {
@@ -172,9 +170,6 @@ func (a *httpAnswer) feedChunks(data []byte) (bool, error) {
 
 func (a *httpAnswer) body(part []byte) {
 	a.count += bytes.Count(part, []byte{marker})
-	if a.keep {
-		a.whole = append(a.whole, part...)
-	}
 	if room := endBytes - len(a.front); room > 0 {
 		if room > len(part) {
 			room = len(part)

@@ -6,17 +6,24 @@ import (
 	"strconv"
 )
 
-// A worker of a queue goes round in three steps: it produces a batch of jobs, claims as many, and acknowledges those.
-// Whoever claims has produced before, so there is always enough for all, and the queue stays short. Jobs are counted
-// when they are acknowledged; of the three steps only the claim is timed.
-const (
-	producing = iota
-	claiming
-	acknowledging
-)
-
+// A worker of a queue goes round in two steps: it claims a batch of jobs, and when it has them it acknowledges them and
+// produces as many new ones, in two requests that are sent together. Whoever claims has produced before, so there is
+// always enough for all, and the queue stays short. Jobs are counted when they are acknowledged; only the claims are
+// timed.
 type rounds struct {
 	step int
+}
+
+const (
+	beginning = iota // The first jobs are produced.
+	claiming
+	settling // The jobs of the claim are acknowledged, and the next ones produced.
+)
+
+func (r *rounds) advance() {
+	if r.step++; r.step > settling {
+		r.step = claiming
+	}
 }
 
 func (r *rounds) timed() bool { return r.step == claiming }
@@ -24,21 +31,22 @@ func (r *rounds) timed() bool { return r.step == claiming }
 // topicsJobs speaks to a queue of ours.
 type topicsJobs struct {
 	rounds
-	order  *order
-	node   string
-	append []byte
-	claim  []byte
-	ack    []byte
-	body   []byte
-	seqs   []byte
-	answer httpAnswer
+	order    *order
+	node     string
+	produce  []byte
+	claim    []byte
+	settle   []byte
+	body     []byte
+	seqs     []byte
+	heard    []byte
+	expected int // Answers that are still to come.
+	acked    bool
 }
 
 func newTopicsJobs(wanted *order, index int) *topicsJobs {
-	s := &topicsJobs{order: wanted, node: "w" + strconv.Itoa(index), append: []byte(wanted.Request)}
-	s.step, s.answer.keep = acknowledging, true
-	body := fmt.Sprintf(`{"node":%q,"max":%d}`, s.node, wanted.Records)
-	s.claim = s.post(nil, "/claim", []byte(body))
+	s := &topicsJobs{order: wanted, node: "w" + strconv.Itoa(index), produce: []byte(wanted.Request)}
+	s.step = beginning - 1
+	s.claim = s.post(nil, "/claim", []byte(fmt.Sprintf(`{"node":%q,"max":%d}`, s.node, wanted.Records)))
 	return s
 }
 
@@ -52,34 +60,63 @@ func (s *topicsJobs) post(data []byte, word string, body []byte) []byte {
 func (s *topicsJobs) greet(int) error { return nil }
 
 func (s *topicsJobs) next() []byte {
-	s.step = (s.step + 1) % 3
+	s.advance()
+	s.heard, s.expected = s.heard[:0], 1
 	switch s.step {
-	case producing:
-		return s.append
+	case beginning:
+		return s.produce
 	case claiming:
 		return s.claim
 	}
+	s.expected, s.acked = 2, false
 	s.body = append(append(append(s.body[:0], `{"node":"`...), s.node...), `","seqs":[`...)
 	s.body = append(append(s.body, s.seqs...), "]}"...)
-	s.ack = s.post(s.ack, "/ack", s.body)
-	return s.ack
+	s.settle = append(s.post(s.settle, "/ack", s.body), s.produce...)
+	return s.settle
 }
 
 func (s *topicsJobs) feed(data []byte) (int, bool, error) {
-	_, done, err := s.answer.feed(data)
-	if !done || err != nil {
-		return 0, done, err
-	}
-	switch s.step {
-	case claiming:
-		err = s.claimed(s.answer.whole)
-	case acknowledging:
-		if acked, found := s.answer.number(`"acked":`); found != nil || acked != s.order.Records {
-			err = fmt.Errorf("not every job was acknowledged: %.300s", s.answer.whole)
+	s.heard = append(s.heard, data...)
+	for s.expected > 0 {
+		end := bytes.Index(s.heard, blankLine)
+		if end < 0 {
+			return 0, false, nil
 		}
-		return s.order.Records, true, err
+		header := s.heard[:end]
+		if len(header) < 12 || header[9] != '2' {
+			return 0, false, fmt.Errorf("the server answered: %.600s", s.heard)
+		}
+		at := bytes.Index(bytes.ToLower(header), []byte("content-length:"))
+		if at < 0 {
+			return 0, false, fmt.Errorf("an answer without a length: %q", header)
+		}
+		whole := end + len(blankLine) + digits(header[at+len("content-length:"):])
+		if len(s.heard) < whole {
+			return 0, false, nil
+		}
+		if err := s.answer(s.heard[end+len(blankLine) : whole]); err != nil {
+			return 0, false, err
+		}
+		s.heard = s.heard[whole:]
+		s.expected--
 	}
-	return 0, true, err
+	if s.step == settling {
+		return s.order.Records, true, nil
+	}
+	return 0, true, nil
+}
+
+func (s *topicsJobs) answer(body []byte) error {
+	switch {
+	case s.step == claiming:
+		return s.claimed(body)
+	case s.step == settling && !s.acked:
+		s.acked = true
+		if !bytes.Contains(body, []byte(`"acked":`+strconv.Itoa(s.order.Records)+`,`)) {
+			return fmt.Errorf("not every job was acknowledged: %.300s", body)
+		}
+	}
+	return nil
 }
 
 func (s *topicsJobs) claimed(answer []byte) error {
@@ -106,18 +143,18 @@ func (s *topicsJobs) claimed(answer []byte) error {
 type natsJobs struct {
 	natsConversation
 	rounds
-	order  *order
-	append []byte
-	claim  []byte
-	acks   []byte
-	heard  []byte
-	count  int
+	order    *order
+	produce  []byte
+	claim    []byte
+	acks     []byte
+	heard    []byte
+	expected int // Messages that are still to come.
 }
 
 func newNatsJobs(wanted *order, talk natsConversation) *natsJobs {
 	s := &natsJobs{natsConversation: talk, order: wanted}
-	s.step = acknowledging
-	s.append = bytes.ReplaceAll([]byte(wanted.Request), []byte("_INBOX.bench0 "), []byte(talk.inbox()+" "))
+	s.step = beginning - 1
+	s.produce = bytes.ReplaceAll([]byte(wanted.Request), []byte("_INBOX.bench0 "), []byte(talk.inbox()+" "))
 	body := `{"batch":` + strconv.Itoa(wanted.Records) + `}`
 	subject := "$JS.API.CONSUMER.MSG.NEXT." + wanted.Name + "." + wanted.Name
 	s.claim = []byte("PUB " + subject + " " + s.inbox() + " " + strconv.Itoa(len(body)) + "\r\n" + body + "\r\n")
@@ -125,66 +162,67 @@ func newNatsJobs(wanted *order, talk natsConversation) *natsJobs {
 }
 
 func (s *natsJobs) next() []byte {
-	s.step = (s.step + 1) % 3
-	s.count, s.heard = 0, s.heard[:0]
+	s.advance()
+	s.heard, s.expected = s.heard[:0], s.order.Records
 	switch s.step {
-	case producing:
-		return s.append
+	case beginning:
+		return s.produce
 	case claiming:
 		s.acks = s.acks[:0]
 		return s.claim
 	}
+	s.expected = 2 * s.order.Records
+	s.acks = append(s.acks, s.produce...)
 	return s.acks
 }
 
 func (s *natsJobs) feed(data []byte) (int, bool, error) {
 	s.heard = append(s.heard, data...)
-	for {
+	for s.expected > 0 {
 		at := bytes.IndexByte(s.heard, '\n')
 		if at < 0 {
 			return 0, false, nil
 		}
 		fields := bytes.Fields(s.heard[:at])
-		if len(fields) == 0 {
-			s.heard = s.heard[at+1:]
-			continue
-		}
-		if string(fields[0]) == "PING" {
+		if len(fields) == 0 || string(fields[0]) == "PING" {
 			s.heard = s.heard[at+1:]
 			continue
 		}
 		if string(fields[0]) != "MSG" {
 			return 0, false, fmt.Errorf("nats answered: %.300s", s.heard)
 		}
-		size := digits(fields[len(fields)-1])
-		if len(s.heard) < at+1+size+2 {
+		whole := at + 1 + digits(fields[len(fields)-1]) + 2
+		if len(s.heard) < whole {
 			return 0, false, nil
 		}
-		if err := s.message(fields, s.heard[at+1:at+1+size]); err != nil {
+		counts, err := s.message(fields, s.heard[at+1:whole])
+		if err != nil {
 			return 0, false, err
 		}
-		s.heard = s.heard[at+1+size+2:]
-		s.count++
-		if s.count == s.order.Records {
-			if s.step == acknowledging {
-				return s.order.Records, true, nil
-			}
-			return 0, true, nil
+		s.heard = s.heard[whole:]
+		if counts {
+			s.expected--
 		}
 	}
+	if s.step == settling {
+		return s.order.Records, true, nil
+	}
+	return 0, true, nil
 }
 
-func (s *natsJobs) message(fields [][]byte, body []byte) error {
+// message tells whether it is one that was expected. Now and then nats confirms an acknowledgement a second time, which
+// then arrives in the middle of a claim: a job is what says where to acknowledge it.
+func (s *natsJobs) message(fields [][]byte, body []byte) (bool, error) {
 	if bytes.Contains(body, []byte(`"error"`)) {
-		return fmt.Errorf("nats answered: %.300s", body)
+		return false, fmt.Errorf("nats answered: %.300s", body)
 	}
 	if s.step != claiming {
-		return nil
+		return true, nil
 	}
 	if len(fields) != 5 {
-		return fmt.Errorf("a job without a place for its acknowledgement: %q", fields)
+		return false, nil
 	}
 	s.acks = append(append(append(s.acks, "PUB "...), fields[3]...), ' ')
 	s.acks = append(append(s.acks, s.inbox()...), " 4\r\n+ACK\r\n"...)
-	return nil
+	return true, nil
 }

@@ -1,5 +1,6 @@
 """Node and the packages that tests need from its registry, installed once into a folder that git ignores."""
 
+import fcntl
 import json
 import shutil
 import subprocess
@@ -25,14 +26,17 @@ def require_node() -> Path:
     version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     if int(version.removeprefix("v").partition(".")[0]) < _NODE_MAJOR_MIN:
         pytest.skip(f"node {version} is too old: the public suite needs {_NODE_MAJOR_MIN} or newer")
-    stamp = HOME / "installed.json"
-    if not stamp.exists() or json.loads(stamp.read_text()) != PACKAGES:
-        _install(npm, stamp)
+    HOME.mkdir(exist_ok=True)
+    # Tests run in several processes, and one of them installs.
+    with (HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stamp = HOME / "installed.json"
+        if not stamp.exists() or json.loads(stamp.read_text()) != PACKAGES:
+            _install(npm, stamp)
     return HOME
 
 
 def _install(npm: str, stamp: Path) -> None:
-    HOME.mkdir(exist_ok=True)
     (HOME / "package.json").write_text('{"private": true, "type": "module"}')
     wanted = [f"{name}@{version}" for name, version in PACKAGES.items()]
     done = subprocess.run(

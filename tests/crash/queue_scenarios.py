@@ -29,6 +29,29 @@ def working(world: QueueWorld) -> None:
     world.ack("b", [5, 6, 7])
 
 
+def working_in_groups(world: QueueWorld) -> None:
+    """Operations that build on each other share one write: a claim, and what becomes of its jobs."""
+    world.begin(max_deliveries=2)
+    world.append(4)
+    world.hold()
+    world.append(2)
+    world.claim("a", 3)
+    world.nack("a", [2])
+    world.ack("a", [1])
+    world.append(1, delay_ms=500)
+    world.claim("b", 1)
+    world.extend("b", [2], 3000)
+    world.flush()
+    world.checkpoint()
+    world.hold()
+    world.nack("b", [2])
+    world.claim("b", 2)
+    world.ack("a", [3])
+    world.append(1)
+    world.flush()
+    world.sync()
+
+
 def delaying(world: QueueWorld) -> None:
     """Jobs that are held back by who appends them, across checkpoints and restarts."""
     world.begin()

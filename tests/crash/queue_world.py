@@ -25,6 +25,7 @@ from topics.engine.queues import (
     RedriveRequest,
 )
 from topics.engine.queues.state import find_queue
+from topics.storage.commit import InlineCommitter
 from topics.storage.fs import FileSystem
 from topics.testing import ManualClock, SeededDice
 
@@ -81,7 +82,7 @@ def look(engine: Engine) -> Dump:
     jobs: dict[int, list[Sight]] = {}
     told, heads = {}, {}
     for name in (QUEUE, DEAD):
-        if name not in engine.core.by_name:
+        if name not in engine.core.names:
             continue
         live, told[name] = read_all(engine, name)
         topic = engine.core.existing(name)
@@ -90,7 +91,7 @@ def look(engine: Engine) -> Dump:
         for seq, kept in live.items():
             assert isinstance(kept.value, int)
             jobs.setdefault(kept.value, []).append(_sight(engine, name, seq, queue))
-    counters = engine.queues.counters(QUEUE) if QUEUE in engine.core.by_name else None
+    counters = engine.queues.counters(QUEUE) if QUEUE in engine.core.names else None
     found = (counters.ready, counters.in_flight, counters.delayed, counters.dead_lettered) if counters else (0, 0, 0, 0)
     return Dump(jobs, found, told, heads)
 
@@ -118,6 +119,7 @@ class QueueWorld:
         self.unanswered: list[Change] = []
         """Operations that may or may not have happened."""
         self.starting = False
+        self.held = False
         self.engine: Engine = None  # type: ignore[assignment]
         self._value = 0
 
@@ -242,6 +244,27 @@ class QueueWorld:
         if not self.poisoned:
             self.observe(durable=True)
 
+    def hold(self) -> None:
+        """Gathers what follows into one commit a shard, until `flush`."""
+        self.held = True
+        for committer in self._committers():
+            committer.hold = True
+
+    def flush(self) -> None:
+        for committer in self._committers():
+            committer.hold = False
+        for _ in range(2):  # The second half of a move is submitted by the first.
+            for committer in self._committers():
+                committer.flush()
+        self.held = False
+        if not self.poisoned:
+            self.unanswered = []
+            self.observe(durable=self.config["durability"] is Durability.FSYNC)
+
+    def _committers(self) -> list[InlineCommitter]:
+        committers = [shard.committer for shard in self.engine.core.shards]
+        return [committer for committer in committers if isinstance(committer, InlineCommitter)]
+
     @property
     def poisoned(self) -> bool:
         return any(shard.writer.poison is not None for shard in self.engine.core.shards)
@@ -263,6 +286,10 @@ class QueueWorld:
         except TopicsError as error:
             answers.append(error)
             refused = True
+        if self.held:
+            if refused:
+                self.unanswered.pop()
+            return None  # What was changed without the log is not told from what waits for it until all is flushed.
         failed = isinstance(answers[0], TopicsError)
         # A claim may be answered and its dead letters fail after that: what becomes of those is then open as well.
         if refused or (not failed and (poisoned or not self.poisoned)):

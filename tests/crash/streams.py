@@ -9,14 +9,25 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
+from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, EngineOptions
 from topics.engine.repair import verify
 from topics.formats.stream import Producer
+from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.streams import Appended, AppendRequest, Created, CreateRequest, ForkFrom, ReadSpec, Streams, StreamSlice
 from topics.streams.offsets import Position
-from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+from topics.testing import (
+    NO_FAULTS,
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    PowerCut,
+    SeededDice,
+    Survival,
+)
 
 OPTIONS = EngineOptions(data_dir="data", wal_shards=2, wal_file_bytes=65536, segment_max_events=4)
 
@@ -34,7 +45,7 @@ class Sent(NamedTuple):
 class Player:
     """Does what a client would, and remembers what it was told."""
 
-    def __init__(self, disk: FakeDisk, options: EngineOptions = OPTIONS) -> None:
+    def __init__(self, disk: FileSystem, options: EngineOptions = OPTIONS) -> None:
         self.options = options
         self.clock = ManualClock()
         self.sent: list[Sent] = []
@@ -45,7 +56,7 @@ class Player:
         self.boots = 0
         self.open(disk, restarted=True)
 
-    def open(self, disk: FakeDisk, restarted: bool) -> None:
+    def open(self, disk: FileSystem, restarted: bool) -> None:
         self.boots += restarted
         self.engine = Engine.recover(disk, self.options, self.clock, SeededDice(1), boot_id=f"boot-{self.boots}")
         self.streams = Streams(self.engine)
@@ -200,29 +211,31 @@ def _check_content(player: Player, name: str, text: str) -> Iterator[str]:
 
 
 def check_producers(player: Player) -> Iterator[str]:
-    """A producer that repeats its last batch after the crash has it in the stream exactly once."""
+    """A producer that sends everything of its last run again after the crash has it in the stream exactly once."""
     yield from check_streams(player)
-    last: dict[tuple[str, str], Sent] = {}
+    runs: dict[tuple[str, str], list[Sent]] = {}
     for sent in player.sent:
         if sent.producer is not None:
-            last[sent.stream, sent.producer.id] = sent
-    for (name, _), sent in last.items():
+            run = runs.setdefault((sent.stream, sent.producer.id), [])
+            if run and run[0].producer is not None and run[0].producer.epoch < sent.producer.epoch:
+                run.clear()
+            run.append(sent)
+    for (name, _), run in runs.items():
+        if name in player.created:
+            yield from _check_run(player, name, run)
+
+
+def _check_run(player: Player, name: str, run: list[Sent]) -> Iterator[str]:
+    for sent in run:
         value = "".join(sent.values)
-        try:
-            before = player.read(name).count(value) if value else 0
-        except TopicNotFoundError:
-            continue
+        before = player.read(name).count(value)
         outcome = player.append(name, value, sent.producer, sent.close)
-        if isinstance(outcome, StreamClosedError):
-            yield f"{name}: the batch {value!r} that closed it is not known to be a repetition"
-            continue
         if not isinstance(outcome, Appended):
             yield f"{name}: the repetition of {value!r} is answered with {outcome!r}"
-            continue
-        if sent.acked and not outcome.duplicate:
+        elif sent.acked and not outcome.duplicate:
             yield f"{name}: {value!r} was acknowledged, and its repetition is taken for new"
-        after = player.read(name).count(value) if value else 0
-        if value and after != 1:
+        after = player.read(name).count(value)
+        if after != 1:
             yield f"{name}: {value!r} is there {after} times after its repetition ({before} before)"
 
 
@@ -232,3 +245,28 @@ def fork_of(source: str, offset: str | None = None) -> ForkFrom:
 
 def small(**changes: object) -> EngineOptions:
     return msgspec.structs.replace(OPTIONS, **changes)
+
+
+def promises_broken_by_failures(scenario: Scenario, check: Callable[[Player], Iterator[str]]) -> Iterator[str]:
+    """Lets each call of a scenario fail, once and for good, and tells what is not as promised then and after it."""
+    trace = FaultyFileSystem(FakeDisk(), NO_FAULTS)
+    scenario(Player(trace))
+    for call, (operation, _) in enumerate(trace.trace, start=1):
+        for fault in (Fault.EIO, Fault.SHORT) if operation == "write" else (Fault.EIO,):
+            for lasting in (False, True):
+                plan = FaultPlan(call, fault, lasting)
+                inner = FakeDisk()
+                player = Player.__new__(Player)
+                try:
+                    player.__init__(FaultyFileSystem(inner, plan))  # type: ignore[misc]
+                    scenario(player)
+                except OSError:
+                    continue  # It did not start, and says so.
+                for ending in endings(call)[:2]:
+                    survivor = _twin(player)
+                    try:
+                        survivor.open(inner.clone().crash(ending.survival, ending.seed), ending.restarted)
+                        for text in check(survivor):
+                            yield f"{plan} {operation}, {ending}: {text}"
+                    except Exception as error:
+                        yield f"{plan} {operation}, {ending}: fails with {error!r}"

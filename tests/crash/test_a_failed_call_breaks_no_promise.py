@@ -65,7 +65,7 @@ def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(fault: Faul
     world.append("one", 2, durability="fsync")
     world.append("two", 1, durability="fsync")
     before = dump(world.engine)
-    world.engine.watch("one", lambda: pytest.fail("a reader was woken for nothing"))
+    world.engine.watch("two", lambda: pytest.fail("a reader was woken for nothing"))
 
     world.hold()
     world.append("one", 2, key="once")

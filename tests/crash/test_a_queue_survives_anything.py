@@ -15,6 +15,7 @@ from topics.core.durability import Durability
 SHOWN = 8
 SCENARIOS = [
     queue_scenarios.working,
+    queue_scenarios.working_in_groups,
     queue_scenarios.delaying,
     queue_scenarios.burying,
     queue_scenarios.redriving,

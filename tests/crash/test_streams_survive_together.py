@@ -4,10 +4,19 @@ Each test stops one play after every file-system call and lets the machine end i
 that was not synced, with a torn last write, and with a random part of what was not synced.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
-from tests.crash.streams import Player, broken_promises, check_producers, check_streams, fork_of
+import pytest
+
+from tests.crash.streams import (
+    Player,
+    broken_promises,
+    check_producers,
+    check_streams,
+    fork_of,
+    promises_broken_by_failures,
+)
 from topics.core.errors import StreamGoneError, TopicNotFoundError
 from topics.formats.stream import Producer
 
@@ -130,3 +139,14 @@ def check_ttl(player: Player) -> Iterator[str]:
 
 def test_a_time_to_live_survives_with_the_stream() -> None:
     assert_none(broken_promises(lasting, check_ttl))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "check"),
+    [(writing, check_streams), (producing, check_producers), (closing, check_streams), (forking, check_forks)],
+    ids=["writing", "producing", "closing", "forking"],
+)
+def test_a_failed_call_breaks_no_promise(
+    scenario: Callable[[Player], None], check: Callable[[Player], Iterator[str]]
+) -> None:
+    assert_none(promises_broken_by_failures(scenario, check))

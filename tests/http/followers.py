@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlsplit
@@ -73,9 +74,17 @@ class Follower:
         self._writer = writer
 
     @classmethod
-    async def open(cls, url: str, path: str, last_event_id: str | None = None, buffer: int = 65536) -> "Follower":
+    async def open(cls, url: str, path: str, last_event_id: str | None = None, window: int | None = None) -> "Follower":
+        """`window` makes the connection hold little, so that not reading is soon felt by the server."""
         target = urlsplit(url)
-        reader, writer = await asyncio.open_connection(target.hostname, target.port, limit=buffer)
+        if window is None:
+            reader, writer = await asyncio.open_connection(target.hostname, target.port)
+        else:
+            small = socket.socket()
+            small.setblocking(False)
+            small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+            await asyncio.get_running_loop().sock_connect(small, (target.hostname, target.port))
+            reader, writer = await asyncio.open_connection(sock=small, limit=window)
         resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
         writer.write(f"GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")

@@ -19,12 +19,15 @@ from topics.client import (
     Forbidden,
     Gap,
     GapError,
+    Guarantee,
     InvalidRequest,
     NewRecord,
     PayloadTooLarge,
     Record,
     RecordTooLarge,
     RetryPolicy,
+    RouterCycle,
+    RouterNotFound,
     TagMatch,
     Throttled,
     TopicExistsIncompatible,
@@ -207,6 +210,27 @@ def test_pages_of_topics(caller: Caller, topic: str) -> None:
     assert [summary.topic for summary in caller.collect("all_topics", f"{topic}:", page_size=2)] == names
     with pytest.raises(InvalidRequest):
         caller.list_topics(cursor="no cursor")
+
+
+def test_routers(caller: Caller, topic: str) -> None:
+    names = [f"{topic}:{number}" for number in range(4)]
+    for name in names:
+        put = caller.put_router(topic, name, guarantee="exactly_once")
+        assert (put.router, put.created, put.guarantee) == (f"{topic}->{name}", True, Guarantee.EXACTLY_ONCE)
+    caller.append(topic, "x")
+    (copy,) = caller.diff(names[0], wait_ms=20_000).records
+    assert copy.data == "x" and copy.meta is not None and copy.meta["_topics_router"]["source_topic"] == topic
+    state = caller.get_router(f"{topic}->{names[0]}")
+    assert (state.forwarded_total, state.lag, state.blocked) == (1, 0, False)
+    listed = caller.collect("all_routers", source=topic, page_size=3)
+    assert [router.dest for router in listed] == names
+    with pytest.raises(RouterCycle) as cycle:
+        caller.put_router(names[0], topic)
+    assert cycle.value.detail == {"cycle": [names[0], topic, names[0]]}
+    assert caller.delete_router(f"{topic}->{names[0]}").deleted
+    with pytest.raises(RouterNotFound):
+        caller.get_router(f"{topic}->{names[0]}")
+    assert caller.delete_topic(topic).routers_removed == [f"{topic}->{name}" for name in names[1:]]
 
 
 def test_what_is_wrong_is_named(caller: Caller, topic: str) -> None:

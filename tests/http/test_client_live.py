@@ -124,6 +124,17 @@ def is_caught_up(item: Any) -> bool:
     return isinstance(item, CaughtUp)
 
 
+@contextlib.contextmanager
+def later(seconds: float, do: Callable[[], object]) -> Iterator[None]:
+    """Does something beside the block, which ends when that is done."""
+    timer = threading.Timer(seconds, do)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
 # Watching
 
 
@@ -187,8 +198,8 @@ def test_a_quiet_line_is_no_dead_line(server: LiveServer, client: Client, topic:
     client.append(topic, 1)
     with Live(kind, server.url, "watch", topic, heartbeat_ms=50) as watcher:
         watcher.items(2)
-        threading.Timer(0.5, lambda: client.append(topic, 2)).start()
-        assert seqs([watcher.next()]) == [2]
+        with later(0.5, lambda: client.append(topic, 2)):
+            assert seqs([watcher.next()]) == [2]
 
 
 def test_closing_an_async_watcher_ends_who_waits_in_it(server: LiveServer, client: Client, topic: str) -> None:
@@ -274,6 +285,19 @@ def test_keys_and_limits_of_a_socket(tmp_path: Path, kind: str) -> None:
 
 
 @both
+def test_a_throttled_publish_is_tried_again(tmp_path: Path, kind: str) -> None:
+    with LiveServer(tmp_path, max_topics="1") as live, Client(live.url, options=PATIENT) as client:
+        client.put_topic("taken")
+        with Live(kind, live.url, "ws", options=IMPATIENT) as socket, pytest.raises(Throttled) as caught:
+            socket.publish("t", 1)
+        assert caught.value.detail == {"limit": "max_topics", "max": 1}
+        with Live(kind, live.url, "ws") as socket:
+            socket.ping()
+            with later(0.2, lambda: client.delete_topic("taken")):
+                assert socket.publish("t", 1).created
+
+
+@both
 def test_a_socket_that_cannot_connect_says_so(kind: str) -> None:
     with Live(kind, "http://127.0.0.1:9", "ws", options=IMPATIENT) as socket, pytest.raises(ConnectionFailed) as caught:
         socket.publish("t", 1)
@@ -319,6 +343,30 @@ def test_closing_a_socket_ends_who_waits_in_it(server: LiveServer, client: Clien
 
 
 # Breaks
+
+
+@both
+@pytest.mark.parametrize("name", ["watch", "ws"])
+def test_a_topic_made_again_behind_a_break_is_told(tmp_path: Path, kind: str, name: str) -> None:
+    with LiveServer(tmp_path, drain_ms="500") as live, Client(live.url, options=PATIENT) as client:
+        client.put_topic("t", FSYNC)
+        client.append_many("t", ["old"] * 3)
+        with Live(kind, live.url, name, *(["t"] if name == "watch" else [])) as following:
+            if name == "ws":
+                following.subscribe("t")
+            assert seqs(following.until(is_caught_up)) == [1, 2, 3]
+            live.stop()
+            live.start()
+            client.delete_topic("t")
+            client.put_topic("t", FSYNC)
+            client.append_many("t", ["new"] * 5)
+            items = following.until(lambda item: isinstance(item, TopicGone) or 5 in seqs([item]))
+            if name == "ws" and isinstance(items[-1], TopicGone):
+                # A socket reads by itself, and was back in time to see the deletion.
+                return
+            losses = [item.gap.reason for item in items if isinstance(item, TopicGap)]
+            records = [item.record.data for item in items if isinstance(item, TopicRecord)]
+            assert (losses, records) == (["recreated"], ["new"] * 5)
 
 
 @contextlib.contextmanager

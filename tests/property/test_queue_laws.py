@@ -43,6 +43,7 @@ class QueueLaws(RuleBasedStateMachine):
         leases_durable=st.booleans(),
         max_deliveries=st.sampled_from((0, 1, 2)),
         dead_letter_is_queue=st.booleans(),
+        cap_records=st.sampled_from((0, 0, 9)),
         seed=st.integers(0, 1000),
     )
     def begin(
@@ -52,6 +53,7 @@ class QueueLaws(RuleBasedStateMachine):
         leases_durable: bool,
         max_deliveries: int,
         dead_letter_is_queue: bool,
+        cap_records: int,
         seed: int,
     ) -> None:
         self.disk, self.clock, self.dice = FakeDisk(), ManualClock(), SeededDice(seed)
@@ -59,6 +61,7 @@ class QueueLaws(RuleBasedStateMachine):
             data_dir="data", wal_shards=shards, wal_file_bytes=8192, segment_max_events=6, disk_reserve_seqs=4
         )
         self.leases_durable = leases_durable
+        self.cap_records = cap_records
         self.model = QueueModel(max_deliveries, now=self.clock.now_ms())
         self.workers: list[Worker] = []
         self.value = 0
@@ -67,7 +70,7 @@ class QueueLaws(RuleBasedStateMachine):
         self.start()
         patch = TopicConfigPatch(
             type=TopicType.QUEUE, durability=durability, leases_durable=leases_durable, lease_ms=1000,
-            max_deliveries=max_deliveries, dead_letter="dead",
+            max_deliveries=max_deliveries, dead_letter="dead", cap_records=cap_records,
         )  # fmt: skip
         self.engine.put_topic("jobs", patch, _ignore)
         if dead_letter_is_queue:
@@ -89,10 +92,16 @@ class QueueLaws(RuleBasedStateMachine):
         topic = self.engine.core.existing("jobs")
         ready_at = self.clock.now_ms() + delay_ms if delay_ms else 0
         self.model.append(topic.staged_head + 1, values, ready_at)
+        self.evict()
         answers: list[AppendResult | TopicsError] = []
         batch = Batch(records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms)
         self.engine.append("jobs", batch, answers.append)
         assert isinstance(answers[0], AppendResult)
+
+    def evict(self) -> None:
+        """What is over the cap goes, the oldest first, whoever has it."""
+        while self.cap_records and len(self.model.jobs) > self.cap_records:
+            self.gone.add(self.model.jobs.pop(min(self.model.jobs)).value)
 
     @rule(node=st.sampled_from(NODES), wanted=COUNTS, lease_ms=st.none() | LEASES_MS)
     def claim(self, node: str, wanted: int, lease_ms: int | None) -> None:
@@ -183,6 +192,7 @@ class QueueLaws(RuleBasedStateMachine):
         for place, dead_seq in enumerate(expected):
             value = self.model.dead.pop(dead_seq)[0]
             self.model.append(topic.staged_head + 1 + place, [value], 0)
+        self.evict()
         answers: list[RedriveResult | TopicsError] = []
         self.engine.queues.redrive("jobs", RedriveRequest(max=wanted), answers.append)
         assert isinstance(answers[0], RedriveResult) and answers[0].moved == len(expected)

@@ -200,6 +200,9 @@ def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     counters = [engine.queues.counters_of(topic) for topic in queues]
     yield _per_topic("topics_topic_queue_ready", "Jobs that can be claimed.", queues, [c.ready for c in counters])
     yield _per_topic("topics_topic_queue_in_flight", "Jobs held by workers.", queues, [c.in_flight for c in counters])
+    yield _per_topic("topics_topic_queue_delayed", "Jobs held back for now.", queues, [c.delayed for c in counters])
+    dead = [c.dead_lettered for c in counters]
+    yield _per_topic("topics_topic_queue_dead_lettered", "Jobs moved to the dead letter topic.", queues, dead)
 
 
 def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:

@@ -64,7 +64,6 @@ class Operations:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
-                *self._streams.routes,
             ),
             (self._streams,),
         )

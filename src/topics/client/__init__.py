@@ -27,6 +27,7 @@ from topics.client.answers import (
     TopicSummary,
 )
 from topics.client.async_socket import AsyncSocket
+from topics.client.async_stream import AsyncStreamLoop
 from topics.client.async_watch import AsyncWatcher
 from topics.client.async_worker import AsyncWorker
 from topics.client.asynchronous import AsyncClient, AsyncFollower
@@ -84,6 +85,7 @@ from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, NewRecord, Record
 from topics.client.sync import Client, Follower
 from topics.client.sync_socket import Socket
+from topics.client.sync_stream import StreamLoop
 from topics.client.sync_watch import Watcher
 from topics.client.worker import Worker
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
@@ -99,6 +101,7 @@ __all__ = [
     "AsyncClient",
     "AsyncFollower",
     "AsyncSocket",
+    "AsyncStreamLoop",
     "AsyncWatcher",
     "AsyncWorker",
     "BatchTooLarge",
@@ -165,6 +168,7 @@ __all__ = [
     "StateRefused",
     "StreamClosed",
     "StreamGone",
+    "StreamLoop",
     "TagMatch",
     "Throttled",
     "TopicConfig",

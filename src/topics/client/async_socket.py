@@ -15,7 +15,7 @@ from topics.client import talking
 from topics.client.answers import Appended
 from topics.client.backoff import Backoff
 from topics.client.dialing import dial_errors, dial_settings, dial_url
-from topics.client.errors import ClientError, ConnectionFailed
+from topics.client.errors import ClientError, ConnectionFailed, RetryLater
 from topics.client.events import LiveItem
 from topics.client.methods import as_method
 from topics.client.talking import Conversation, Publishing, Talk, subscription_options
@@ -33,9 +33,7 @@ def _publish(
     build: Callable[P, Publishing],
 ) -> Callable[Concatenate["AsyncSocket", P], Coroutine[Any, Any, Appended]]:
     async def method(self: "AsyncSocket", /, *args: P.args, **kwargs: P.kwargs) -> Appended:
-        publishing = build(*args, **kwargs)
-        answer: Appended = await self._ask(lambda done: self._talk.publish(publishing, done))
-        return answer
+        return await self._publish(build(*args, **kwargs))
 
     as_method(method, build, returns=Appended)
     return method
@@ -139,6 +137,16 @@ class AsyncSocket(AsyncIterator[LiveItem]):
         await self.aclose()
 
     # Commands.
+
+    async def _publish(self, publishing: Publishing) -> Appended:
+        """Publishes, again and again while the server cannot take it now, as an append does."""
+        backoff = Backoff(self._client.options.retry, self._client._clock, self._client._dice)
+        while True:
+            try:
+                answer: Appended = await self._ask(lambda done: self._talk.publish(publishing, done))
+                return answer
+            except RetryLater as error:
+                await self._pause(error, backoff)
 
     async def _ask(self, make: Callable[[Callable[[Any], None]], str]) -> Any:
         future = await self._say(make)

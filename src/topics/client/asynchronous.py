@@ -6,17 +6,20 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, hands, queue_requests, requests, talking, watching
+from topics.client import following, hands, pushing, queue_requests, requests, talking, watching
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.async_socket import AsyncSocket
+from topics.client.async_stream import AsyncStreamLoop
 from topics.client.async_watch import AsyncWatcher
 from topics.client.async_worker import AsyncWorker
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
 from topics.client.hands import Plan
+from topics.client.jobs import Job
 from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
+from topics.client.pushing import Pushing
 from topics.client.requests import A, Request
 from topics.client.session import Session
 from topics.client.talking import Talk
@@ -118,6 +121,14 @@ def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["AsyncClient", P], Asy
     return method
 
 
+def _push(build: Callable[P, Pushing]) -> Callable[Concatenate["AsyncClient", P], AsyncStreamLoop[Job]]:
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncStreamLoop[Job]:
+        return AsyncStreamLoop(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=AsyncStreamLoop)
+    return method
+
+
 class AsyncClient(Session):
     """Talks to a server. Use it in an `async with` block, or close it."""
 
@@ -154,6 +165,7 @@ class AsyncClient(Session):
     extend = _call(queue_requests.extend)
     redrive = _call(queue_requests.redrive)
     list_leases = _call(queue_requests.list_leases)
+    work = _push(pushing.work)
     worker = _work(hands.worker)
     health = _call(requests.health)
     ready = _call(requests.ready)

@@ -2,7 +2,16 @@
 
 import logging
 
-from topics.client.errors import ApiError, ClientError, ConnectionFailed, ServerTrouble, UnexpectedAnswer
+from topics.client.errors import (
+    ApiError,
+    ClientError,
+    ConnectionFailed,
+    NotReady,
+    ServerTrouble,
+    ShuttingDown,
+    Throttled,
+    UnexpectedAnswer,
+)
 from topics.client.options import RetryPolicy
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -36,7 +45,8 @@ class Backoff:
         asked_s = error.retry_after_s if isinstance(error, ApiError) else None
         delay = delay_before(self._policy, self._failures, asked_s, self._dice)
         if self._clock.monotonic() + delay > self._deadline:
-            error.add_note(f"gave up after {self._failures} tries")
+            if self._failures > 1:
+                error.add_note(f"gave up after {self._failures} tries")
             return None
         _log.info("a connection will be made again", extra={"failures": self._failures, "cause": str(error)})
         return delay
@@ -60,6 +70,8 @@ def may_try_again(error: ClientError, repeatable: bool) -> bool:
             return error.status == 429 or (repeatable and error.status in _GATEWAY_STATUSES)
         case ServerTrouble():
             return False
+        case Throttled() | NotReady() | ShuttingDown():
+            return True
         case ApiError():
             return error.status in (429, 503)
     return False

@@ -82,15 +82,27 @@ class Inbox:
     def __init__(self, raise_on_gap: bool) -> None:
         self.received: dict[str, int] = {}
         self.cursors: dict[str, int] = {}
+        # Which topic of its name each received cursor is of, as far as that is known; and what the server says now. The
+        # two differ until the tombstone has come that tells it.
+        self._epochs: dict[str, int | None] = {}
+        self._told_epochs: dict[str, int | None] = {}
         self._raise_on_gap = raise_on_gap
         self._waiting: deque[tuple[LiveItem, int | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, topic: str, cursor: int) -> None:
+    def begin(self, topic: str, cursor: int, epoch: int | None) -> None:
+        """A topic is followed from here, for the first time or after a break."""
         self.received[topic] = cursor
         self.cursors.setdefault(topic, cursor)
+        self._told_epochs[topic] = epoch
+        self._epochs.setdefault(topic, epoch)
+
+    def start(self, topic: str) -> dict[str, object]:
+        """Where to take a topic up again, in the protocol's words."""
+        epoch = self._epochs.get(topic)
+        return {"from_seq": self.received[topic], **({} if epoch is None else {"epoch": epoch})}
 
     def records(self, topic: str, records: list[Record], to_seq: int) -> None:
         for record in records:
@@ -105,6 +117,10 @@ class Inbox:
     def tombstone(self, told: TombstoneMessage) -> None:
         self._waiting.append((TopicGap(told.topic, told.to_gap()), told.cursor))
         self.received[told.topic] = told.cursor
+        if told.reason == "recreated":
+            # The server may have found out within a session, and then the new epoch is not known.
+            known, said = self._epochs.get(told.topic), self._told_epochs.get(told.topic)
+            self._epochs[told.topic] = None if said == known else said
 
     def caught_up(self, topic: str, head_seq: int) -> None:
         self._waiting.append((CaughtUp(topic, head_seq), head_seq))
@@ -112,17 +128,22 @@ class Inbox:
 
     def gone(self, topic: str, head_seq: int) -> None:
         self._waiting.append((TopicGone(topic, head_seq), None))
-        self.received.pop(topic, None)
+        self._end(topic)
 
     def failed(self, topic: str, error: ApiError) -> None:
         self._waiting.append((TopicFailed(topic, error), None))
-        self.received.pop(topic, None)
+        self._end(topic)
 
     def forget(self, topic: str) -> None:
         """Nothing of a topic is handed out any more."""
         self._waiting = deque(pair for pair in self._waiting if pair[0].topic != topic)
-        self.received.pop(topic, None)
+        self._end(topic)
         self.cursors.pop(topic, None)
+
+    def _end(self, topic: str) -> None:
+        self.received.pop(topic, None)
+        self._epochs.pop(topic, None)
+        self._told_epochs.pop(topic, None)
 
     def next_item(self) -> LiveItem | None:
         """The next one; None when more has to come first. Raises `GapError` where that was asked for."""

@@ -6,17 +6,20 @@ from typing import Concatenate, ParamSpec, Self
 
 import httpx
 
-from topics.client import following, hands, queue_requests, requests, talking, watching
+from topics.client import following, hands, pushing, queue_requests, requests, talking, watching
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.attempts import connection_errors
 from topics.client.errors import ClientError
 from topics.client.following import Following, Item
 from topics.client.hands import Plan
+from topics.client.jobs import Job
 from topics.client.methods import as_method
 from topics.client.options import DEFAULT_URL, ClientOptions, RetryPolicy
+from topics.client.pushing import Pushing
 from topics.client.requests import A, Request
 from topics.client.session import Session
 from topics.client.sync_socket import Socket
+from topics.client.sync_stream import StreamLoop
 from topics.client.sync_watch import Watcher
 from topics.client.talking import Talk
 from topics.client.watching import Watching
@@ -107,6 +110,14 @@ def _ws(build: Callable[P, Talk]) -> Callable[Concatenate["Client", P], Socket]:
     return method
 
 
+def _push(build: Callable[P, Pushing]) -> Callable[Concatenate["Client", P], StreamLoop[Job]]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> StreamLoop[Job]:
+        return StreamLoop(self, build(*args, **kwargs))
+
+    as_method(method, build, returns=StreamLoop)
+    return method
+
+
 class Client(Session):
     """Talks to a server. Use it in a `with` block, or close it."""
 
@@ -143,6 +154,7 @@ class Client(Session):
     extend = _call(queue_requests.extend)
     redrive = _call(queue_requests.redrive)
     list_leases = _call(queue_requests.list_leases)
+    work = _push(pushing.work)
     worker = _work(hands.worker)
     health = _call(requests.health)
     ready = _call(requests.ready)

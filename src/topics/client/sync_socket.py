@@ -17,7 +17,7 @@ from topics.client import talking
 from topics.client.answers import Appended
 from topics.client.backoff import Backoff
 from topics.client.dialing import dial_errors, dial_settings, dial_url
-from topics.client.errors import ClientError, ConnectionFailed
+from topics.client.errors import ClientError, ConnectionFailed, RetryLater
 from topics.client.events import LiveItem
 from topics.client.methods import as_method
 from topics.client.talking import Conversation, Publishing, Talk, subscription_options
@@ -33,9 +33,7 @@ _ITEMS_MAX = 10_000
 
 def _publish(build: Callable[P, Publishing]) -> Callable[Concatenate["Socket", P], Appended]:
     def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> Appended:
-        publishing = build(*args, **kwargs)
-        answer: Appended = self._ask(lambda done: self._talk.publish(publishing, done))
-        return answer
+        return self._publish(build(*args, **kwargs))
 
     as_method(method, build, returns=Appended)
     return method
@@ -136,6 +134,16 @@ class Socket(Iterator[LiveItem]):
         self.close()
 
     # Commands.
+
+    def _publish(self, publishing: Publishing) -> Appended:
+        """Publishes, again and again while the server cannot take it now, as an append does."""
+        backoff = Backoff(self._client.options.retry, self._client._clock, self._client._dice)
+        while True:
+            try:
+                answer: Appended = self._ask(lambda done: self._talk.publish(publishing, done))
+                return answer
+            except RetryLater as error:
+                self._pause(error, backoff)
 
     def _ask(self, make: Callable[[Callable[[Any], None]], str]) -> Any:
         future = self._say(make)

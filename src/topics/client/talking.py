@@ -183,7 +183,7 @@ class Conversation:
                 if not command.resumes:
                     # From here on it is followed anew, also if it was followed before.
                     self.inbox.forget(topic)
-                self.inbox.begin(topic, position["from_seq"])
+                self.inbox.begin(topic, position["from_seq"], position.get("epoch"))
             command.done(frame.topics)
         else:
             command.done(frame.topics if answer is None else answer)
@@ -214,7 +214,7 @@ class Conversation:
         texts = []
         for topic, options in self._options.items():
             if topic in self.inbox.received and topic not in asked:
-                starts = {"topic": topic, "from_seq": self.inbox.received[topic]}
+                starts = {"topic": topic, **self.inbox.start(topic)}
                 texts.append(self._command("subscribe", {**options, **starts}, _nobody, topics=(topic,), resumes=True))
         for number, command in sorted(old.items()):
             if not command.resumes:
@@ -270,13 +270,14 @@ def publish(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Publishing:
     """Appends one record and waits for its acknowledgement. It takes what `append` takes."""
     request = append(
         topic, value, tag=tag, node=node, meta=meta, idempotency_key=idempotency_key, create=create, config=config,
-        disable_backpressure=disable_backpressure,
+        delay_ms=delay_ms, disable_backpressure=disable_backpressure,
     )  # fmt: skip
     return Publishing(topic, request, return_seqs)
 
@@ -289,13 +290,14 @@ def publish_many(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = True,
 ) -> Publishing:
     """Appends records in this order, all or none, and waits for the acknowledgement, as `append_many` does."""
     request = append_many(
         topic, records, node=node, idempotency_key=idempotency_key, create=create, config=config,
-        disable_backpressure=disable_backpressure,
+        delay_ms=delay_ms, disable_backpressure=disable_backpressure,
     )  # fmt: skip
     return Publishing(topic, request, return_seqs)
 
@@ -308,6 +310,7 @@ def publish_soon(
     idempotency_key: str | None = None,
     create: bool | None = None,
     config: Config | None = None,
+    delay_ms: int = 0,
     disable_backpressure: bool = False,
     return_seqs: bool = False,
 ) -> Publishing:
@@ -315,7 +318,7 @@ def publish_soon(
     the order in which they were sent."""
     return publish_many(
         topic, records, node=node, idempotency_key=idempotency_key, create=create, config=config,
-        disable_backpressure=disable_backpressure, return_seqs=return_seqs,
+        delay_ms=delay_ms, disable_backpressure=disable_backpressure, return_seqs=return_seqs,
     )  # fmt: skip
 
 

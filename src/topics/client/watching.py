@@ -84,7 +84,7 @@ class Watching:
             return None
         starts: dict[str, Any] = self._starts
         if self._begun:
-            starts = {topic: {"from_seq": cursor} for topic, cursor in self.inbox.received.items()}
+            starts = {topic: self.inbox.start(topic) for topic in self.inbox.received}
         target = "/v0/watch?lenient=true" if self._lenient and not self._begun else "/v0/watch"
         body = _encode({**self._body, "topics": starts})
         return Request(method="POST", target=target, body=body, answer=WatchAnswer)
@@ -93,7 +93,7 @@ class Watching:
         self._session = session
         self._last_id = ""
         for topic, position in session.topics.items():
-            self.inbox.begin(topic, position.from_seq)
+            self.inbox.begin(topic, position.from_seq, position.epoch)
         self._begun = True
 
     def broke(self, error: ClientError) -> ClientError | None:

@@ -23,13 +23,9 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
-from topics.core.errors import InvalidRequestError, quoted
-
-LEASE_ID_PREFIX = "lease_"
-_LEASE_ID_DIGITS = 16
-_HEX = frozenset("0123456789abcdef")
 _DOOMED_MAX = 1000
 """Jobs that one look may find to be past their deliveries: the rest is found by the next."""
+_NONE = 1 << 64
 _STALE_MAX = 1024
 """Ended leases that may wait for their deadline, besides as many as there are leases, before they are swept out."""
 
@@ -86,8 +82,8 @@ class Held(NamedTuple):
 
 class LeaseBook:
     __slots__ = (
-        "_deadlines", "_delays", "_floor", "_free", "_known_below", "_noted", "_order", "cursor", "dead_lettered",
-        "delayed", "delivered", "leases", "leaving",
+        "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "cursor",
+        "dead_lettered", "delayed", "delivered", "leases", "leaving",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -109,6 +105,8 @@ class LeaseBook:
         self._known_below = 0
         """Below it the cursor may meet jobs that the book knows: it begins anew after a restart."""
         self._floor = 0
+        self._lowest = _NONE
+        """No known job has a lower seq, though there need not be one as low."""
 
     # Looking
 
@@ -190,13 +188,15 @@ class LeaseBook:
     def grant(
         self, jobs: Iterable[int], node: str, deadline: int, tokens: Iterable[int], holder: Holder | None = None
     ) -> list[Lease]:
-        """Leases jobs that `take` gave out."""
+        """Leases jobs that `take` gave out, in the order in which it did."""
         before = self.delivered
         granted = [
             Lease(seq, node, token, deadline, before.pop(seq, 0) + 1 if before else 1, holder)
             for seq, token in zip(jobs, tokens, strict=False)
         ]
         self.leases.update([(lease.seq, lease) for lease in granted])
+        if granted and granted[0].seq < self._lowest:
+            self._lowest = granted[0].seq
         self._note(deadline, granted)
         return granted
 
@@ -249,6 +249,8 @@ class LeaseBook:
     def delay(self, seqs: Sequence[int], ready_at: int) -> None:
         """Holds jobs back that nobody has; they must not be in the free list."""
         if seqs:
+            lowest = min(seqs)
+            self._lowest = min(self._lowest, lowest)
             self.delayed.update(dict.fromkeys(seqs, ready_at))
             self._order += 1
             heappush(self._delays, (ready_at, self._order, seqs))
@@ -269,6 +271,7 @@ class LeaseBook:
         """The same for jobs that nobody holds: they are on their way to another topic."""
         for seq in seqs:
             self.leaving[seq] = None
+            self._lowest = min(self._lowest, seq)
 
     def stay(self, seqs: Iterable[int], ready_at: int) -> None:
         """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
@@ -302,8 +305,12 @@ class LeaseBook:
         if floor <= self._floor:
             return False
         self._floor = floor
-        lost = [seq for seq in self._known_seqs() if seq < floor]
+        if floor <= self._lowest:
+            return False
+        known = self._known_seqs()
+        lost = [seq for seq in known if seq < floor]
         self._forget_all(lost)
+        self._lowest = min([seq for seq in known if seq >= floor], default=_NONE)
         return bool(lost)
 
     def _known_count(self) -> int:
@@ -373,6 +380,7 @@ class LeaseBook:
         self._forget_all([seq for seq in set(self._known_seqs()) if not is_live(seq)])
         self.cursor = 0
         self._known_below = max(self._known_seqs(), default=-1) + 1
+        self._lowest = min(self._known_seqs(), default=_NONE)
         self._free = sorted(seq for seq in self.delivered if seq not in self.delayed)
         delayed, self.delayed, self._delays = self.delayed, {}, []
         by_moment: dict[int, list[int]] = {}
@@ -381,18 +389,3 @@ class LeaseBook:
         for ready_at, seqs in by_moment.items():
             self.delay(seqs, ready_at)
         self._note_anew()
-
-
-def format_lease_id(token: int) -> str:
-    """A lease's id on the wire."""
-    return f"{LEASE_ID_PREFIX}{token:0{_LEASE_ID_DIGITS}x}"
-
-
-def parse_lease_id(text: str, field: str = "lease_ids") -> int | None:
-    """The token in a lease id; None for an empty one, which fences nothing. Anything else is refused."""
-    if not text:
-        return None
-    digits = text.removeprefix(LEASE_ID_PREFIX)
-    if digits == text or not digits or len(digits) > _LEASE_ID_DIGITS or not _HEX.issuperset(digits):
-        raise InvalidRequestError(f"{field}: {quoted(text)} is not a lease id", field=field)
-    return int(digits, 16)

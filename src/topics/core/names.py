@@ -24,3 +24,11 @@ def check_topic_name(name: str) -> str:
 def is_topic_name(name: str) -> bool:
     """Whether /v0 can speak of a topic of that name; streams may be called more."""
     return _TOPIC_NAME.fullmatch(name) is not None
+
+
+_OWN = "__ds/"
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a topic is the server's own: neither protocol can name it, and nothing outside shall see it."""
+    return name.startswith(_OWN)

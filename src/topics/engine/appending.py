@@ -119,6 +119,7 @@ class Appender:
         done: AppendDone,
         rider: Rider | None = None,
         given_ts: int | None = None,
+        askers: int = 1,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
@@ -149,6 +150,7 @@ class Appender:
             durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
         )
         operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done, rider)
+        operation.askers = askers
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}

@@ -24,6 +24,8 @@ class Applier:
         """Turns a topic's tail into segments (`engine.sealing`)."""
         self.deleted: Callable[[Topic, int, list[SeqRange]], None] = lambda topic, before_seq, ranges: None
         """Told which records of a topic that is more than a log were deleted (`engine.queues`)."""
+        self.before_caps: Callable[[Topic, Block], None] = lambda topic, block: None
+        """Shown each block of a topic that is more than a log, before its caps are enforced (`engine.routing`)."""
         self.removed: Callable[[Topic, int, int], None] = lambda topic, first, last: None
         """Told of seqs that somebody deleted on purpose (`engine.removals`)."""
 
@@ -43,6 +45,8 @@ class Applier:
             self._remember(topic, block)
         config = topic.config
         if config.cap_records or config.cap_bytes:
+            if topic.parts is not None:
+                self.before_caps(topic, block)
             self._retention.enforce_caps(topic)
 
     def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:

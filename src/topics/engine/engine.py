@@ -26,7 +26,7 @@ from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import QueueCounters, Queues
-from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
+from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
@@ -291,6 +291,9 @@ class Engine:
         self.core.check_accepting()
         if self.sealer.failures:
             self.sealer.check_room()
+        if self.admission.refusing:
+            # Whoever comes this way does not wait, so the answer is to be let in or to be refused.
+            self.admission.keeps_waiting(topic.name, batch, done)
         self._appender.write(topic, batch, done, rider, ts)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
@@ -346,8 +349,7 @@ class Engine:
         done: Callable[[T | TopicsError], None],
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
-        self.core.expire(topic)
-        self.consumed(topic)
+        self._touch(topic)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
@@ -419,9 +421,16 @@ class Engine:
 
     def _visible(self, name: str) -> Topic:
         topic = self.core.existing(name)
-        self.core.expire(topic)
-        self.consumed(topic)
+        self._touch(topic)
         return topic
+
+    def _touch(self, topic: Topic) -> None:
+        """A reader comes: time does its work first, also in the topics that this one reads from."""
+        self.consumed(topic)
+        self.core.expire(topic)
+        while topic.origin is not None and topic.origin.topic is not None:
+            topic = topic.origin.topic
+            self.core.expire(topic)
 
     def _outdated(self, plan: ReadPlan) -> bool:
         """Whether a plan names segments that are no longer part of the topic."""
@@ -435,8 +444,8 @@ class Engine:
     def _info(self, topic: Topic) -> TopicInfo:
         priority = self.core.scheduler.priority(topic)
         return TopicInfo(
-            topic.name, topic.epoch, topic.head, topic.earliest, topic.live_count, topic.live_bytes, topic.config,
-            priority, topic.last_write_ts or None, topic.last_read_ts or None,
+            topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes,
+            topic.config, priority, topic.last_write_ts or None, topic.last_read_ts or None,
             self.queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ shard then has everything that was gathered staged at once.
 """
 
 import logging
-from collections.abc import Callable
+from typing import Protocol
 
 from topics.core.batch import Batch
 from topics.core.config import Discard
@@ -25,7 +25,11 @@ _GATHERED_MAX = 256
 
 _log = logging.getLogger(__name__)
 
-Stage = Callable[[Topic, Batch, Shard, AppendDone], None]
+
+class Stage(Protocol):
+    """Stages a batch for so many callers (`Appender`)."""
+
+    def __call__(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone, *, askers: int) -> None: ...
 
 
 def may_gather(topic: Topic, batch: Batch) -> bool:
@@ -72,7 +76,7 @@ class Gatherer:
     def _stage_group(self, topic: Topic, members: list[tuple[Record, AppendDone]]) -> None:
         if len(members) == 1:
             record, done = members[0]
-            self._stage(topic, Batch(records=[record]), self._shard, done)
+            self._stage(topic, Batch(records=[record]), self._shard, done, askers=1)
             return
 
         def done_for_all(outcome: AppendResult | TopicsError) -> None:
@@ -84,7 +88,8 @@ class Gatherer:
             for seq, (_, done) in enumerate(members, outcome.first_seq):
                 _tell(done, AppendResult(name, seq, seq, seq, False, False, write_ms, sync_ms))
 
-        self._stage(topic, Batch(records=[record for record, _ in members]), self._shard, done_for_all)
+        batch = Batch(records=[record for record, _ in members])
+        self._stage(topic, batch, self._shard, done_for_all, askers=len(members))
 
 
 def _tell(done: AppendDone, outcome: AppendResult | TopicsError) -> None:

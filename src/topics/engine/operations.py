@@ -139,6 +139,7 @@ class AppendOperation(TopicOperation):
         self.pieces = pieces
         self.size = len(pieces[0]) if len(pieces) == 1 else sum([len(piece) for piece in pieces])
         self.needs_sync = needs_sync
+        self.askers = 1
         self.last_lsn = 0
         topic.sync_inflight += needs_sync
         self._block = block

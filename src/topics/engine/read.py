@@ -116,7 +116,8 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
         # The first run may begin before the cursor, so only whole runs count towards what is wanted.
         wanted -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
-    return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, topic.earliest, tombstone, suffixes)
+    earliest = topic.earliest if topic.origin is None else first_readable(topic)
+    return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, earliest, tombstone, suffixes)
 
 
 def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> ReadPlan:
@@ -133,8 +134,18 @@ def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> 
         tombstone = msgspec.structs.replace(tombstone, gap_to=gap_to, missed_estimate=missed, head_seq=topic.head)
     return plan._replace(
         topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
-        runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head, tombstone=tombstone,
+        runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head,
+        earliest=first_readable(topic), tombstone=tombstone,
     )  # fmt: skip
+
+
+def first_readable(topic: Topic) -> int:
+    """The first live seq, also among those that are inherited; the head and one when there is none."""
+    origin = topic.origin
+    if origin is None or origin.topic is None:
+        return topic.earliest
+    inherited = max(first_readable(origin.topic), origin.below)
+    return inherited if inherited <= origin.upto else topic.earliest
 
 
 def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:

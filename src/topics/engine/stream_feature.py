@@ -67,7 +67,7 @@ class StreamFeature:
                 continue
             if state.ttl_s is not None:
                 # Renewals may have been seen that the log had not been told of yet.
-                state.renewed_ms += state.renewal_step_ms()
+                state.grace_ms = state.renewal_step_ms()
             self.watch_deadline(topic)
             if topic.origin is None:
                 continue
@@ -113,6 +113,7 @@ class StreamFeature:
         if state is None or state.ttl_s is None:
             return
         now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        state.grace_ms = 0
         shard = self._core.shards[topic.shard]
         behind = now - state.renewed_logged > state.renewal_step_ms()
         if behind and not topic.closing and not self._core.closed and shard.writer.poison is None:
@@ -225,8 +226,11 @@ class RetireOperation(TopicOperation):
 
 
 def check_visible(topic: Topic | None, name: str) -> Topic:
-    """The topic of that name as users of streams see it; a retired one is told apart from one that never was."""
-    if topic is None or not topic.created:
+    """The topic of that name as users of streams see it; a retired one is told apart from one that never was.
+
+    One that is being deleted is gone already: its last frame is on its way, and nothing may be logged behind that.
+    """
+    if topic is None or not topic.created or topic.closing:
         raise TopicNotFoundError(name)
     guard = topic.guard
     if guard is None:

@@ -43,7 +43,7 @@ class Staged:
 
 class StreamState:
     __slots__ = (
-        "closed", "content_type", "epochs", "expires_ms", "fork", "last_seq", "origin_id", "producers",
+        "closed", "content_type", "epochs", "expires_ms", "fork", "grace_ms", "last_seq", "origin_id", "producers",
         "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
     )  # fmt: skip
 
@@ -52,6 +52,8 @@ class StreamState:
         self.ttl_s = part.ttl_s
         self.expires_ms = part.expires_ms
         self.renewed_ms = self.renewed_logged = part.renewed_ms
+        self.grace_ms = 0
+        """After a start: how much later than that it may have been used without the log being told. Never stored."""
         self.closed = part.closed
         self.last_seq = part.last_seq
         self.producers = {producer.id: producer for producer in part.producers} or None
@@ -77,7 +79,7 @@ class StreamState:
         """When the stream ends, in milliseconds since 1970; None when it does not."""
         if self.ttl_s is None:
             return self.expires_ms
-        return max(self.renewed_ms, topic.created_ts, topic.last_write_ts) + self.ttl_s * 1000
+        return max(self.renewed_ms + self.grace_ms, topic.created_ts, topic.last_write_ts) + self.ttl_s * 1000
 
     def renewal_step_ms(self) -> int:
         """How far the log may be behind with renewals: a read must not cost a frame each time."""

@@ -149,6 +149,7 @@ class _Meter:
         if moved:
             self._stuck_since = None
         elif self._stuck_since is None:
+            # What waits may have come this moment: it counts from now on.
             self._stuck_since = now
-        stuck_ms = 0.0 if self._stuck_since is None else (now - self._stuck_since) * 1000.0 + SAMPLE_MS
+        stuck_ms = 0.0 if self._stuck_since is None else (now - self._stuck_since) * 1000.0
         return max(mean_ms, stuck_ms)

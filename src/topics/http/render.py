@@ -34,13 +34,15 @@ def is_bodiless(status: int) -> bool:
 class Renderer:
     """Makes the bytes of answers; one for a server."""
 
-    __slots__ = ("_date", "_second", "prefixes")
+    __slots__ = ("_bare", "_date", "_second", "prefixes")
 
     def __init__(self) -> None:
         self._second = -1
         self._date = b""
         # Statuses without a body are never in here: whoever finds a prefix may add a length and a body.
         self.prefixes: dict[tuple[int, str], bytes] = {}
+        self._bare: dict[int, bytes] = {}
+        """The same without a content type: for statuses that have no body, and as the beginning of the others."""
         self.set_time(0)
 
     def set_time(self, now_ms: int) -> None:
@@ -49,12 +51,16 @@ class Renderer:
             self._second = second
             self._date = formatdate(second, usegmt=True).encode("ascii")
             self.prefixes = {}
+            self._bare = {}
 
     def prefix(self, status: int, content_type: str) -> bytes:
         """Status line, date and content type; an empty content type gives no such line."""
         found = self.prefixes.get((status, content_type))
         if found is None:
-            found = b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _phrase(status), self._date)
+            found = self._bare.get(status)
+            if found is None:
+                found = b"HTTP/1.1 %d %b\r\ndate: %b\r\n" % (status, _phrase(status), self._date)
+                self._bare[status] = found
             if content_type and not is_bodiless(status):
                 found += header_lines([("content-type", content_type)])
                 self.prefixes[status, content_type] = found

@@ -39,9 +39,11 @@ AT_ONCE = CommitTiming()
 class Submission:
     """Something waiting for its frames to be in the log. Subclasses say what happens then, on the loop thread."""
 
-    __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
+    __slots__ = ("askers", "last_lsn", "needs_sync", "pieces", "size")
 
     def __init__(self, pieces: list[bytes], needs_sync: bool) -> None:
+        self.askers = 1
+        """How many callers wait for it: what a cohort is counted by."""
         self.pieces = pieces
         self.needs_sync = needs_sync
         self.size = sum(map(len, pieces))

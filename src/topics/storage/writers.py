@@ -174,7 +174,7 @@ class ThreadCommitter:
             return self._queue.get_nowait()
         except Empty:
             pass
-        waiting = sum([submission.needs_sync for submission in batch])
+        waiting = sum([submission.askers for submission in batch if submission.needs_sync])
         wide_s = self._wide_s
         # Half of the last cohort is enough: the others are being answered and will make the next commit.
         if waiting and (wide_s or waiting * 2 < self._cohort):

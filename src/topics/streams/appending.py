@@ -11,6 +11,7 @@ import msgspec
 
 from topics.core.errors import (
     InvalidRequestError,
+    ProducerGapError,
     SequenceConflictError,
     StreamClosedError,
     StreamConflictError,
@@ -26,6 +27,7 @@ from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.early import EarlyBatches, Later
 from topics.streams.offsets import Position, offset_of, tail_offset
 from topics.streams.producers import Verdict, judge
 
@@ -78,12 +80,38 @@ class _Rider:
 
 
 class StreamAppender:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, later: Later | None) -> None:
         self._engine = engine
         self._feature = engine.streams
+        self._early = EarlyBatches(later) if later is not None else None
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         """Appends, closes, or both. Raises what can be refused at once."""
+        try:
+            self._append(name, request, done)
+        except ProducerGapError as gap:
+            if not self._hold(name, request, gap, done):
+                raise
+            return
+        if request.producer is not None and self._early is not None:
+            topic = self._engine.core.by_name.get(name)
+            if topic is not None:
+                self._early.accepted(topic.id, request.producer)
+
+    def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
+        topic, producer = self._engine.core.by_name.get(name), request.producer
+        if self._early is None or topic is None or producer is None:
+            return False
+
+        def retry() -> None:
+            try:
+                self.append(name, request, done)
+            except TopicsError as error:
+                done(error)
+
+        return self._early.hold(topic.id, producer, gap, retry, lambda: done(gap))
+
+    def _append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core
         core.check_accepting()
         topic = check_visible(core.by_name.get(name), name)

@@ -7,6 +7,7 @@ and is decoded for whoever reads the stream (docs/decisions/0024).
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -22,6 +23,7 @@ _WHITE = b" \t\n\r"
 META_BEGIN = b',"meta":{"content-type":'
 
 
+@lru_cache(maxsize=256)
 def media_type(content_type: str) -> str:
     """A content type without its parameters, in small letters: what is compared."""
     return content_type.partition(";")[0].strip().lower()

@@ -7,6 +7,7 @@ import msgspec
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
+from topics.core.names import is_own_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.appending import creation_body, make_topic
@@ -276,7 +277,8 @@ def describe(topic: Topic) -> StreamInfo:
 
 def check_stream_name(name: str) -> None:
     """A stream may be called anything that is text, has no control characters and fits into a path."""
-    if not name or len(name.encode("utf-8", "surrogatepass")) > NAME_BYTES_MAX or not name.isprintable():
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= NAME_BYTES_MAX or not name.isprintable() or is_own_name(name):
         raise InvalidRequestError(
             f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
         )

@@ -122,7 +122,12 @@ class _Cut:
         stop = fitting(view, lo, hi, self._spec.max_bytes - self._size)
         if stop == lo and not self._pieces:
             stop += 1
-        self._pieces += data_parts(view, lo, stop)
+        if stop - lo == 1:
+            # A stream that grows one entry at a time is the usual one.
+            begin, end = data_span(view, lo)
+            self._pieces.append(view.text[begin:end])
+        else:
+            self._pieces += data_parts(view, lo, stop)
         self._size += view.start(stop) - view.start(lo)
         self._wanted -= stop - lo
         return stop

@@ -11,6 +11,7 @@ from topics.engine.stream_feature import check_visible
 from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
+from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
@@ -19,10 +20,11 @@ _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
 class Streams:
-    def __init__(self, engine: Engine, durability: Durability = Durability.FSYNC) -> None:
+    def __init__(self, engine: Engine, durability: Durability = Durability.FSYNC, later: Later | None = None) -> None:
+        """`later` lets batches that come too early wait a moment; without it they are refused at once."""
         self.engine = engine
         self._lifecycle = Lifecycle(engine, durability)
-        self._appender = StreamAppender(engine)
+        self._appender = StreamAppender(engine, later)
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         self._lifecycle.create(name, request, done)
@@ -68,7 +70,7 @@ class Streams:
             return
 
         def got(outcome: StreamSlice | TopicsError) -> None:
-            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) and outcome.count else None
+            following = spec.behind(outcome) if isinstance(outcome, StreamSlice) else None
             if isinstance(outcome, TopicsError) or following is None or not _at_fork(topic, outcome.position):
                 done(outcome)
                 return
@@ -138,6 +140,8 @@ def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError)
     """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
     if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
         return first
+    if not first.count:
+        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone)
     body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
     return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone)
 

@@ -12,6 +12,8 @@ class WatchFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     from_seq: int = 0
     tail: bool = False
     """From the topic's head, whatever `from_seq` says."""
+    epoch: int | None = None
+    """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
 
 
 class WatchBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +38,8 @@ class WatchPosition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     from_seq: int
     head_seq: int
     earliest_seq: int
+    epoch: int
+    """Another number for every topic that ever had this name."""
 
 
 class WatchAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,8 @@ class SubscribeFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     from_seq: int = 0
     tail: bool = False
     """From the topic's head, whatever `from_seq` says."""
+    epoch: int | None = None
+    """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="subscribe"):
@@ -30,6 +32,7 @@ class Subscribe(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="
     topic: str | None = None
     from_seq: int = 0
     tail: bool = False
+    epoch: int | None = None
     topics: dict[str, SubscribeFrom | None] = {}
     node: str | list[str] | None = None
     limit: int = 0
@@ -72,6 +75,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     from_seq: int
     head_seq: int
     earliest_seq: int
+    epoch: int
+    """Another number for every topic that ever had this name."""
 
 
 class Subscribed(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="subscribed", omit_defaults=True):

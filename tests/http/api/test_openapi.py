@@ -46,9 +46,7 @@ def test_every_route_is_described_or_meant_not_to_be(server: LiveServer) -> None
     assert document["paths"] == DOCUMENT["paths"]
     routes: Routes = Operations(SystemClock()).routes()
     left_out = {(route.method, route.path) for route in routes.all if route.operation is None}
-    plain = {("GET", path) for path in ("/healthz", "/readyz", "/v0/openapi.json", "/docs")}
-    # The streams protocol has a page of its own: it is not about JSON messages.
-    assert left_out == plain | {("GET", "/v1/streams"), ("OPTIONS", "/v1/streams")}
+    assert left_out == {("GET", path) for path in ("/healthz", "/readyz", "/v0/openapi.json", "/docs")}
     for route in routes.all:
         if route.operation is not None:
             assert route.method.lower() in document["paths"][route.path]

@@ -247,12 +247,14 @@ def test_only_queues_have_leases(api: httpx.Client, name: str) -> None:
 def test_metrics_count_leases(jobs: Callable[..., Jobs]) -> None:
     queue = jobs()
     queue.append(1, 2)
+    queue.append(3, delay_ms=60_000)
     queue.claim(1)
     found = queue.api.get("/v0/metrics", headers={"accept": "application/json"}).json()
     assert found["topics_queue_leases_in_flight"] >= 1
     assert found["topics_queue_topics"] >= 1
-    for name, value in (("topics_topic_queue_ready", 1), ("topics_topic_queue_in_flight", 1)):
-        [sample] = [sample for sample in found[name] if sample["labels"] == {"topic": queue.name}]
+    for word, value in (("ready", 1), ("in_flight", 1), ("delayed", 1), ("dead_lettered", 0)):
+        series = found[f"topics_topic_queue_{word}"]
+        [sample] = [sample for sample in series if sample["labels"] == {"topic": queue.name}]
         assert sample["value"] == value
 
 

@@ -25,6 +25,7 @@ def test_a_session_tells_where_each_topic_stands(server: LiveServer, api: httpx.
     assert re.fullmatch(r"wid_[A-Za-z0-9_-]{22}", made["wid"])
     assert made["stream_url"] == f"/v0/watch/{made['wid']}"
     assert made["session_ttl_ms"] == 300_000
+    assert len({topic.pop("epoch") for topic in made["topics"].values()}) == 3
     assert made["topics"] == {
         f"{name}-a": {"from_seq": 4, "head_seq": 10, "earliest_seq": 8},
         f"{name}-b": {"from_seq": 10, "head_seq": 10, "earliest_seq": 1},
@@ -339,6 +340,23 @@ def test_a_topic_recreated_meanwhile_is_told_although_its_seqs_look_right(
         lost, records, _ = stream.events(3)
         assert (lost.data["reason"], lost.cursors[name]) == ("recreated", 0)
         assert records.seqs == [1, 2, 3, 4, 5]
+
+
+def test_with_its_epoch_a_cursor_is_never_taken_for_one_of_another_topic(
+    server: LiveServer, api: httpx.Client, append: Append, name: str
+) -> None:
+    append(1, 2)
+    epoch = watch(server.url, name).made["topics"][name]["epoch"]
+    start = {"from_seq": 2, "epoch": epoch}
+    with Watch(server.url, {"topics": {name: start}}).open() as stream:
+        assert stream.event().name == "caught-up"
+    api.delete(f"/v0/topics/{name}")
+    append(*range(5))
+    session = Watch(server.url, {"topics": {name: start}})
+    assert session.made["topics"][name]["epoch"] != epoch
+    with session.open() as stream:
+        lost, records, _ = stream.events(3)
+        assert (lost.data["reason"], records.seqs) == ("recreated", [1, 2, 3, 4, 5])
 
 
 @pytest.mark.parametrize("others", [0, 1, 70])

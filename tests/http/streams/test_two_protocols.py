@@ -137,7 +137,9 @@ def test_a_fork_is_a_topic_with_everything_it_inherits(http: httpx.Client, name:
         if page["caught_up"]:
             break
     assert found == [(1, 1), (2, 2), (3, 3), (4, 4)]
+    assert http.get(f"/v0/topics/{name}-f").json()["earliest_seq"] == page["earliest_seq"] == 1
     http.post(f"/v0/topics/{name}-f/delete", json={"before_seq": 3})
+    assert http.get(f"/v0/topics/{name}-f").json()["earliest_seq"] == 3
     assert http.get(f"{path}-f").json() == [3, 4]
     assert http.get(path).json() == [1, 2, 3]
 
@@ -154,3 +156,37 @@ def test_names_that_topics_cannot_have_are_streams_only(http: httpx.Client, name
     listed = http.get("/v0/topics", params={"page_size": "1000"}).json()["topics"]
     assert foreign + name not in [topic["topic"] for topic in listed]
     assert http.get(f"/v1/stream/{raw}").json() == [1]
+
+
+def test_a_copy_of_a_router_is_in_the_stream_of_its_destination(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    made = http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy", "create_dest": True})
+    assert made.status_code in (200, 201), made.text
+    for number in range(120):
+        append(http, path, b"%d" % number, "application/json", stream_key="k" if number % 50 == 7 else "other")
+    found: list[int] = []
+    offset = "-1"
+    while len(found) < 120:
+        answer = http.get(f"{path}-copy", params={"offset": offset, "live": "long-poll"})
+        found += answer.json() if answer.status_code == 200 else []
+        offset = offset_of(answer)
+    assert found == list(range(120))
+    assert http.get(f"{path}-copy", params={"key": "k"}).json() == [7, 57, 107]
+
+
+def test_a_queue_is_a_stream_of_its_jobs(http: httpx.Client, name: str, path: str) -> None:
+    http.put(f"/v0/topics/{name}", json={"type": "queue"})
+    assert append(http, path, b"[1,2]", "application/json").status_code == 204
+    assert http.get(path).json() == [1, 2]
+    jobs = http.post(f"/v0/topics/{name}/claim", json={"node": "w", "max": 10}).json()
+    assert [job["data"] for job in jobs["claimed"]] == [1, 2], jobs
+
+
+def test_a_router_writes_nothing_into_a_closed_stream(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    create(http, f"{path}-copy", "application/json", b"[0]", stream_closed="true")
+    http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"})
+    append(http, path, b"1", "application/json")
+    diff(http, f"{name}-copy")
+    assert http.get(f"{path}-copy").json() == [0]
+    assert http.get(path).json() == [1]

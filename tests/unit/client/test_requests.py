@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from topics.client import Durability, NewRecord, TagMatch, TopicConfigPatch, TopicType, requests
+from topics.client import Durability, Guarantee, NewRecord, TagMatch, TopicConfigPatch, TopicType, requests
 from topics.client.requests import Request
 from topics.wire.v0 import AppendBody, DeleteBody, DiffBody
 
@@ -32,6 +32,36 @@ CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
     ),
     (requests.delete_topic("jobs"), ("DELETE", "/v0/topics/jobs", None)),
     (requests.delete_topic("jobs", if_empty=True), ("DELETE", "/v0/topics/jobs?if_empty=true", None)),
+    (
+        requests.put_router("a", "b"),
+        (
+            "PUT", "/v0/routers/a-%3Eb",
+            {
+                "source": "a", "dest": "b", "preserve_node": True, "preserve_tag": True, "create_dest": True,
+                "allow_cycle": False, "guarantee": "at_least_once",
+            },
+        ),
+    ),
+    (
+        requests.put_router(
+            "a", "b", name="r", preserve_node=False, preserve_tag=False, create_dest=False,
+            filter=TagMatch("x", prefix=True), allow_cycle=True, guarantee=Guarantee.EXACTLY_ONCE, from_seq=0,
+        ),
+        (
+            "PUT", "/v0/routers/r",
+            {
+                "source": "a", "dest": "b", "preserve_node": False, "preserve_tag": False, "create_dest": False,
+                "filter": ["tag", "Glob", "x*"], "allow_cycle": True, "guarantee": "exactly_once", "from_seq": 0,
+            },
+        ),
+    ),
+    (requests.get_router("a->b"), ("GET", "/v0/routers/a-%3Eb", None)),
+    (requests.list_routers(), ("GET", "/v0/routers", None)),
+    (
+        requests.list_routers("p", source="a", dest="b", page_size=5, cursor="x="),
+        ("GET", "/v0/routers?prefix=p&source=a&dest=b&page_size=5&cursor=x%3D", None),
+    ),
+    (requests.delete_router("r"), ("DELETE", "/v0/routers/r", None)),
     (requests.append("jobs", [1, 2]), ("POST", "/v0/topics/jobs", {"records": [{"data": [1, 2]}]})),
     (requests.append("jobs", None), ("POST", "/v0/topics/jobs", {"records": [{"data": None}]})),
     (requests.append("jobs", msgspec.Raw(b"1.50")), ("POST", "/v0/topics/jobs", {"records": [{"data": 1.5}]})),

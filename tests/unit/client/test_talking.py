@@ -59,8 +59,8 @@ class Talker:
         return said
 
 
-def position(cursor: int) -> dict[str, int]:
-    return {"from_seq": cursor, "head_seq": 9, "earliest_seq": 1}
+def position(cursor: int, epoch: int = 7) -> dict[str, int]:
+    return {"from_seq": cursor, "head_seq": 9, "earliest_seq": 1, "epoch": epoch}
 
 
 ACK = {"topic": "t", "first_seq": 5, "last_seq": 5, "head_seq": 5, "count": 1, "created": False, "deduped": False}
@@ -126,8 +126,8 @@ def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_said_again() -> N
     talker.records("a", 1, 2, to=3)
     first, second = talker.publish(value=1), talker.publish(value=2)
     resumed = talker.resume()
-    assert [(one["op"], one.get("topic"), one.get("from_seq"), one.get("node")) for one in resumed[:2]] == [
-        ("subscribe", "a", 3, "n"), ("subscribe", "b", 7, "n"),
+    assert [[one[key] for key in ("op", "topic", "from_seq", "epoch", "node")] for one in resumed[:2]] == [
+        ["subscribe", "a", 3, 7, "n"], ["subscribe", "b", 7, 7, "n"],
     ]  # fmt: skip
     assert resumed[2:] == [first, second]
     # The break comes again before anything is answered.
@@ -138,6 +138,19 @@ def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_said_again() -> N
     talker.records("a", 4)
     assert [item.record.seq for item in talker.items()] == [1, 2, 4]
     assert talker.answers == [{"a": position(0), "b": position(7)}]
+
+
+def test_another_topic_of_the_name_is_one_only_when_that_was_told() -> None:
+    talker = Talker()
+    talker.follow("a", 3)
+    for _ in range(2):
+        # The server says that it is another one, and the connection breaks before the loss is told.
+        [said] = talker.resume()
+        assert (said["from_seq"], said["epoch"]) == (3, 7)
+        talker.hear("subscribed", request_id=said["request_id"], topics={"a": position(3, epoch=8)})
+    talker.hear("tombstone", topic="a", reason="recreated", gap_from=1, gap_to=9, earliest_seq=1, head_seq=9)
+    [said] = talker.resume()
+    assert (said["from_seq"], said["epoch"]) == (0, 8)
 
 
 def test_a_subscribe_that_was_never_answered_is_said_again_as_it_was() -> None:

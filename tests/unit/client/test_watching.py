@@ -27,7 +27,7 @@ QUICK = ClientOptions(retry=RetryPolicy(deadline_s=0))
 
 
 def session(wid: str = "w1", **cursors: int) -> httpx.Response:
-    topics = {name: {"from_seq": at, "head_seq": 9, "earliest_seq": 1} for name, at in cursors.items()}
+    topics = {name: {"from_seq": at, "head_seq": 9, "earliest_seq": 1, "epoch": 7} for name, at in cursors.items()}
     body = {"wid": wid, "stream_url": f"/v0/watch/{wid}", "session_ttl_ms": 1, "topics": topics, "new_field": 1}
     return answered(body)
 
@@ -155,7 +155,11 @@ def test_a_session_that_the_server_forgot_is_made_again_from_the_cursors(kind: s
     assert told(Driver(kind, script).collect("watch", {"a": 0, "b": None})) == [
         ("a", 1, 10), ("a", 2, 20), ("a", "gone"), ("b", "gone"),
     ]  # fmt: skip
-    assert asked(script)[3] == ("POST", "/v0/watch", {"a": {"from_seq": 5}, "b": {"from_seq": 7}})
+    assert asked(script)[3] == (
+        "POST",
+        "/v0/watch",
+        {"a": {"from_seq": 5, "epoch": 7}, "b": {"from_seq": 7, "epoch": 7}},
+    )
     assert asked(script)[4] == ("GET", "/v0/watch/w2", None)
 
 
@@ -164,7 +168,7 @@ def test_a_stream_of_which_nothing_arrived_is_begun_anew(kind: str) -> None:
     """The server may have sent events into the broken connection, and counts them as read."""
     script = Script([session(a=4), stream(), session("w2", a=4), stream(deleted("a"))])
     assert told(Driver(kind, script).collect("watch", {"a": None})) == [("a", "gone")]
-    assert asked(script)[2] == ("POST", "/v0/watch", {"a": {"from_seq": 4}})
+    assert asked(script)[2] == ("POST", "/v0/watch", {"a": {"from_seq": 4, "epoch": 7}})
 
 
 @both
@@ -174,7 +178,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_told(kind: str) -> None:
         refused(404, "topic_not_found", {"topic": "a"}), session("w2", b=0), stream(deleted("b")),
     ])  # fmt: skip
     assert told(Driver(kind, script).collect("watch", ["a", "b"])) == [("a", 1, 10), ("a", "gone"), ("b", "gone")]
-    assert asked(script)[4] == ("POST", "/v0/watch", {"b": {"from_seq": 0}})
+    assert asked(script)[4] == ("POST", "/v0/watch", {"b": {"from_seq": 0, "epoch": 7}})
 
 
 @both

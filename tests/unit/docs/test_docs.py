@@ -23,7 +23,7 @@ _PROMISE = re.compile(r"^\*\*G(?P<number>\d+)\. (?P<text>.*?)(?=^\*\*G\d+\. |^##
 _CITATION = re.compile(r"`(?P<file>tests/[\w/]+\.py)(?:::(?P<test>\w+))?`")
 
 # Folders that only one machine has. A page that names one was written by looking at that machine.
-_MACHINE_PATH = re.compile(r"(?<![\w.<])/(?:home|root|work|tmp|Users|mnt|private)\b")
+_MACHINE_PATH = re.compile(r"(?<![\w.<}])/(?:home|root|work|tmp|Users|mnt|private)\b")
 
 
 def promises() -> dict[int, str]:
@@ -70,7 +70,7 @@ def test_every_page_is_reachable_from_the_readme() -> None:
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
-    [code] = blocks(read("README.md"), "python")
+    code, _ = blocks(read("README.md"), "python")
     script = tmp_path / "first.py"
     script.write_text(code, encoding="utf-8")
     done = subprocess.run(
@@ -85,6 +85,36 @@ def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == ["appended 1", "read 1 {'order': 1, 'total': 9.5}", "continue from 1"]
     assert [path.name for path in tmp_path.iterdir()] == ["first.py"]
+
+
+def test_the_worker_of_the_readme_works(tmp_path: Path) -> None:
+    """It runs as it stands, only on another port; it does the jobs, and a signal stops it in good order."""
+    _, code = blocks(read("README.md"), "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+    (tmp_path / "server").mkdir()
+    with LiveServer(tmp_path / "server") as server, Client(server.url) as client:
+        client.list_topics()
+        script = tmp_path / "worker.py"
+        script.write_text(code.replace("Client()", f"Client({server.url!r})"), encoding="utf-8")
+        with subprocess.Popen(
+            [sys.executable, "-W", "error", str(script)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as working:
+            assert working.stdout is not None
+            try:
+                assert working.stdout.readline().startswith("working as worker-")
+                client.append_many("jobs", ["a", "b"])
+                # Two threads print, so the two lines may be one, and an empty one behind it.
+                said = working.stdout.readline() + working.stdout.readline()
+                assert sorted(said.replace("done:", " ").split()) == ["a", "b"]
+                working.terminate()
+                assert working.communicate(timeout=60) == ("", "")
+                assert working.returncode == 0
+            finally:
+                working.kill()
+        assert client.get_topic("jobs").count == 0
 
 
 def test_the_requests_of_the_readme_are_answered(tmp_path: Path) -> None:
@@ -179,7 +209,7 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
         assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
 
 
-@pytest.mark.parametrize("name", ["engine", "http", "spark"])
+@pytest.mark.parametrize("name", ["engine", "http", "live", "queue", "spark"])
 def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
     page = read("docs/benchmarks.md")
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
-from topics.formats import block, catalog, control, frame, removals, routing, segment, snapshot
+from topics.formats import block, catalog, control, frame, removals, routing, segment, snapshot, stream
 from topics.storage import layout
 
 PAGE = read("docs/formats.md")
@@ -32,7 +32,9 @@ def picture(module: ModuleType) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", [frame, block, control, routing, segment, snapshot, catalog, removals], ids=lambda module: module.__name__
+    "module",
+    [frame, block, control, routing, segment, snapshot, catalog, removals, stream],
+    ids=lambda module: module.__name__,
 )
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
     lines = picture(module)

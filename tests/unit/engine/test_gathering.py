@@ -28,6 +28,7 @@ from topics.core.config import Discard
 from topics.core.errors import ReadOnlyError
 from topics.engine import AppendResult, DropResult, Engine
 from topics.formats.frame import FrameKind
+from topics.storage.commit import Submission
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem
 
 
@@ -162,3 +163,22 @@ def test_a_broken_callback_keeps_no_answer_from_the_others(engine: Engine, caplo
     flush(engine)
     assert told([answers]) == [(2, 2, 2)]
     assert "a commit callback failed" in caplog.text
+
+
+def test_a_cohort_is_counted_by_those_who_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(engine, "a")
+    shard, askers = engine.core.shards[0], []
+    whole = shard.submit
+
+    def submit(submission: Submission) -> None:
+        askers.append(submission.askers)
+        whole(submission)
+
+    monkeypatch.setattr(shard, "submit", submit)
+    gather(engine)
+    for number in range(3):
+        ask_append(engine, "a", number)
+    ask_append(engine, "a", 3, 4, 5)
+    ask_append(engine, "a", 6)
+    flush(engine)
+    assert [count for count in askers if count > 1] == [3]

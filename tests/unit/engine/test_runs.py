@@ -3,7 +3,7 @@ import pytest
 from tests.unit.engine.conftest import HOMES, append, checkpoint, delete, eq, move, open_with_cold, topic
 from topics.core.records import Record
 from topics.engine import Engine
-from topics.engine.runs import Block, Run, Segment, has_nodes, live_ranges
+from topics.engine.runs import Block, Run, Segment, first_live, has_nodes, live_ranges
 from topics.formats.block import BlockParts
 from topics.formats.segment import DELETED
 from topics.testing import ManualClock
@@ -185,3 +185,11 @@ def test_how_many_records_from_the_front_are_older_than_a_deadline(home: str) ->
         for deadline in (1000, 1001, 1100, 1101)
     ]
     assert expired == [0, 2, 2, 3]
+
+
+@pytest.mark.parametrize("flags", [None, b"....", b"D...", b"DD.D", b"DDDD", b"D.DD", b".D.D"])
+@pytest.mark.parametrize("lo", range(5))
+def test_the_first_live_one_is_where_the_first_live_range_begins(flags: bytes | None, lo: int) -> None:
+    marks = None if flags is None else bytearray(DELETED if flag == ord("D") else 0 for flag in flags)
+    ranges = live_ranges(marks, lo, 4)
+    assert first_live(marks, lo, 4) == (ranges[0][0] if ranges else 4)

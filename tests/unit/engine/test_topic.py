@@ -1,5 +1,7 @@
 from collections.abc import Sequence
 
+import pytest
+
 from tests.unit.engine.test_runs import block_of
 from topics.core.config import DEFAULT_CONFIG
 from topics.engine.runs import Segment
@@ -77,3 +79,21 @@ def test_a_segment_belongs_to_the_topic_until_it_is_taken_out() -> None:
         topic.segments.append(segment)
         topic.segments.sort(key=lambda other: other.first_seq)
     assert not topic.has_segment(Segment.of_blocks([block_of([0] * 3, 4)]))
+
+
+@pytest.mark.parametrize(
+    ("sealed", "tail"),
+    [
+        ([], []),
+        ([(1, 3), (4, 6)], [(7, 7), (8, 9)]),
+        ([(1, 3)], [(10, 10), (11, 11), (12, 12)]),
+        ([], [(5, 5), (6, 6), (9, 9), (10, 12)]),
+        ([(2, 4), (8, 9)], []),
+    ],
+)
+def test_the_first_run_from_a_seq_on_is_the_first_of_all(
+    sealed: list[tuple[int, int]], tail: list[tuple[int, int]]
+) -> None:
+    topic = topic_of(sealed, tail)
+    for seq in range(15):
+        assert topic.run_from(seq) is next(topic.runs_from(seq), None)

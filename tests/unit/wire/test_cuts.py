@@ -2,7 +2,17 @@ import msgspec
 import pytest
 
 from topics.core.records import Record
-from topics.wire.cuts import View, data_of, fitting, payload_sizes, project, tag_texts, tag_value, without_nodes
+from topics.wire.cuts import (
+    View,
+    data_of,
+    fitting,
+    parts_of,
+    payload_sizes,
+    project,
+    tag_texts,
+    tag_value,
+    without_nodes,
+)
 from topics.wire.fragments import encode_fragments, node_suffix
 
 MIXED = [
@@ -154,3 +164,17 @@ def test_a_tag_is_decoded_from_its_json(text: bytes, value: str) -> None:
 
 def test_data_is_given_back_verbatim() -> None:
     assert [data_of(VIEW, i) for i in range(6)] == [bytes(record.data) for record in MIXED]
+
+
+def test_a_record_is_taken_apart_into_what_was_sent() -> None:
+    records = [
+        Record(b'{"a":1}', 't\u00e9"g', 'n"o\\de', b'{"m":[1,2]}'),
+        Record(b'"plain"'),
+        Record(b'{",\\"$node\\":\\"x\\"":1}', None, None, b'{"$tag":"no"}'),
+        Record(b"null", "only tag"),
+        Record(b"0", None, "only node"),
+    ]
+    view = view_of(records)
+    for index, record in enumerate(records):
+        parts = parts_of(view, index)
+        assert (parts.data, parts.meta, parts.tag, parts.node) == (record.data, record.meta, record.tag, record.node)

@@ -141,9 +141,11 @@ class Feed:
             # From now on who reaches the position for itself has this frame's records already.
             self._move(frame.cursor)
         receivers = self._receivers
-        some = receivers[-max(turns.left, 1) :]
+        # The kernel copies a frame for everyone who gets it, so a large one is given to fewer in a tick.
+        cost = turns.cost(len(self._frame.data))
+        some = receivers[-max(turns.left // cost, 1) :]
         del receivers[-len(some) :]
-        turns.left -= len(some)
+        turns.left -= len(some) * cost
         self._give(self._frame, some)
         if not receivers:
             self._frame = None

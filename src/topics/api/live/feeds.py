@@ -25,6 +25,7 @@ class TopicFeeds:
         self.by_projection: dict[Projection, Feed] = {}
         self._unwatch: Callable[[], None] = lambda: None
         self._gone = False
+        self._left = False
         self._watch()
 
     def feed(self, projection: Projection) -> Feed:
@@ -40,6 +41,7 @@ class TopicFeeds:
         if self.by_projection.get(feed.projection) is feed:
             del self.by_projection[feed.projection]
         if not self.by_projection and not self._gone:
+            self._left = True
             self._unwatch()
             self._feeds.forget(self)
 
@@ -59,6 +61,9 @@ class TopicFeeds:
         self._unwatch = self.engine.watch(self.topic.name, self._woken)
 
     def _woken(self) -> None:
+        if self._left:
+            # Everyone left while the wake-ups of this tick were being given.
+            return
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
             self._watch()

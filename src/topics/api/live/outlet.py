@@ -133,7 +133,15 @@ class Sweep:
         if not self._ticking:
             self._ticking = True
             self._turns.later(self._period_s, self._tick)
-        return lambda: self._outlets.discard(outlet)
+        # Forgotten once it is no longer swept: it usually keeps this function, and the two should not wait for a
+        # collection of garbage to be rid of each other.
+        swept = [outlet]
+
+        def remove() -> None:
+            while swept:
+                self._outlets.discard(swept.pop())
+
+        return remove
 
     def __len__(self) -> int:
         return len(self._outlets)

@@ -65,7 +65,7 @@ class Subscription:
         else:
             frame = feed.shared_frame(self.cursor)
             if frame is not None:
-                turns.left -= 1
+                turns.left -= turns.cost(len(frame.data))
                 self.too_old = False
                 if self.deliver(frame):
                     turns.add(self)

@@ -8,6 +8,7 @@ A tick's delivery that took long is followed by a pause in which no new frame is
 come meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
@@ -22,6 +23,7 @@ _PAUSE_SHARE = 0.25
 _PAUSE_MAX_S = 0.02
 
 Run = Callable[[], None]
+_logger = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
@@ -75,7 +77,11 @@ class Turns:
             while queue and self.left > 0:
                 worker = queue.popleft()
                 worker.queued = False
-                worker.work(self)
+                try:
+                    worker.work(self)
+                except Exception:
+                    # One broken follower must not stop the delivery to all others.
+                    _logger.exception("a turn of live delivery failed")
         finally:
             self._running = False
 
@@ -90,6 +96,11 @@ class Turns:
             if len(self._held) == 1:
                 self.later(wait_s, self._release)
         return True
+
+    @staticmethod
+    def cost(nbytes: int) -> int:
+        """What it costs to deliver so many bytes to one."""
+        return 1 + nbytes // BYTES_A_UNIT
 
     def spend(self, nbytes: int) -> None:
         """Books a read of so many bytes."""

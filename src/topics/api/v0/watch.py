@@ -6,6 +6,7 @@ from topics.api.auth import Key, Scope
 from topics.api.calls import Call
 from topics.api.errors import UnauthorizedError
 from topics.api.live import Projection, Session
+from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.bodies import decode_body
 from topics.api.v0.event_streams import check_accepts_events, start_events
 from topics.api.v0.watch_frames import SHARED
@@ -32,6 +33,7 @@ def create(call: Call) -> None:
     live.sessions.check_room()
     lenient = call.flag("lenient", False)
     positions: dict[str, WatchPosition] = {}
+    cursors: dict[str, int] = {}
     for name, start in body.topics.items():
         try:
             info = call.engine.info(name)
@@ -41,10 +43,14 @@ def create(call: Call) -> None:
             raise
         asked = start or _BEGINNING
         from_seq = resumed.get(name, info.head_seq if asked.tail else asked.from_seq)
-        positions[name] = WatchPosition(from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq)
+        is_other = not asked.tail and asked.epoch is not None and asked.epoch != info.epoch
+        cursors[name] = BEFORE_ALL if is_other else from_seq
+        positions[name] = WatchPosition(
+            from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
+        )
     session = live.sessions.create(
         call.key, projection, live.limits.clamp_heartbeat_ms(body.heartbeat_ms),
-        {name: position.from_seq for name, position in positions.items()},
+        cursors,
         {name: core.by_name[name].id for name in positions},
     )  # fmt: skip
     answer = WatchAnswer(

@@ -15,6 +15,7 @@ from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, Outlet, Subscription
+from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_key
 from topics.api.v0.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
@@ -64,9 +65,21 @@ def check_origin(head: RequestHead) -> None:
     origin = head.headers.get("origin")
     if origin is None:
         return
-    host = urlsplit(origin).hostname
-    if host not in _LOOPBACK and (host is None or host != urlsplit(f"//{head.headers.get('host', '')}").hostname):
+    host = _host_of(origin)
+    if host not in _LOOPBACK and (host is None or host != _host_of(f"//{head.headers.get('host', '')}")):
         raise ForbiddenError("pages of other hosts may not connect to a server without keys", origin=origin[:256])
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        # Such as brackets without an end.
+        return None
+
+
+def _nothing() -> None:
+    """What is left to do for a socket that is gone."""
 
 
 class Session(Outlet):
@@ -142,9 +155,11 @@ class Session(Outlet):
         self.close()
         self._forget_subscriptions()
         self._waiting = None
-        self._unswept()
-        self.stop_waiting()
-        self._leave()
+        self._replies.close()
+        for let_go in (self._unswept, self.stop_waiting, self._leave):
+            let_go()
+        # Each of them holds this session, which should not wait for a collection of garbage.
+        self._unswept = self.stop_waiting = self._leave = _nothing
 
     def end(self) -> None:
         """The server stops: nothing new begins, and what is under way is answered."""
@@ -222,10 +237,14 @@ class Session(Outlet):
         positions: dict[str, Position] = {}
         for name, start in starts.items():
             info = infos[name]
-            cursor = info.head_seq if start.tail else start.from_seq
+            from_seq = info.head_seq if start.tail else start.from_seq
+            is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
             self._stop_following(name)
+            cursor = BEFORE_ALL if is_other else from_seq
             self._subscriptions[name] = self._live.feeds.subscribe(self, name, projection, cursor)
-            positions[name] = Position(from_seq=cursor, head_seq=info.head_seq, earliest_seq=info.earliest_seq)
+            positions[name] = Position(
+                from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
+            )
         return subscribed_frame(command.request_id, positions)
 
     def _check_room(self, names: Iterable[str]) -> None:

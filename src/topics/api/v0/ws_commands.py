@@ -83,7 +83,7 @@ def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
     """Where to begin with each topic of a command. Raises `InvalidRequestError`."""
     starts = {name: start or SubscribeFrom() for name, start in command.topics.items()}
     if command.topic is not None:
-        starts[command.topic] = SubscribeFrom(from_seq=command.from_seq, tail=command.tail)
+        starts[command.topic] = SubscribeFrom(from_seq=command.from_seq, tail=command.tail, epoch=command.epoch)
     if not starts:
         raise InvalidRequestError("subscribe: name a topic, or several in topics", field="topics")
     for start in starts.values():

@@ -50,3 +50,13 @@ class Replies:
         while owed and (first := owed[0].frame) is not None:
             owed.popleft()
             self._send(first)
+
+    def close(self) -> None:
+        """Nothing is sent any more. It also lets go of whoever sent: a lost connection should not wait for a collection
+        of garbage."""
+        self._owed.clear()
+        self._send = _drop
+
+
+def _drop(frame: bytes) -> None:
+    """An answer that nobody hears."""

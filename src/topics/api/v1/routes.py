@@ -26,6 +26,7 @@ from topics.http.exchange import Exchange
 from topics.streams import Streams
 from topics.streams.subscriptions import Subscriptions
 
+LIST = "/v1/streams"
 STREAM = "/v1/stream/{stream}"
 REQUEST_TIMEOUT_S = 5.0
 """What everything but an append and a live read may take."""
@@ -44,7 +45,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 class StreamsApi:
     """The handlers of /v1, and the routes that lead to them."""
 
-    prefix = ROOT
+    prefix = "/v1/stream"
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -64,20 +65,19 @@ class StreamsApi:
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
         self._tables: dict[str, dict[str, Route]] = {"": itself, "pk": {"GET": get}}
+        self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
-    @property
-    def routes(self) -> tuple[Route, ...]:
-        """Those at fixed paths."""
-        return (
-            Route("GET", "/v1/streams", guarded(lambda call: list_streams(call, self._of(call))), Scope.READ),
-            Route("OPTIONS", "/v1/streams", preflight, ops=True, open=True),
-        )
-
     def find(self, method: str, path: str) -> tuple[Route, str]:
-        """The route of a path below the root, and the stream it concerns."""
+        """The route of a path, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
+        if path == LIST:
+            if method not in ("GET", "HEAD"):
+                raise MethodNotAllowedError(method, ("GET", "HEAD", "OPTIONS"))
+            return self._list, ""
+        if not path.startswith(ROOT):
+            raise NotFoundError(f"there is nothing at {quoted(path)}")
         if path.startswith(PREFIX):
             return self._subscription_routes.find(method, path)
         where = split_path(path)
@@ -97,7 +97,7 @@ class StreamsApi:
 
     def streams(self, engine: Engine) -> Streams:
         if self._streams is None or self._streams.engine is not engine:
-            self._streams = Streams(engine, Durability(self._options.streams_durability))
+            self._streams = Streams(engine, Durability(self._options.streams_durability), _later)
         return self._streams
 
     def subscriptions(self, engine: Engine) -> Subscriptions:

@@ -94,9 +94,12 @@ class SseReader:
         self._reading = False
         self._out: Stream
         self._timer: asyncio.TimerHandle | None = None
+        self._leave: Callable[[], None] = lambda: None
+        """Gives back its place among the long-lived connections."""
 
     def start(self) -> None:
         """Reads once before anything is answered, so that a bad place is a plain refusal."""
+        self._leave = self._call.live.connections.enter(self._call.key)
         if self._read.offset == NOW:
             self._open()
             return
@@ -107,12 +110,17 @@ class SseReader:
                     raise outcome
                 self._streams.check_kept(self._read.topic, self._read.offset, outcome)
             except TopicsError as error:
+                self._leave()
                 refuse(self._call, error)
                 return
             self._open()
             self._got(outcome)
 
-        self._streams.read(self._read.topic, self._read.spec, got)
+        try:
+            self._streams.read(self._read.topic, self._read.spec, got)
+        except TopicsError:
+            self._leave()
+            raise
 
     def _open(self) -> None:
         headers: list[Header] = [
@@ -190,6 +198,7 @@ class SseReader:
         self._out.close()
 
     def _forget(self) -> None:
+        self._leave()
         self._call.waits.discard(self)
         if self._timer is not None:
             self._timer.cancel()

@@ -30,6 +30,8 @@ from topics.storage.commit import AT_ONCE, CommitTiming
 _RETRY_MS = 100
 _PUSH_BYTES = 1024 * 1024
 """What is pushed to a worker at a time, going by the size of the topic's jobs; a single job always is."""
+_CLAIM_BYTES = 64 * 1024 * 1024
+"""What one claim is answered with, by the same rule: a claim of a thousand large jobs must not fill the memory."""
 _DAMAGED_RETRY_MS = 60_000
 """How long a job that cannot be read is held back: others get their turn, and each try is told again."""
 
@@ -229,11 +231,15 @@ class Dispatcher:
         """How many jobs each gets at most. Large ones are pushed some at a time: all that a worker does not read is
         held in memory, and while it is behind it gets no more."""
         wanted = [demand.wanted for demand in cohort]
-        portion = max(_PUSH_BYTES * topic.live_count // max(topic.live_bytes, 1), 1)
+        if sum(wanted) * topic.live_bytes <= _PUSH_BYTES * topic.live_count:
+            return wanted
+        pushed = max(_PUSH_BYTES * topic.live_count // topic.live_bytes, 1)
+        claimed = max(_CLAIM_BYTES * topic.live_count // topic.live_bytes, 1)
         for place, demand in enumerate(cohort):
-            if wanted[place] > portion and isinstance(demand, Worker):
-                wanted[place] = portion
+            if isinstance(demand, Worker) and wanted[place] > pushed:
+                wanted[place] = pushed
                 demand.in_portions = True
+            wanted[place] = min(wanted[place], claimed)
         return wanted
 
     def _grant(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:

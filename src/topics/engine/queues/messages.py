@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from topics.core.errors import TopicsError
-from topics.core.leases import format_lease_id
+from topics.core.lease_ids import format_lease_id
 
 
 class QueueCounters(msgspec.Struct, frozen=True, gc=False):

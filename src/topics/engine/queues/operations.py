@@ -58,7 +58,15 @@ class AckOperation(TopicOperation):
         schedule: Callable[[Queue], None],
         done: AckDone,
     ) -> None:
-        super().__init__(core, queue.jobs.topic, pieces, needs_sync)
+        # Every field at once instead of through two constructors: this is made for each acknowledgement there is.
+        topic = queue.jobs.topic
+        self._core = core
+        self.topic = topic
+        self.pieces = pieces
+        self.size = sum([len(piece) for piece in pieces])
+        self.needs_sync = needs_sync
+        self.last_lsn = 0
+        topic.sync_inflight += needs_sync
         self._queue = queue
         self._leases = leases
         self._ranges = ranges

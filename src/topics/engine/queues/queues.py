@@ -13,8 +13,15 @@ from collections.abc import Callable, Sequence
 from heapq import nsmallest
 
 from topics.core.config import TopicType
-from topics.core.errors import BatchTooLargeError, InvalidRequestError, NotAQueueError, ShuttingDownError, TopicsError
-from topics.core.leases import parse_lease_id
+from topics.core.errors import (
+    BatchTooLargeError,
+    InvalidRequestError,
+    NotAQueueError,
+    ShuttingDownError,
+    TopicNotFoundError,
+    TopicsError,
+)
+from topics.core.lease_ids import parse_lease_id
 from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
 from topics.engine.appending import Appender
 from topics.engine.control import Background
@@ -251,6 +258,9 @@ class Queues:
 
     def _queue(self, name: str) -> Queue:
         topic = self._core.existing(name)
+        if topic.closing:
+            # The frame that deletes it is on its way, and must be its last.
+            raise TopicNotFoundError(name)
         if topic.config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
         return queue_of(topic, self._core.reader)

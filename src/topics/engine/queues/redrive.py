@@ -46,6 +46,8 @@ class DeadLetters:
         self._create = create
         self._moving: dict[int, set[int]] = {}
         """By topic, the records that a redrive is taking away."""
+        self._creating: dict[str, list[tuple[Topic, Queue, list[int]]]] = {}
+        """By name, the dead letter topics on their way, and the burials that wait for each."""
 
     # There
 
@@ -60,7 +62,7 @@ class DeadLetters:
             queue.book.stay(seqs, self._core.now())
             return
         dest = self._core.by_name.get(name)
-        if dest is None:
+        if dest is None or name in self._creating:
             self._create_and_bury(name, topic, queue, seqs)
             return
 
@@ -82,18 +84,25 @@ class DeadLetters:
             cut(found)
 
     def _create_and_bury(self, name: str, topic: Topic, queue: Queue, seqs: list[int]) -> None:
-        def created(outcome: PutResult | TopicsError) -> None:
-            if isinstance(outcome, TopicsError):
-                self._stay(topic, queue, seqs, outcome)
-            else:
-                self.bury(topic, queue, seqs)
+        waiting = self._creating.get(name)
+        if waiting is not None:
+            waiting.append((topic, queue, seqs))
+            return
 
+        def created(outcome: PutResult | TopicsError) -> None:
+            for burial in self._creating.pop(name):
+                if isinstance(outcome, TopicsError):
+                    self._stay(*burial, outcome)
+                else:
+                    self.bury(*burial)
+
+        self._creating[name] = [(topic, queue, seqs)]
         # As lasting as the queue: a job must not become easier to lose by failing.
         patch = TopicConfigPatch(type=TopicType.LOG, durability=topic.config.durability)
         try:
             self._create(name, patch, created)
         except TopicsError as error:
-            self._stay(topic, queue, seqs, error)
+            created(error)
 
     def _bury_found(self, topic: Topic, queue: Queue, dest: Topic, found: Found) -> None:
         delivered = queue.book.delivered

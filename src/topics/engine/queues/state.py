@@ -67,18 +67,8 @@ class Worker:
     """
 
     __slots__ = (
-        "_close",
-        "_ended",
-        "_push",
-        "_wake",
-        "closed",
-        "held",
-        "in_portions",
-        "lease_ms",
-        "max",
-        "node",
-        "paused",
-    )
+        "_close", "_ended", "_push", "_wake", "closed", "held", "in_portions", "lease_ms", "max", "node", "paused",
+    )  # fmt: skip
 
     def __init__(
         self,

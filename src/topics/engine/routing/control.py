@@ -297,6 +297,8 @@ class RouterController:
             source.when_gone = [*(source.when_gone or ()), again]
             return
         shard = core.shards[source.shard]
+        # Not yet, or not any more, should this be the second attempt and be refused.
+        router.closing = False
         shard.check_open()
         router.closing = True
         if router.inflight:

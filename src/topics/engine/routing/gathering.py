@@ -46,8 +46,12 @@ class Gathered(msgspec.Struct, frozen=True):
     count: int
 
 
-def plan_gather(topic: Topic, cursor: int, last: int) -> GatherPlan:
-    """Plans what lies behind a cursor, up to a seq at most."""
+def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None = None) -> GatherPlan:
+    """Plans what lies behind a cursor, up to a seq at most. `held` are blocks that a cap may have taken already."""
+    if held and cursor + 1 < topic.evict_floor:
+        plan = _plan_held(topic, cursor, last, held)
+        if plan is not None:
+            return plan
     lost, at = 0, cursor
     if at + 1 < topic.evict_floor:
         lost = min(topic.evict_floor - 1, last) - at
@@ -74,6 +78,22 @@ def plan_gather(topic: Topic, cursor: int, last: int) -> GatherPlan:
         runs.append((run, None if run.flags is None else bytes(run.flags)))
         wanted -= run.live if run.first_seq >= start else 0
     return GatherPlan(topic.id, cursor, lost, start, max(end, at), runs)
+
+
+def _plan_held(topic: Topic, cursor: int, last: int, held: list[Block]) -> GatherPlan | None:
+    """What a cap took from the topic and is still at hand: none of it is lost to the routers."""
+    blocks = [block for block in held if block.last_seq > cursor and block.first_seq <= last]
+    if not blocks:
+        return None
+    start = max(cursor + 1, blocks[0].first_seq)
+    runs: list[tuple[Run, bytes | None]] = []
+    end = start - 1
+    for block in blocks:
+        if block.first_seq > end + 1:
+            break
+        runs.append((block, None if block.flags is None else bytes(block.flags)))
+        end = min(block.last_seq, last)
+    return GatherPlan(topic.id, cursor, start - 1 - cursor, start, end, runs)
 
 
 def fetch(plan: GatherPlan, reader: RunReader) -> Gathered:

@@ -12,6 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
+| too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
 """
@@ -20,28 +21,24 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from topics.core.config import Discard
 from topics.core.errors import TopicsError
 from topics.core.routers import HOPS_MAX
-from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
-from topics.engine.routing.evidence import absent, find_copies, plan_search
-from topics.engine.routing.forwarding import Forwarder, Load
-from topics.engine.routing.gathering import Gathered, GatherPlan, fetch, plan_gather
+from topics.engine.routing.evidence import find_copies, plan_search
+from topics.engine.routing.forwarding import Forwarder
+from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
+from topics.engine.routing.packing import Packer, Place, in_log
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.syncing import Syncing
-from topics.engine.tags import match_text
+from topics.engine.runs import Block
 from topics.engine.topic import Topic
-from topics.formats.routing import SeqRange
 from topics.storage.segments import SegmentDamaged
-from topics.wire.copies import Change, Stretch, cut_copies, filtered
-from topics.wire.cuts import tag_texts
 
 _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
 _RECORDS_A_COST = 64
-_SHARED_MAX = 64
-"""Stretches of sources kept for others that are due and stand at the same place."""
+_HELD_BYTES_MAX = 32 * 1024 * 1024
+"""Records kept at hand for routers although the caps of their topics would let them go."""
 
 Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 
@@ -58,8 +55,13 @@ class Pump:
         self._due: deque[Router] = deque()
         self._scheduled = False
         self._running = False
-        self._gathered: dict[tuple[int, int, int], Gathered] = {}
-        self._loads: dict[tuple[object, ...], Load] = {}
+        self._packer = Packer(core)
+        self._holding: set[RouterPart] = set()
+        self._held_bytes = 0
+        self._passed = False
+        """Whether routers came to the end of their source, so that something held may be let go."""
+        self._crowded: list[Router] = []
+        """Those for whose shard too much is on its way already."""
         self.stuck: set[Router] = set()
         """Held up by something that says nothing when it is over."""
         self.cost_a_tick: float = float("inf")
@@ -83,7 +85,7 @@ class Pump:
                 self.watch(source)
                 self.rouse(source)
 
-        source.waiters = [*(source.waiters or ()), woken]
+        _tell(source, woken)
 
     def rouse(self, source: Topic) -> None:
         """Every router of a source may have something to do."""
@@ -102,9 +104,23 @@ class Pump:
             self._due.append(router)
 
     def _schedule(self) -> None:
-        if self._due and not self._scheduled and not self._running:
+        if (self._due or self._passed) and not self._scheduled and not self._running:
             self._scheduled = True
             self._core.defer(self._run)
+
+    def hold(self, topic: Topic, block: Block) -> None:
+        """Keeps records of a source with caps until its routers have come to them, as far as memory allows."""
+        part = part_of(topic)
+        if part is not None and part.watched and self._held_bytes + block.memory_bytes <= _HELD_BYTES_MAX:
+            part.hold(block)
+            self._held_bytes += block.memory_bytes
+            self._holding.add(part)
+
+    def _let_go(self) -> None:
+        for part in list(self._holding):
+            self._held_bytes -= part.let_go()
+            if not part.held:
+                self._holding.discard(part)
 
     def retry(self) -> None:
         """Once a second: those whose obstacle does not say when it is gone."""
@@ -116,7 +132,7 @@ class Pump:
     # A tick
 
     def _run(self) -> None:
-        self._scheduled = False
+        self._scheduled = self._passed = False
         self._running = True
         cost = 0.0
         try:
@@ -131,9 +147,8 @@ class Pump:
                     self._hold_up(router, f"{damage.path}: {damage.reason}")
         finally:
             self._running = False
-            if not self._due or len(self._gathered) > _SHARED_MAX:
-                self._gathered.clear()
-                self._loads.clear()
+            self._packer.forget(bool(self._due))
+            self._let_go()
         self._schedule()
 
     def _hold_up(self, router: Router, why: str) -> None:
@@ -171,54 +186,34 @@ class Pump:
         if router.dedupe_upto > router.cursor and router.present is None:
             self._look_for_copies(router, dest)
             return 1
-        fresh = (source.id, router.cursor, last) not in self._gathered
-        gathered = self._gather(router, last)
-        if gathered is None:
+        place = (source.id, router.cursor, last)
+        known = self._packer.known(place)
+        gathered = known or self._packer.gather(source, part, place)
+        if isinstance(gathered, GatherPlan):
+            self._fetch_cold(router, place, gathered)
             return 1
         self._forward(router, dest, part, gathered, hops + 1 if router.cyclic else 0)
-        return 1 + gathered.count / _RECORDS_A_COST if fresh else 1
+        return 1 if known is not None else 1 + gathered.count / _RECORDS_A_COST
 
     def _reach(self, router: Router, dest: Topic, part: RouterPart) -> int:
         """The last seq of the source that one forward may reach: all of it by value, or all of it by reference."""
         source = router.source
-        if self._by_value(source, part, router.cursor + 1):
-            return (
-                min(source.head, part.wal_floor)
-                if source.config.durability.logged and not source.unlogged
-                else source.head
-            )
+        if not in_log(source, part, router.cursor + 1):
+            logged = source.config.durability.logged and not source.unlogged
+            return min(source.head, part.wal_floor) if logged else source.head
         if dest.staged_config.durability.acks_after_sync and dest.staged_config.durability.logged:
             return self._syncing.synced_upto(source, part, dest, router.cursor)
         return source.head
 
-    @staticmethod
-    def _by_value(source: Topic, part: RouterPart, seq: int) -> bool:
-        """Whether the log behind the last checkpoint does not hold this record."""
-        return seq <= part.wal_floor or source.unlogged or not source.config.durability.logged
-
     # Gathering
 
-    def _gather(self, router: Router, last: int) -> Gathered | None:
-        source = router.source
-        key = (source.id, router.cursor, last)
-        known = self._gathered.get(key)
-        if known is not None:
-            return known
-        plan = plan_gather(source, router.cursor, last)
-        if plan.cold:
-            self._fetch_cold(router, plan)
-            return None
-        gathered = self._gathered[key] = fetch(plan, self._core.reader)
-        return gathered
-
-    def _fetch_cold(self, router: Router, plan: GatherPlan) -> None:
+    def _fetch_cold(self, router: Router, place: Place, plan: GatherPlan) -> None:
         router.inflight = True
 
         def fetched(outcome: object) -> None:
             router.inflight = False
             if isinstance(outcome, Gathered):
-                # Kept like any other for whoever stands at the same place.
-                self._gathered[plan.topic_id, plan.cursor, plan.upto] = outcome
+                self._packer.keep(place, outcome)
                 self._resume_cold(router, plan, outcome)
             else:
                 self._hold_up(router, str(outcome))
@@ -242,65 +237,24 @@ class Pump:
     # Forwarding
 
     def _forward(self, router: Router, dest: Topic, part: RouterPart, gathered: Gathered, hops: int) -> None:
-        wanted = self._load(router, part, gathered, hops)
+        wanted = self._packer.load(router, part, gathered, hops)
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
             return
         core = self._core
         if dest.staged_config.durability.logged:
-            core.shards[dest.shard].check_open(patient=True)
-        load = self._fitting(dest, wanted)
+            shard = core.shards[dest.shard]
+            shard.check_open(patient=True)
+            if shard.full:
+                self._crowded.append(router)
+                self.stuck.add(router)
+                return
+        load = self._packer.fitting(dest, wanted)
         if load is None:
             self._wait_for(router, dest)
             return
         router.inflight = True
         core.crossings.enter(lambda: self._forwarder.send(router, dest, load, self._finished))
-
-    def _load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
-        """The copies for a router; those with the same rules get the same."""
-        rules, stamp = router.rules, router.stamp()
-        by_value = self._by_value(router.source, part, router.cursor + 1)
-        key = (id(gathered), rules, stamp, hops, by_value)
-        known = self._loads.get(key)
-        if known is not None:
-            return known
-        stretches: list[Stretch] = gathered.stretches
-        if rules.filter is not None:
-            stretches = filtered(stretches, _passing(stretches, rules.filter))
-        if router.present:
-            stretches = filtered(stretches, absent(stretches, router.present))
-        copies = cut_copies(stretches, Change(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
-        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
-        if not router.present:
-            self._loads[key] = load
-        return load
-
-    def _fitting(self, dest: Topic, load: Load) -> Load | None:
-        """As much of a load as the destination takes; None when nothing fits."""
-        core = self._core
-        config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
-        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
-        if copies is None or not (rejects or quota):
-            return load
-        core.expire(dest)
-        count, room = len(copies.sizes), float("inf")
-        if rejects and config.cap_records:
-            count = min(count, config.cap_records - dest.live_count - dest.staged_count)
-        if rejects and config.cap_bytes:
-            room = config.cap_bytes - dest.live_bytes - dest.staged_bytes
-        if quota:
-            room = min(room, quota - core.total_bytes - core.staged_bytes)
-        taken = 0
-        for size in copies.sizes[: max(count, 0)]:
-            if size > room:
-                break
-            room -= size
-            taken += 1
-        if taken == len(copies.sizes):
-            return load
-        if not taken:
-            return None
-        return load.first(taken)
 
     def _pass_over(self, router: Router, upto: int) -> None:
         """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
@@ -311,10 +265,18 @@ class Pump:
 
     def _finished(self, router: Router, error: TopicsError | None) -> None:
         router.inflight = False
+        if self._crowded:
+            crowded, self._crowded = self._crowded, []
+            for other in crowded:
+                self._line_up(other)
+            self._schedule()
         if error is None:
             self._moved(router)
             if router.cursor < router.source.head:
                 self.due(router)
+            elif self._holding:
+                self._passed = True
+                self._schedule()
         if router.when_idle is not None:
             self._idle(router)
 
@@ -339,9 +301,12 @@ class Pump:
         """The destination has no room, or may be about to go: its next change decides."""
         router.blocked = True
         self.stuck.add(router)
-        dest.waiters = [*(dest.waiters or ()), lambda: self._unblocked(router)]
+        if not router.listening:
+            router.listening = True
+            _tell(dest, lambda: self._unblocked(router))
 
     def _unblocked(self, router: Router) -> None:
+        router.listening = False
         if router in self.stuck:
             self.stuck.discard(router)
             self.due(router)
@@ -379,24 +344,8 @@ class Pump:
         self._background(lambda: find_copies(search, self._core.reader), found)
 
 
-def _passing(stretches: list[Stretch], match: TagMatch) -> list[int]:
-    """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
-    wanted = match_text(match)
-    found: list[int] = []
-    for view, lo, hi, origin in stretches:
-        texts = tag_texts(view, lo, hi)
-        if match.prefix:
-            found += [origin + index for index, text in texts if text.startswith(wanted)]
-        else:
-            found += [origin + index for index, text in texts if text == wanted]
-    return found
-
-
-def _ranges(stretches: list[Stretch]) -> list[SeqRange]:
-    ranges: list[SeqRange] = []
-    for stretch in stretches:
-        if ranges and ranges[-1][1] + 1 == stretch.first_seq:
-            ranges[-1] = (ranges[-1][0], stretch.last_seq)
-        else:
-            ranges.append((stretch.first_seq, stretch.last_seq))
-    return ranges
+def _tell(topic: Topic, woken: Callable[[], None]) -> None:
+    """Calls back once after the topic's next change."""
+    if topic.waiters is None:
+        topic.waiters = []
+    topic.waiters.append(woken)

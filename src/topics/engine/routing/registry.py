@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from topics.core.routers import Guarantee, RouterRules, Stamp
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
+from topics.engine.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.routing import RoutersState, RouterState, SeqRange
 
@@ -21,7 +22,7 @@ Hops = tuple[int, int, int]
 class Router:
     __slots__ = (
         "blocked", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due", "forwarded",
-        "id", "inflight", "name", "present", "rules", "source", "when_idle",
+        "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -46,6 +47,8 @@ class Router:
         self.inflight = False
         self.blocked = False
         """Whether its destination has no room; it goes on when the destination changes."""
+        self.listening = False
+        """Whether it is told of the next change of its destination."""
         self.closing = False
         """Being deleted: nothing more is forwarded."""
         self.when_idle: Callable[[], None] | None = None
@@ -78,7 +81,7 @@ def rules_of(state: RouterState) -> RouterRules:
 class RouterPart:
     """What routing keeps of a topic."""
 
-    __slots__ = ("hops", "routers", "synced_head", "syncing", "wal_floor", "watched")
+    __slots__ = ("held", "held_bytes", "hops", "routers", "synced_head", "syncing", "wal_floor", "watched")
 
     def __init__(self) -> None:
         self.routers: dict[int, Router] = {}
@@ -91,6 +94,10 @@ class RouterPart:
         """What the records up to here depend on is known to be on disk."""
         self.syncing = False
         self.watched = False
+        """Whether the pump is told of the topic's changes."""
+        self.held: list[Block] = []
+        """Blocks whose records a cap may take before their routers come to them; for moments only."""
+        self.held_bytes = 0
 
     def hops_of(self, seq: int) -> tuple[int, int]:
         """How often a record was forwarded, and the last seq behind it of which the same is true."""
@@ -112,6 +119,20 @@ class RouterPart:
         if self.hops:
             passed = min([router.cursor for router in self.routers.values() if router.cyclic], default=1 << 63)
             self.hops = [known for known in self.hops if known[1] > passed]
+
+    def hold(self, block: Block) -> None:
+        """Keeps a block at hand for the routers, whatever the topic's caps do to it."""
+        self.held.append(block)
+        self.held_bytes += block.memory_bytes
+
+    def let_go(self) -> int:
+        """Gives up what every router has passed; one that waits for room keeps nothing. How many bytes that frees."""
+        cursors = [router.cursor for router in self.routers.values() if not router.blocked]
+        passed = min(cursors, default=1 << 63)
+        before = self.held_bytes
+        self.held = [block for block in self.held if block.last_seq > passed]
+        self.held_bytes = sum([block.memory_bytes for block in self.held])
+        return before - self.held_bytes
 
     def state(self) -> RoutersState:
         return RoutersState([router.state() for router in self.routers.values()], self.hops)

@@ -30,6 +30,7 @@ class Routing:
         self._controller = RouterController(core, self.registry, self.pump, topics)
         core.features.add(RouterFeature(core, self.registry, after_append))
         core.turned = self._turned
+        core.applier.before_caps = self.pump.hold
         core.dropped_with = self._dropped
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from topics.core.errors import InvalidRequestError
 from topics.streams.offsets import START
-from topics.streams.subscriptions.patterns import matcher
+from topics.streams.subscriptions.patterns import check_pattern, matcher
 
 LEASE_MS = 30_000
 LEASE_MS_MIN = 100
@@ -34,6 +34,7 @@ class SubscriptionRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequestError("type: must be webhook or pull-wake", field="type")
         if not self.pattern and not self.streams:
             raise InvalidRequestError("pattern: a subscription needs a pattern or streams", field="pattern")
+        check_pattern(self.pattern or "")
         if (self.webhook is not None) != (self.type == "webhook"):
             raise InvalidRequestError("webhook: belongs to the type webhook, which needs it", field="webhook")
         if bool(self.wake_stream) != (self.type == "pull-wake"):

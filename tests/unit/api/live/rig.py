@@ -12,7 +12,7 @@ from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.core.records import Record
 from topics.core.selectors import parse_selector
-from topics.engine import Batch, Engine, EngineOptions
+from topics.engine import Batch, Engine, EngineOptions, ReadRequest
 from topics.testing import FakeDisk, ManualClock, SeededDice
 
 
@@ -66,6 +66,10 @@ class Rig:
 
     def _later(self, seconds: float, run: Callable[[], None]) -> None:
         self._timers.append((self.clock.monotonic() + seconds, run))
+
+    def read_with(self, read: Callable[[str, ReadRequest, Callable[[Any], None]], None]) -> None:
+        """Reads of the engine go another way from now on."""
+        self.engine.read = read  # type: ignore[assignment]
 
     def tick(self) -> bool:
         """One tick of the loop; False when there was nothing to do."""

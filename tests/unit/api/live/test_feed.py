@@ -1,6 +1,9 @@
 """Delivery to followers of a topic: in order, once, the same bytes for all, and every loss told."""
 
+from collections.abc import Callable
+
 from tests.unit.api.live.rig import Rig
+from topics.core.errors import CorruptSegmentError
 from topics.storage.commit import InlineCommitter
 
 
@@ -169,3 +172,98 @@ def test_ten_thousand_followers_are_served_over_several_ticks() -> None:
     rig.append("t")
     assert rig.settle() >= 4
     assert all(follower.story() == ["caught_up", [1]] for follower in followers)
+
+
+def test_a_topic_that_everyone_left_during_its_wake_up_is_let_go() -> None:
+    rig = Rig()
+    rig.put("t")
+    follower = rig.follow("t")
+    rig.settle()
+    # Woken before the feeds are: the waiters of a tick are called one after the other.
+    topic = rig.engine.core.by_name["t"]
+    assert topic.waiters is not None
+    topic.waiters.insert(0, follower.subscription.cancel)
+    rig.append("t")
+    rig.settle()
+    assert len(rig.feeds) == 0
+    assert not topic.waiters
+
+
+def test_a_strong_follower_that_is_behind_stops_at_what_is_on_the_disk() -> None:
+    rig = Rig()
+    rig.append("t", 3)
+    shard = rig.engine.core.shards[0]
+    committer = shard.committer
+    assert isinstance(committer, InlineCommitter)
+    strong = rig.follow("t", strong=True)
+    committer.hold = True
+    rig.append("t", 1)
+    written, committer._held = committer._held, []
+    shard.writer.commit(written, shard.settle)
+    rig.settle()
+    assert strong.story() == [[1, 2, 3], "caught_up"]
+    committer.flush()
+    rig.settle()
+    assert strong.story() == [[4]]
+
+
+def test_large_frames_are_given_to_fewer_in_a_tick() -> None:
+    rig = Rig()
+    rig.put("t")
+    followers = [rig.follow("t") for _ in range(500)]
+    rig.settle()
+    rig.append("t")
+    small = rig.settle()
+    rig.append("t", data="x" * 400_000)
+    large = rig.settle()
+    assert large >= small + 5
+    assert all(follower.story() == ["caught_up", [1], [2]] for follower in followers)
+
+
+def test_what_cannot_be_read_back_is_told_and_ends_the_following() -> None:
+    rig = Rig()
+    rig.append("t", 3)
+    live = rig.follow("t")
+    rig.settle()
+    assert live.story() == [[1, 2, 3], "caught_up"]
+    rig.read_with(lambda name, request, done: done(CorruptSegmentError(name, 4, 4)))
+    rig.append("t")
+    late = rig.follow("t", cursor=2)
+    rig.settle()
+    assert live.story() == late.story() == ["error"]
+    assert live.outlet.ended == [live.subscription]
+    assert len(rig.feeds) == 0
+
+
+def test_reads_of_the_cold_folder_take_their_time_and_keep_the_order() -> None:
+    rig = Rig()
+    rig.append("t", 4)
+    pending: list[Callable[[], None]] = []
+    read = rig.engine.read
+    rig.read_with(lambda name, request, done: pending.append(lambda: read(name, request, done)))
+    follower, other = rig.follow("t", limit=2), rig.follow("t", limit=2)
+    rig.settle()
+    rig.append("t")
+    rig.settle()
+    while pending:
+        pending.pop()()
+        rig.settle()
+    assert follower.story() == other.story() == [[1, 2], [3, 4], [5], "caught_up"]
+
+
+def test_a_topic_deleted_while_its_cold_part_is_read_is_told() -> None:
+    rig = Rig()
+    rig.append("t", 4)
+    pending: list[Callable[[], None]] = []
+    read = rig.engine.read
+    rig.read_with(lambda name, request, done: pending.append(lambda: read(name, request, done)))
+    follower = rig.follow("t")
+    rig.settle()
+    rig.drop("t")
+    rig.append("t", 9)
+    rig.settle()
+    assert follower.story() == []
+    # By now it would read from another topic of the name.
+    pending.pop()()
+    rig.settle()
+    assert follower.story() == ["deleted"]

@@ -93,3 +93,18 @@ def test_others_may_ask_for_a_pause() -> None:
     bench.turns.add(Greedy(1))
     bench.tick()
     assert bench.turns.hold(Greedy())
+
+
+def test_a_worker_that_fails_does_not_stop_the_others() -> None:
+    class Broken:
+        queued = False
+
+        def work(self, turns: Turns) -> None:
+            raise ValueError
+
+    bench = Bench()
+    healthy = Greedy()
+    bench.turns.add(Broken())
+    bench.turns.add(healthy)
+    bench.tick()
+    assert healthy.worked

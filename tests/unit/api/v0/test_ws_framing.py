@@ -54,7 +54,7 @@ def test_answers() -> None:
     assert b"request_id" not in short and b"seqs" not in short
     assert _decode(text(ws_framing.pong_frame(7))) == ws.Pong(request_id=7)
     assert text(ws_framing.pong_frame(None)) == b'{"op":"pong"}'
-    places = {NAME: ws.Position(from_seq=1, head_seq=2, earliest_seq=1)}
+    places = {NAME: ws.Position(from_seq=1, head_seq=2, earliest_seq=1, epoch=5)}
     assert _decode(text(ws_framing.subscribed_frame("s", places))) == ws.Subscribed(request_id="s", topics=places)
     assert _decode(text(ws_framing.unsubscribed_frame(None, [NAME]))) == ws.Unsubscribed(topics=[NAME])
     error = _decode(text(ws_framing.error_frame(ThrottledError.over_cap("max_topics", 1), "r")))

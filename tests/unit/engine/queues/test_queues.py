@@ -11,6 +11,7 @@ from tests.unit.engine.conftest import (
     FSYNC,
     HOMES,
     append,
+    ask_drop,
     checkpoint,
     delete,
     drop,
@@ -30,6 +31,7 @@ from tests.unit.engine.conftest import (
 )
 from tests.unit.engine.queues.conftest import (
     JOBS,
+    Hands,
     ack,
     ask_claim,
     claim,
@@ -60,6 +62,7 @@ from topics.engine.queues import (
     NackRequest,
     Queues,
     WorkerRequest,
+    dispatch,
 )
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
@@ -208,6 +211,15 @@ def test_a_segment_nobody_can_look_into_is_told_and_passed_over(disk: FakeDisk) 
     answers = [ask_claim(engine, 1)[0] for _ in range(3)]
     assert any(isinstance(answer, CorruptSegmentError) for answer in answers)
     assert [job_seqs(answer.jobs) for answer in answers if isinstance(answer, ClaimResult)].count([4]) == 1
+
+
+def test_a_claim_of_many_large_jobs_is_answered_with_fewer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "_CLAIM_BYTES", 10_000)
+    monkeypatch.setattr(dispatch, "_PUSH_BYTES", 1_000)
+    produce(engine, *["x" * 998 for _ in range(30)])
+    assert len(claim(engine, 30)) == 10
+    produce(engine, *["x" * 99_998 for _ in range(3)])
+    assert len(claim(engine, 30)) == 1
 
 
 # Acknowledging
@@ -466,6 +478,21 @@ def test_the_queue_of_a_new_topic_knows_nothing_of_the_old_one(engine: Engine) -
     produce(engine, 2)
     (job,) = claim(engine)
     assert (job.seq, job.deliveries) == (1, 1)
+
+
+def test_a_topic_on_its_way_out_takes_no_more_frames(engine: Engine, disk: FakeDisk, clock: ManualClock) -> None:
+    make_queue(engine, leases_durable=True)
+    produce(engine, 1, 2)
+    claim(engine)
+    hands = Hands(engine)
+    hold(engine)
+    ask_drop(engine, JOBS)
+    for call in (lambda: ack(engine, 1), lambda: nack(engine, 1), lambda: claim(engine), lambda: extend(engine, 1)):
+        with pytest.raises(TopicNotFoundError):
+            call()
+    hands.worker.close()
+    flush(engine)
+    assert JOBS not in open_engine(killed(disk), clock).core.by_name
 
 
 # When the log takes no more writes

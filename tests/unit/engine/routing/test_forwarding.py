@@ -33,6 +33,7 @@ from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
 from topics.engine import Engine
+from topics.engine.routing import pump
 from topics.engine.routing.registry import part_of
 from topics.formats.frame import FrameKind
 from topics.testing import FakeDisk, ManualClock
@@ -345,6 +346,43 @@ def test_a_destination_that_rejects_holds_the_router_up_until_there_is_room(engi
     assert read(engine, "b", 2).tombstone is None
 
 
+def test_a_router_that_waits_long_listens_once(engine: Engine) -> None:
+    put(engine, "b", cap_records=1, discard=REJECT)
+    route(engine, "a", "b")
+    append(engine, "a", 1, 2)
+    for _ in range(5):
+        engine.housekeeper.tick()
+    assert len(topic(engine, "b").waiters or ()) == 1
+
+
+def test_under_pressure_forwarding_waits_and_comes_within_twenty_seconds(engine: Engine, clock: ManualClock) -> None:
+    route(engine, "a", "b")
+    engine.core.scheduler.set_policy(0.0, deferring=True)
+    append(engine, "a", 1)
+    waited = 0
+    while not values(engine, "b"):
+        assert waited < 20
+        waited += 1
+        clock.advance(1000)
+        engine.core.scheduler.run()
+        engine.housekeeper.tick()
+    assert waited > 1
+
+
+@pytest.mark.parametrize(("queue_bytes", "at_once"), [(1, 1), (1 << 20, 5)])
+def test_a_crowded_log_makes_routers_wait_for_each_other(engine: Engine, queue_bytes: int, at_once: int) -> None:
+    for name in "bcdef":
+        put(engine, name, durability=MEMORY)
+        route(engine, "a", name)
+    hold(engine)
+    ask_append(engine, "a", 1)
+    shard = engine.core.shards[0]
+    shard._queue_bytes_max, shard.queue_depth_peak = queue_bytes, 0
+    flush(engine)
+    assert [values(engine, name) for name in "bcdef"] == [[1]] * 5
+    assert shard.queue_depth_peak == at_once
+
+
 def test_bytes_count_as_room_too(engine: Engine) -> None:
     put(engine, "b", cap_bytes=25, discard=REJECT)
     route(engine, "a", "b")
@@ -373,6 +411,30 @@ def test_the_quota_of_the_server_holds_copies_up() -> None:
     append(engine, "a", "y")
     engine.housekeeper.tick()
     assert values(engine, "b") == ["y"]
+
+
+def test_a_small_cap_of_the_source_takes_nothing_from_its_destinations(engine: Engine) -> None:
+    put(engine, "a", cap_records=2)
+    route(engine, "a", "b")
+    route(engine, "a", "c", filter=TagMatch("x"))
+    append(engine, "a", *range(5), tag="x")
+    append(engine, "a", *range(5, 8))
+    assert values(engine, "a") == [6, 7]
+    assert values(engine, "b") == list(range(8))
+    assert values(engine, "c") == list(range(5))
+    assert read(engine, "b").tombstone is None
+    part = part_of(topic(engine, "a"))
+    assert part is not None and not part.held
+
+
+def test_what_is_kept_for_routers_is_bounded(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pump, "_HELD_BYTES_MAX", 1000)
+    put(engine, "a", cap_records=1)
+    route(engine, "a", "b")
+    append(engine, "a", "x" * 600, "y" * 600)
+    assert values(engine, "b") == ["y" * 600]
+    tombstone = read(engine, "b").tombstone
+    assert tombstone is not None and tombstone.reason.value == "source_trim"
 
 
 def test_what_the_source_lost_before_it_was_forwarded_is_told_in_its_place(engine: Engine) -> None:

@@ -1,0 +1,138 @@
+"""Packing what routers forward next: gather a stretch of the source, filter it, cut the copies, see what fits.
+
+Routers of one source mostly stand at the same place and follow the same rules. So stretches and loads are kept while
+others are due, and the work is done once for all of them.
+"""
+
+from topics.core.config import Discard
+from topics.core.errors import TopicsError
+from topics.core.selectors import TagMatch
+from topics.engine.core import EngineCore
+from topics.engine.routing.evidence import absent
+from topics.engine.routing.forwarding import Load
+from topics.engine.routing.gathering import Gathered, GatherPlan, fetch, plan_gather
+from topics.engine.routing.registry import Router, RouterPart
+from topics.engine.tags import match_text
+from topics.engine.topic import Topic
+from topics.formats.routing import SeqRange
+from topics.wire.copies import Change, Stretch, cut_copies, filtered
+from topics.wire.cuts import tag_texts
+
+_SHARED_MAX = 64
+"""Stretches of sources that are kept at most."""
+
+Place = tuple[int, int, int]
+"""A source's number, a cursor in it, and the last seq to look at."""
+
+
+class Packer:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._gathered: dict[Place, Gathered] = {}
+        self._loads: dict[tuple[object, ...], Load] = {}
+
+    def forget(self, others_are_due: bool) -> None:
+        """After a tick: what nobody is about to ask for goes."""
+        if not others_are_due or len(self._gathered) > _SHARED_MAX:
+            self._gathered.clear()
+            self._loads.clear()
+
+    def known(self, place: Place) -> Gathered | None:
+        return self._gathered.get(place)
+
+    def keep(self, place: Place, gathered: Gathered) -> None:
+        self._gathered[place] = gathered
+
+    def gather(self, source: Topic, part: RouterPart, place: Place) -> Gathered | GatherPlan:
+        """What lies at a place; only a plan of it where the cold folder has to be asked, which is not the loop's."""
+        plan = plan_gather(source, place[1], place[2], part.held)
+        if plan.cold:
+            return plan
+        gathered = self._gathered[place] = fetch(plan, self._core.reader)
+        return gathered
+
+    def load(self, router: Router, part: RouterPart, gathered: Gathered, hops: int) -> Load:
+        """The copies for a router; those with the same rules get the same."""
+        rules, stamp = router.rules, router.stamp()
+        # Decided now and not when it was gathered: a checkpoint may have come in between.
+        by_value = not in_log(router.source, part, router.cursor + 1)
+        key = (id(gathered), rules, stamp, hops, by_value)
+        known = self._loads.get(key)
+        if known is not None:
+            return known
+        stretches: list[Stretch] = gathered.stretches
+        if rules.filter is not None:
+            stretches = filtered(stretches, _passing(stretches, rules.filter))
+        if router.present:
+            stretches = filtered(stretches, absent(stretches, router.present))
+        copies = cut_copies(stretches, Change(rules.preserve_node, rules.preserve_tag, stamp)) if stretches else None
+        load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
+        if not router.present:
+            self._loads[key] = load
+        return load
+
+    def fitting(self, dest: Topic, load: Load) -> Load | None:
+        """As much of a load as the destination takes; None when nothing fits."""
+        core = self._core
+        config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
+        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
+        if copies is not None and not _takes(dest):
+            return None
+        if copies is None or not (rejects or quota):
+            return load
+        core.expire(dest)
+        count, room = len(copies.sizes), float("inf")
+        if rejects and config.cap_records:
+            count = min(count, config.cap_records - dest.live_count - dest.staged_count)
+        if rejects and config.cap_bytes:
+            room = config.cap_bytes - dest.live_bytes - dest.staged_bytes
+        if quota:
+            room = min(room, quota - core.total_bytes - core.staged_bytes)
+        taken = 0
+        for size in copies.sizes[: max(count, 0)]:
+            if size > room:
+                break
+            room -= size
+            taken += 1
+        if taken == len(copies.sizes):
+            return load
+        return load.first(taken) if taken else None
+
+
+def _takes(dest: Topic) -> bool:
+    """Whether a destination takes records at all: one that is a stream may be closed."""
+    if dest.guard is None:
+        return True
+    try:
+        dest.guard.check_append(dest)
+    except TopicsError:
+        return False
+    return True
+
+
+def in_log(source: Topic, part: RouterPart, seq: int) -> bool:
+    """Whether the log behind the last checkpoint holds this record, and with it everything that follows."""
+    return seq > part.wal_floor and not source.unlogged and source.config.durability.logged
+
+
+def _passing(stretches: list[Stretch], match: TagMatch) -> list[int]:
+    """The seqs whose tag a filter lets through. Tags are compared as their JSON strings; nothing is decoded."""
+    wanted = match_text(match)
+    found: list[int] = []
+    for view, lo, hi, origin in stretches:
+        texts = tag_texts(view, lo, hi)
+        if match.prefix:
+            found += [origin + index for index, text in texts if text.startswith(wanted)]
+        else:
+            found += [origin + index for index, text in texts if text == wanted]
+    return found
+
+
+def _ranges(stretches: list[Stretch]) -> list[SeqRange]:
+    ranges: list[SeqRange] = []
+    for stretch in stretches:
+        if ranges and ranges[-1][1] + 1 == stretch.first_seq:
+            ranges[-1] = (ranges[-1][0], stretch.last_seq)
+        else:
+            ranges.append((stretch.first_seq, stretch.last_seq))
+    return ranges

@@ -1,0 +1,57 @@
+"""An append whose log does not answer."""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from topics.api.calls import Call
+from topics.api.v1.deadlines import Deadlines
+from topics.api.v1.writes import Writes
+from topics.http.headers import Headers
+from topics.http.messages import RequestHead
+from topics.streams import Appended, Streams
+
+
+class SlowStreams:
+    """Keeps whoever asks."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def append(self, name: str, request: object, done: Any) -> None:
+        self.waiting.append(done)
+
+
+class Asked:
+    """As much of a call as a handler that is refused touches."""
+
+    def __init__(self) -> None:
+        headers = Headers.of([(b"content-type", b"text/plain")])
+        head = RequestHead("POST", b"", "/v1/stream/a", "", headers, "1.1", True)
+        self.exchange = type("Exchange", (), {"head": head, "body": b"x"})
+        self.topic = "a"
+        self.answers: list[tuple[int, bytes]] = []
+
+    def finish(self, status: int, body: bytes, headers: object = (), content_type: str = "") -> None:
+        self.answers.append((status, body))
+
+
+def test_an_append_that_takes_too_long_is_told_that_nobody_knows() -> None:
+    async def play() -> None:
+        call, streams, writes = Asked(), SlowStreams(), Writes(Deadlines(5.0))
+        writes._deadlines = Deadlines(0.0)
+        writes.append(cast(Call, call), cast(Streams, streams))
+        while not call.answers:
+            await asyncio.sleep(0.01)
+        streams.waiting[0](Appended("late"))
+        ((status, body),) = call.answers
+        assert status == 408
+        assert msgspec.json.decode(body) == {
+            "error": {
+                "code": "append_timeout",
+                "message": "append timed out; append outcome is unknown, check Stream-Next-Offset before retrying",
+            }
+        }
+
+    asyncio.run(play())

@@ -1,0 +1,49 @@
+"""The page of /v1 names what there is: codes, headers, settings, the structures of its frames."""
+
+import re
+
+import msgspec
+import pytest
+
+from tests.unit.docs.pages import ROOT, read, rows, section
+from topics.api.errors import V1_STATUS_BY_CODE
+from topics.api.v1.paths import RESOURCES
+from topics.config.settings import SETTINGS
+from topics.formats import stream
+
+PAGE = read("docs/streams.md")
+
+
+def test_every_code_is_there_with_its_status() -> None:
+    table = [cells for cells in rows(section(PAGE, "## Resources")) if cells[0].isdigit()]
+    told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
+    assert told == V1_STATUS_BY_CODE
+
+
+def test_every_header_of_an_answer_is_there() -> None:
+    """Those that the handlers write, in the small letters they write them in."""
+    sources = [path.read_text() for path in (ROOT / "src/topics/api/v1").glob("*.py")]
+    written = {name for text in sources for name in re.findall(r'\("((?:stream|producer)-[a-z-]+)",', text)}
+    assert len(written) > 10
+    assert [name for name in sorted(written) if name not in PAGE.lower()] == []
+
+
+def test_every_reserved_segment_is_there() -> None:
+    assert [name for name in sorted(RESOURCES) if f"`{name}`" not in PAGE] == []
+
+
+def test_its_settings_are_there() -> None:
+    names = [setting.name for setting in SETTINGS if setting.name.startswith("streams_")]
+    assert names
+    assert [name for name in names if f"`{name}`" not in PAGE] == []
+
+
+@pytest.mark.parametrize(
+    "structure", [stream.StreamMark, stream.StreamPart, stream.Producer, stream.Origin, stream.ForkRequest]
+)
+def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type[msgspec.Struct]) -> None:
+    table = rows(section(read("docs/formats.md"), "### Bodies of the frames of streams"))
+    told = {cells[0].strip("`"): re.findall(r"`(\w+)`", cells[1]) for cells in table}
+    assert [name for name in told[structure.__name__] if name in structure.__struct_fields__] == list(
+        structure.__struct_fields__
+    )

@@ -1,0 +1,96 @@
+"""Patterns, addresses, signatures and requests."""
+
+from base64 import urlsafe_b64decode
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from topics.core.errors import InvalidRequestError
+from topics.streams.subscriptions.errors import WebhookRejectedError
+from topics.streams.subscriptions.model import SubscriptionRequest, Webhook
+from topics.streams.subscriptions.patterns import literal_prefix, matcher
+from topics.streams.subscriptions.signing import Signer
+from topics.streams.subscriptions.targets import Target, check_address, check_url
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "not_"),
+    [
+        ("a/*", ["a/b", "a/"], ["a", "a/b/c", "b/a"]),
+        ("a/**", ["a/b", "a/b/c"], ["a", "b"]),
+        ("**/x", ["x", "a/x", "a/b/x"], ["ax", "x/y"]),
+        ("a*c", ["ac", "abc"], ["a/c", "abcd"]),
+        ("**", ["a", "a/b"], []),
+        ("a.b", ["a.b"], ["axb"]),
+        ("*a", ["a", "aba"], ["ab"]),
+        ("a*a*a", ["aaa", "abaca"], ["aa", "aab"]),
+        ("*a/*b", ["aba/xb"], ["ab", "a/b/b"]),
+        ("**a*b", ["a/ab", "x/y/ab"], ["a/b"]),
+    ],
+)
+def test_stars_stand_for_segments(pattern: str, fits: list[str], not_: list[str]) -> None:
+    match = matcher(pattern)
+    assert [name for name in fits if not match(name)] == []
+    assert [name for name in not_ if match(name)] == []
+    assert all(name.startswith(literal_prefix(pattern)) for name in fits)
+
+
+def test_no_pattern_takes_long_on_any_name() -> None:
+    """Fails by not coming to an end."""
+    assert not matcher("*a" * 100 + "b")("a" * 1024)
+    assert not matcher("*" * 100 + "b")("a" * 1024)
+    assert not matcher("**/**a" + "*a" * 50 + "b")("a/" * 500)
+    with pytest.raises(InvalidRequestError):
+        SubscriptionRequest(type="pull-wake", pattern="**a**a**", wake_stream="w").check()
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111"])
+def test_public_addresses_may_be_called(address: str) -> None:
+    check_address(address, allow_loopback=False)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "10.1.2.3", "172.16.0.1", "192.168.0.1", "127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "100.64.0.1",
+        "::1", "fe80::1", "fd00::1", "::ffff:192.168.0.1", "::", "255.255.255.255", "not an address",
+    ],
+)  # fmt: skip
+def test_all_others_may_not(address: str) -> None:
+    with pytest.raises(WebhookRejectedError):
+        check_address(address, allow_loopback=False)
+
+
+def test_this_machine_may_be_called_where_that_is_allowed() -> None:
+    check_address("127.0.0.1", allow_loopback=True)
+    assert check_url("http://localhost:99/x?y", allow_loopback=True) == Target("http", "localhost", 99, "/x?y")
+    with pytest.raises(WebhookRejectedError):
+        check_url("https://localhost/x", allow_loopback=False)
+
+
+def test_a_signature_can_be_verified_by_the_public_key() -> None:
+    signer = Signer(bytes(range(32)))
+    header = signer.header(b"body", 1234)
+    fields = dict(part.split("=", 1) for part in header.split(","))
+    key: dict[str, str] = msgspec.convert(signer.jwks()["keys"], list[dict[str, str]])[0]
+    assert fields["t"] == "1234" and fields["kid"] == key["kid"] and key["kid"].startswith("ds_")
+    public = Ed25519PublicKey.from_public_bytes(urlsafe_b64decode(key["x"] + "="))
+    public.verify(urlsafe_b64decode(fields["ed25519"] + "=="), b"1234.body")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        SubscriptionRequest(type="other", pattern="a"),
+        SubscriptionRequest(type="webhook", webhook=Webhook("https://a.b")),
+        SubscriptionRequest(type="webhook", pattern="a"),
+        SubscriptionRequest(type="webhook", pattern="a", webhook=Webhook("https://a.b"), wake_stream="w"),
+        SubscriptionRequest(type="pull-wake", pattern="a"),
+        SubscriptionRequest(type="pull-wake", pattern="a", wake_stream="w", lease_ttl_ms=10),
+        SubscriptionRequest(type="pull-wake", streams=["a"] * 10_001, wake_stream="w"),
+    ],
+)
+def test_a_request_that_contradicts_itself_is_refused(request_: SubscriptionRequest) -> None:
+    with pytest.raises(InvalidRequestError):
+        request_.check()

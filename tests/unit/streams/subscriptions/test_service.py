@@ -1,0 +1,207 @@
+"""Wake-ups and leases, with a webhook and a timer that the test holds in its hand."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.engine.conftest import checkpoint
+from tests.unit.streams.conftest import append, create, delete, reopened, text
+from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.storage.catalog import read_catalog_bytes
+from topics.streams import Streams
+from topics.streams.offsets import tail_offset
+from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
+from topics.streams.subscriptions.errors import AlreadyClaimedError, FencedError, NoPendingWorkError
+from topics.streams.subscriptions.model import Webhook
+from topics.streams.subscriptions.service import Ack
+from topics.streams.subscriptions.store import NAME
+from topics.testing import FakeDisk, ManualClock
+
+
+class Stage:
+    """Subscriptions whose calls and timers are kept instead of made."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self.calls: list[tuple[dict[str, Any], Callable[[Any], None]]] = []
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        self.service = Subscriptions(streams, self._deliver, self._later, allow_loopback=True)
+        self.service.start()
+
+    def _deliver(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
+        assert signature.startswith("t=")
+        self.calls.append((msgspec.json.decode(body), done))
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        timer = (seconds, function)
+        self.timers.append(timer)
+        return lambda: self.timers.remove(timer) if timer in self.timers else None
+
+    def fire(self) -> None:
+        self.timers.pop(0)[1]()
+
+    def put(self, **request: object) -> Subscription:
+        made: list[Subscription] = []
+        wanted = SubscriptionRequest(**request)  # type: ignore[arg-type]
+        self.service.put("s", wanted, "http://x/v1/stream/", lambda found, new: made.append(found), _raise)
+        return made[0]
+
+    def claim(self, worker: str = "w") -> Granted:
+        granted: list[Granted | TopicsError] = []
+        self.service.claim("s", worker, granted.append)
+        assert isinstance(granted[0], Granted)
+        return granted[0]
+
+    def ack(self, granted: Granted, name: str, done: bool = True) -> bool:
+        answers: list[bool | TopicsError] = []
+        offset = tail_offset(self.streams.topic(name))
+        said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack(name, offset)], done=done)
+        self.service.ack("s", granted.token, said, answers.append)
+        assert isinstance(answers[0], bool)
+        return answers[0]
+
+
+def _raise(error: TopicsError) -> None:
+    raise error
+
+
+@pytest.fixture
+def stage(streams: Streams) -> Stage:
+    return Stage(streams)
+
+
+def pull(stage: Stage, **more: object) -> Subscription:
+    create(stage.streams, "wake", "application/json")
+    return stage.put(type="pull-wake", pattern="jobs/*", wake_stream="wake", **more)
+
+
+def test_what_was_there_before_wakes_nobody_and_what_comes_does(stage: Stage) -> None:
+    create(stage.streams, "jobs/old", body=b"x")
+    found = pull(stage)
+    with pytest.raises(NoPendingWorkError):
+        stage.claim()
+    append(stage.streams, "jobs/old", b"y")
+    create(stage.streams, "jobs/new", body=b"z")
+    create(stage.streams, "other", body=b"z")
+    assert found.pending == {"jobs/old", "jobs/new"}
+    assert text(stage.streams, "wake").count('"type":"wake"') == 1, "until somebody comes, once is enough"
+
+
+def test_one_worker_at_a_time(stage: Stage) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim("first")
+    with pytest.raises(AlreadyClaimedError):
+        stage.claim("second")
+    assert not stage.ack(granted, "jobs/a")
+    with pytest.raises(NoPendingWorkError):
+        stage.claim()
+
+
+def test_a_lease_that_ends_is_fenced(stage: Stage) -> None:
+    pull(stage, lease_ttl_ms=100)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    (timer,) = stage.timers
+    assert timer[0] == 0.1
+    stage.fire()
+    with pytest.raises(FencedError):
+        stage.ack(granted, "jobs/a")
+    assert stage.claim().generation == granted.generation + 1
+
+
+def test_an_acknowledgement_renews_the_lease_and_only_moves_forward(stage: Stage) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    stage.ack(granted, "jobs/a", done=False)
+    acked = found.links["jobs/a"].acked
+    answers: list[bool | TopicsError] = []
+    back = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", "0" * 26)])
+    stage.service.ack("s", granted.token, back, answers.append)
+    assert found.links["jobs/a"].acked == acked
+    assert len(stage.timers) == 1, "one lease, one timer"
+
+
+def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
+    stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    waits = []
+    for _ in range(4):
+        body, done = stage.calls.pop()
+        done(None)
+        (timer,) = stage.timers
+        waits.append(timer[0])
+        stage.fire()
+    assert waits == [1.0, 2.0, 4.0, 8.0]
+    body, done = stage.calls.pop()
+    assert body["generation"] == 5
+    done({"done": True})
+    assert not stage.timers and not stage.calls
+    append(stage.streams, "jobs/a", b"y")
+    assert [one["path"] for one in stage.calls.pop()[0]["streams"]] == ["jobs/a"]
+
+
+def test_a_stream_that_goes_and_comes_back_begins_at_its_start(stage: Stage) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    stage.ack(stage.claim(), "jobs/a")
+    delete(stage.streams, "jobs/a")
+    assert not found.pending and "jobs/a" not in found.links
+    create(stage.streams, "jobs/a", body=b"new")
+    assert found.pending == {"jobs/a"}
+
+
+def test_everything_that_was_answered_is_there_after_a_kill(stage: Stage, disk: FakeDisk, clock: ManualClock) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    create(stage.streams, "jobs/b", body=b"x")
+    granted = stage.claim()
+    stage.ack(granted, "jobs/a", done=False)
+    key = stage.service.signer.key_id
+    again = Stage(reopened(disk, clock))
+    assert again.service.signer.key_id == key
+    found = again.service.get("s")
+    assert found.pending == {"jobs/b"}
+    with pytest.raises(FencedError):
+        again.ack(granted, "jobs/b")
+    assert again.claim().generation > granted.generation
+
+
+def test_old_changes_are_folded_and_nothing_is_forgotten(stage: Stage, disk: FakeDisk, clock: ManualClock) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    for _ in range(600):
+        append(stage.streams, "jobs/a", b"y")
+        stage.ack(stage.claim(), "jobs/a")
+    topic = stage.streams.engine.core.by_name[NAME]
+    assert topic.live_count < 1_100
+    again = Stage(reopened(disk, clock)).service.get("s")
+    assert (again.generation, again.links["jobs/a"].acked) == (found.generation, found.links["jobs/a"].acked)
+
+
+def test_nobody_sees_where_they_are_kept(stage: Stage) -> None:
+    pull(stage)
+    with pytest.raises(TopicNotFoundError):
+        stage.streams.topic(NAME)
+    with pytest.raises(TopicNotFoundError):
+        stage.streams.engine.info(NAME)
+    assert NAME not in [info.topic for info in stage.streams.engine.list_topics()]
+    assert NAME not in [info.name for info in stage.streams.listed("", "", 0, ())]
+
+
+def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -> None:
+    """What is sealed is told to guests on the files; the signing key is not for them."""
+    pull(stage)
+    for _ in range(20):
+        append(stage.streams, "wake", b"1", "application/json")
+        create(stage.streams, f"jobs/{clock.now_ms()}", body=b"x")
+        clock.advance(1)
+    stage.claim()
+    checkpoint(stage.streams.engine)
+    engine = stage.streams.engine
+    assert engine.core.by_name[NAME].segments or engine.core.by_name[NAME].tail
+    data = read_catalog_bytes(disk, engine.core.layout)
+    assert data is not None and b"wake" in data and NAME.encode() not in data

@@ -1,0 +1,64 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.core.errors import InvalidRequestError, RecordTooLargeError
+from topics.core.limits import Limits
+from topics.core.records import Record
+from topics.streams.contents import Entry, bytes_record, check_entries, is_json, media_type, read_json
+
+META = b',"meta":{"content-type":"image/png"}'
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=utf-8", " application/json "])
+def test_parameters_and_case_do_not_matter(content_type: str) -> None:
+    assert is_json(content_type)
+    assert media_type("Text/Plain;x=y") == "text/plain"
+    assert not is_json("application/jsonl")
+
+
+@pytest.mark.parametrize(
+    ("body", "values"),
+    [
+        (b"1", [b"1"]), (b" [1, [2] ,{}]\n", [b"1", b"[2]", b"{}"]), (b"[]", []), (b'{"a": 1.50}', [b'{"a": 1.50}']),
+        ('"ü"'.encode(), ['"ü"'.encode()]),
+    ],
+)  # fmt: skip
+def test_values_are_cut_out_verbatim(body: bytes, values: list[bytes]) -> None:
+    assert [bytes(record.data) for record in read_json(body, "k")] == values
+    assert {record.tag for record in read_json(body, "k")} <= {"k"}
+
+
+@pytest.mark.parametrize("body", [b"", b"[1", b"[1] 2", b"\xff", b'["\xc3"]', b"{a:1}", b"[1,]"])
+def test_what_is_not_json_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequestError):
+        read_json(body, None)
+
+
+@given(st.binary(max_size=50), st.integers(0, 60), st.integers(0, 60))
+def test_any_part_of_stored_bytes_can_be_read(body: bytes, begin: int, length: int) -> None:
+    record = bytes_record(body, "image/png", None)
+    assert record.meta == b'{"content-type":"image/png"}'
+    entry = Entry(memoryview(bytes(record.data)), META)
+    assert entry.size == len(body)
+    begin = min(begin, len(body))
+    assert entry.part(begin, min(begin + length, len(body))) == body[begin : begin + length]
+
+
+@pytest.mark.parametrize("data", [b'"not base64!"', b'"abc"', b'{"a":1}', b"12", b'"==ab"'])
+def test_what_the_other_protocol_wrote_and_did_not_mean_as_bytes_stays_json(data: bytes) -> None:
+    entry = Entry(memoryview(data), META)
+    assert entry.part(0, 1000) == data
+
+
+def test_without_a_content_type_a_string_is_a_string() -> None:
+    assert Entry(memoryview(b'"AAAA"'), b"").part(0, 6) == b'"AAAA"'
+
+
+def test_the_limits_of_records_hold() -> None:
+    limits = Limits(max_record_bytes=5, max_tag_bytes=3)
+    check_entries([Record(b"12345")], limits, "abc")
+    with pytest.raises(RecordTooLargeError):
+        check_entries([Record(b"1"), Record(b"123456")], limits, None)
+    with pytest.raises(InvalidRequestError):
+        check_entries([], limits, "äöü")

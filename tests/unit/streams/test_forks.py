@@ -1,0 +1,56 @@
+"""Forks and what becomes of their sources."""
+
+import pytest
+
+from tests.unit.engine.conftest import checkpoint
+from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of, text
+from topics.core.config import TopicConfigPatch
+from topics.core.errors import (
+    StreamConflictError,
+    StreamGoneError,
+)
+from topics.streams import Position, Streams
+from topics.testing import FakeDisk, ManualClock
+
+
+def test_a_source_whose_time_is_over_stays_for_its_fork(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
+    create(streams, "a", body=b"x", ttl_s=10)
+    fork(streams, "f", "a", ttl_s=10_000)
+    clock.advance(11_000)
+    streams.engine.housekeeper.tick()
+    with pytest.raises(StreamGoneError):
+        streams.topic("a")
+    assert text(streams, "f") == "x"
+    again = reopened(disk, clock)
+    assert text(again, "f") == "x"
+    with pytest.raises(StreamConflictError):
+        create(again, "a")
+    delete(again, "f")
+    assert create(again, "a").created
+
+
+def test_a_fork_through_snapshots_and_segments(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
+    create(streams, "a")
+    for number in range(10):
+        append(streams, "a", b"<%d>" % number)
+    checkpoint(streams.engine)
+    fork(streams, "f", "a")
+    append(streams, "f", b"own")
+    checkpoint(streams.engine)
+    again = reopened(disk, clock)
+    whole = "".join(f"<{number}>" for number in range(10))
+    assert text(again, "f") == whole + "own"
+    assert text(again, "a") == whole
+    found = slice_of(again, "f", Position(8), as_json=False)
+    assert (found.body, found.position, found.at_tail) == (b"<8><9>own", (11, 0), True)
+
+
+def test_time_works_in_the_source_of_a_fork(streams: Streams, clock: ManualClock) -> None:
+    create(streams, "a", body=b"1")
+    streams.engine.put_topic("a", TopicConfigPatch(ttl_ms=1000), lambda answer: None)
+    fork(streams, "f", "a")
+    append(streams, "f", b"own")
+    clock.advance(5_000)
+    found = slice_of(streams, "f", as_json=False)
+    assert found.body == b"own"
+    assert found.tombstone is not None and (found.tombstone.gap_from, found.tombstone.gap_to) == (1, 1)

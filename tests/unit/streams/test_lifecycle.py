@@ -1,0 +1,103 @@
+"""Streams coming to be and going, by hand and by themselves."""
+
+import pytest
+
+from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
+from tests.unit.streams.conftest import append, create, fork, reopened, text
+from topics.core.errors import (
+    ThrottledError,
+    TopicNotFoundError,
+    TopicsError,
+)
+from topics.core.limits import Limits
+from topics.engine import DropResult
+from topics.streams import Created, CreateRequest, Streams
+from topics.testing import FakeDisk, ManualClock
+
+
+def test_two_who_create_the_same_at_once_both_have_it(streams: Streams) -> None:
+    hold(streams.engine)
+    answers: list[Created | TopicsError] = []
+    for _ in range(2):
+        streams.create("a", CreateRequest(content_type="text/plain", body=b"x"), answers.append)
+    with pytest.raises(TopicNotFoundError):
+        streams.topic("a")
+    flush(streams.engine)
+    flush(streams.engine)
+    assert [isinstance(answer, Created) and answer.created for answer in answers] == [True, False]
+    assert text(streams, "a") == "x"
+
+
+def test_a_name_is_free_when_the_deletion_is_safe(streams: Streams) -> None:
+    create(streams, "a", body=b"old")
+    hold(streams.engine)
+    dropped: list[DropResult | TopicsError] = []
+    made: list[Created | TopicsError] = []
+    streams.delete("a", dropped.append)
+    for use in (lambda: append(streams, "a", b"x"), lambda: fork(streams, "f", "a"), lambda: text(streams, "a")):
+        with pytest.raises(TopicNotFoundError):
+            use()
+    streams.create("a", CreateRequest(content_type="application/json"), made.append)
+    assert made == dropped == []
+    flush(streams.engine)
+    flush(streams.engine)
+    assert isinstance(made[0], Created) and made[0].created
+
+
+def test_a_server_at_its_limit_creates_no_more() -> None:
+    streams = Streams(open_engine(limits=Limits(max_topics=1)))
+    create(streams, "a")
+    with pytest.raises(ThrottledError):
+        create(streams, "b")
+    assert not create(streams, "a").created
+
+
+def test_a_lifetime_slides_with_every_use_and_not_with_a_look(streams: Streams, clock: ManualClock) -> None:
+    create(streams, "a", ttl_s=10)
+    for _ in range(3):
+        clock.advance(9_000)
+        streams.touch(streams.topic("a"))
+    clock.advance(9_000)
+    append(streams, "a", b"x")
+    clock.advance(9_999)
+    streams.info("a")
+    clock.advance(1)
+    with pytest.raises(TopicNotFoundError):
+        streams.info("a")
+
+
+def test_what_is_over_goes_by_itself(streams: Streams, clock: ManualClock) -> None:
+    create(streams, "a", ttl_s=10)
+    create(streams, "b", expires_ms=clock.now_ms() + 5_000)
+    create(streams, "c")
+    clock.advance(20_000)
+    streams.engine.housekeeper.tick()
+    assert streams.engine.core.names == ["c"]
+
+
+def test_renewals_survive_a_kill_and_are_never_forgotten_early(
+    streams: Streams, disk: FakeDisk, clock: ManualClock
+) -> None:
+    create(streams, "a", ttl_s=160)
+    clock.advance(150_000)
+    streams.touch(streams.topic("a"))
+    clock.advance(9_000)
+    streams.touch(streams.topic("a"))
+    again = reopened(disk, clock)
+    clock.advance(159_000)
+    assert again.info("a").ttl_s == 160
+    clock.advance(12_000)
+    with pytest.raises(TopicNotFoundError):
+        again.info("a")
+
+
+def test_restarts_do_not_keep_a_stream_alive(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
+    create(streams, "a", ttl_s=160)
+    for _ in range(8):
+        clock.advance(20_000)
+        checkpoint(streams.engine)
+        disk = killed(disk)
+        streams = Streams(open_engine(disk, clock, wal_shards=2))
+    clock.advance(15_000)
+    with pytest.raises(TopicNotFoundError):
+        streams.info("a")
