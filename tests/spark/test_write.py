@@ -134,6 +134,7 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_driver_yields_no_duplicate(
     spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:

@@ -63,7 +63,8 @@ def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
 def split(found: list[SeqSpan], records: int, pieces_min: int) -> list[SeqSpan]:
     """Cuts spans into pieces of about equal length, the same for the same spans."""
     total = sum(span.to - span.after for span in found)
-    length = max(1, min(records, -(-total // max(pieces_min, 1))))
+    # Rounded down, so that there are never fewer pieces than wanted, as far as there are records.
+    length = max(1, min(records, total // max(pieces_min, 1)))
     return [
         SeqSpan(span.topic, span.epoch, after, min(after + length, span.to))
         for span in found
