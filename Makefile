@@ -16,7 +16,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark format clean
+.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-http: setup ## Measures the server over HTTP beside its peers, and writes 
 
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write
+
+bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.streams --write
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write

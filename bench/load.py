@@ -133,18 +133,18 @@ class Load:
     def _await_quiet(self, pid: int) -> None:
         """Waits for others to finish, not so long that nothing is left for the measurements to come."""
         deadline = time.monotonic() + min(self._patience_s, _QUIET_WAIT_S)
-        before = _Usage(pid)
+        before = Usage(pid)
         while time.monotonic() < deadline:
             time.sleep(_QUIET_WINDOW_S)
-            after = _Usage(pid)
+            after = Usage(pid)
             if (after.others - before.others) / _QUIET_WINDOW_S < DISTURBED_CORES:
                 return
             before = after
 
     def _measure_once(self, target: Running, order: dict[str, object]) -> Result:
-        before = _Usage(target.pid)
+        before = Usage(target.pid)
         answer = self._order(target, order)
-        after = _Usage(target.pid)
+        after = Usage(target.pid)
         wall = self.warm_up_s + answer["seconds"]
         return Result(
             records_per_s=answer["records"] / answer["seconds"],
@@ -158,11 +158,11 @@ class Load:
     def measure_live(self, target: Running, order: dict[str, object]) -> LiveResult:
         """How long records take from a writer to those who watch."""
         whole = {"protocol": "live", "warm_up_s": self.warm_up_s, "seconds": self.seconds, **order}
-        before = _Usage(target.pid)
+        before = Usage(target.pid)
         begun = time.monotonic()
         answer = self._order(target, whole)
         wall = time.monotonic() - begun
-        after = _Usage(target.pid)
+        after = Usage(target.pid)
         seconds = answer["seconds"]
         return LiveResult(
             records=int(answer["records"]),
@@ -204,7 +204,7 @@ class Load:
         return answer
 
 
-class _Usage:
+class Usage:
     """Processor time used so far, in seconds: by the server, and by everything but it, the generator and ourselves."""
 
     def __init__(self, pid: int) -> None:

@@ -116,6 +116,10 @@ class Sheet:
             self.paragraph(f"The load generator used its core up, and so measured itself, in: {', '.join(saturated)}.")
         else:
             self.paragraph("The load generator was never the bottleneck: it had time left on its core in every row.")
+        self.noise(others)
+
+    def noise(self, others: Iterable[float]) -> None:
+        """That the machine was not quiet, where it was not."""
         shares = list(others)
         disturbed = sum(share > DISTURBED_CORES for share in shares)
         if disturbed:
