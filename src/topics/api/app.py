@@ -56,7 +56,7 @@ class Route(NamedTuple):
     guards_itself: bool = False
     """The handler finds out who asks: who may come in depends on more than the path and the header."""
     query_token: bool = False
-    """Takes the key from `?token=` as well, for browsers: their event streams and WebSockets cannot send headers."""
+    """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None

@@ -59,13 +59,11 @@ def until(condition: Callable[[], bool]) -> None:
 def test_a_socket_needs_a_key_and_no_scope(guarded: LiveServer) -> None:
     assert status(guarded.url)[0] == 401
     assert status(guarded.url, "wrong")[0] == 401
-    assert status(guarded.url, "wrong", query="?token=full")[0] == 401
-    assert status(guarded.url, query="?token=wrong")[0] == 401
+    # A query is for event streams only: it would stand in logs and histories.
+    assert status(guarded.url, query="?token=full")[0] == 401
     for key in ("reader", "writer", "admin"):
         with open_socket(guarded.url, key) as socket:
             socket.quiet()
-    with open_socket(guarded.url, query="?token=full") as socket:
-        assert socket.ask(publish("t"))["op"] == "ack"
     # Nothing gives a page a key that it does not have: with keys every origin may try.
     with open_socket(guarded.url, "full", headers={"origin": "https://elsewhere.example"}) as socket:
         socket.quiet()

@@ -84,10 +84,9 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "GET", "/v0/ws", ws.open_socket, query_token=True,
+        "GET", "/v0/ws", ws.open_socket,
         operation=Operation(
             "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
-            query=(Parameter("token", {"type": "string"}, "The key, for browsers, which cannot send a header here."),),
         ),
     ),
     Route(
