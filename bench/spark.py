@@ -183,7 +183,7 @@ class Bench:
                 [
                     sys.executable,
                     "-c",
-                    "import os; os.nice(10); from topics.cli import main; main(['pipeline', 'run'])",
+                    "import os, sys; os.nice(10); from topics.cli import main; sys.exit(main(['pipeline', 'run']))",
                 ],
                 env={**os.environ, "TOPICS_DATA_DIR": str(folder / "data")},
                 stdout=subprocess.DEVNULL,
@@ -196,6 +196,8 @@ class Bench:
             finally:
                 job.kill()
                 job.wait()
+        if job.returncode:
+            raise SystemExit("the archive job failed")
         rows = [
             [name, *(f"{1000 * _percentile(found, part):.2f} ms" for part in (0.5, 0.99)), f"{len(found):,}"]
             for name, found in (("without a job", quiet), ("while an archive job runs", busy))
@@ -223,7 +225,14 @@ class _server:
 
     def __enter__(self) -> str:
         port_file = self._folder / "port"
-        env = {"TOPICS_PORT": "0", "TOPICS_PORT_FILE": str(port_file), "TOPICS_DATA_DIR": str(self._folder / "data")}
+        env = {
+            "TOPICS_PORT": "0",
+            "TOPICS_PORT_FILE": str(port_file),
+            "TOPICS_DATA_DIR": str(self._folder / "data"),
+            # It keeps deletes for an archive, and leaves the pipeline to the benchmark.
+            "TOPICS_ARCHIVE": "1",
+            "TOPICS_PIPELINE": "off",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from topics.cli import main; main(['serve'])"],
             env={**os.environ, **env},
