@@ -80,7 +80,7 @@ class StreamsServer:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
     def cpu_s(self) -> float:
-        """Processor time of all its threads so far, to the nanosecond: others on the machine do not change it."""
+        """Processor time of the threads it has now, to the nanosecond; what else the machine does is not in it."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 

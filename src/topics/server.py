@@ -34,7 +34,7 @@ from topics.system.dice import SystemDice
 from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
-from topics.system.memory import tune_allocator, tune_collector
+from topics.system.memory import collector_paused, tune_allocator, tune_collector
 from topics.system.threads import tune_threads
 from topics.wire.v0 import PipelineAnswer
 
@@ -187,9 +187,10 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     def recover() -> None:
         outcome.set_running_or_notify_cancel()
         try:
-            engine = Engine.recover(
-                PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id(), progress=progress
-            )
+            with collector_paused():
+                engine = Engine.recover(
+                    PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id(), progress=progress
+                )
         except BaseException as error:
             outcome.set_exception(error)
         else:

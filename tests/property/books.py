@@ -12,7 +12,8 @@ def check_books(engine: Engine) -> None:
     for topic in core.topics.values():
         _check_topic(engine, topic)
     assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
-    assert core.names == sorted(topic.name for topic in core.topics.values())
+    assert list(core.names) == sorted(topic.name for topic in core.topics.values())
+    assert core.retention.tail_bytes == sum(topic.tail_bytes for topic in core.topics.values())
 
 
 def _check_topic(engine: Engine, topic: Topic) -> None:

@@ -1,6 +1,7 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -189,7 +190,7 @@ def _fsync_histogram(stats: EngineStats) -> Metric:
 
 def _topic_metrics(engine: Engine) -> Iterator[Metric]:
     core = engine.core
-    names = core.names[:TOPIC_SERIES_MAX]
+    names = list(islice(core.names, TOPIC_SERIES_MAX))
     topics = [core.by_name[name] for name in names]
     yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", len(core.names) > len(names))
     yield _per_topic("topics_topic_head_seq", "Highest assigned seq.", topics, [t.head for t in topics])

@@ -6,6 +6,7 @@ see only the second, so the rules of resolution live here and nowhere else.
 """
 
 import enum
+import functools
 from typing import Any
 
 import msgspec
@@ -145,12 +146,15 @@ def encode_config(config: TopicConfig) -> bytes:
     return _ENCODER.encode(config)
 
 
+@functools.lru_cache(maxsize=1024)
 def decode_config(raw: bytes) -> TopicConfig:
     """A config written by `encode_config`, of this version or a later or earlier one.
 
     Unknown fields are ignored and missing ones take their default, so fields can be added without a new format.
     Anything else that is wrong raises `ValueError`: a request was checked before it was logged, so here it is damage,
     and only the reader of the file knows where it lies.
+
+    Most topics of a server have one of a few configs: each is decoded once, and its topics share it.
     """
     return _shared(_filled(_PATCH_DECODER.decode(raw), TopicType.LOG))
 

@@ -36,7 +36,9 @@ class Applier:
             topic.earliest = first
         topic.tail.append(block)
         topic.tail_count += count
-        topic.tail_bytes += len(block.text) + len(block.rows)
+        size = len(block.text) + len(block.rows)
+        topic.tail_bytes += size
+        self._retention.tail_bytes += size
         topic.head = first + count - 1
         topic.live_count += count
         topic.live_bytes += block.payload_bytes

@@ -1,7 +1,7 @@
 """What every part of the engine shares: the topics, the shards, the time, and the rules for touching them."""
 
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -11,6 +11,7 @@ from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
 from topics.engine.features import Crossings, Features
+from topics.engine.names import SortedNames
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
 from topics.engine.scheduler import Scheduler
@@ -98,8 +99,8 @@ class EngineCore:
         """Every topic that exists, by id."""
         self.by_name: dict[str, Topic] = {}
         """Every topic by name, also one whose creation is still on its way to the disk."""
-        self.names: list[str] = []
-        """The names of the topics that exist, sorted."""
+        self.names = SortedNames()
+        """The names of the topics that exist."""
         self.next_topic_id = 1
         self.total_bytes = 0
         self.staged_bytes = 0
@@ -156,17 +157,15 @@ class EngineCore:
 
     def names_from(self, prefix: str, after: str) -> Iterator[str]:
         """The sorted names with a prefix, those behind `after`."""
-        place = max(bisect_left(self.names, prefix), bisect_right(self.names, after))
-        while place < len(self.names) and self.names[place].startswith(prefix):
-            yield self.names[place]
-            place += 1
+        found = self.names.behind(after) if after >= prefix else self.names.from_(prefix)
+        return takewhile(lambda name: name.startswith(prefix), found) if prefix else found
 
     def add_topic(self, topic: Topic) -> None:
         """Makes a topic exist."""
         topic.created = True
         self.topics[topic.id] = topic
         self.by_name[topic.name] = topic
-        insort(self.names, topic.name)
+        self.names.add(topic.name)
         for told in self.added:
             told(topic)
 
@@ -174,10 +173,9 @@ class EngineCore:
         del self.topics[topic.id]
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
-        place = bisect_left(self.names, topic.name)
-        if self.names[place : place + 1] == [topic.name]:
-            del self.names[place]
+        self.names.discard(topic.name)
         self.total_bytes -= topic.live_bytes
+        self.retention.tail_bytes -= topic.tail_bytes
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)
         if topic.guard is not None:

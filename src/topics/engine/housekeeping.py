@@ -94,6 +94,9 @@ class Housekeeper:
     def bound_memory(self) -> None:
         """Seals the largest tails early when all tails together hold too much."""
         core = self._core
+        if core.retention.tail_bytes <= core.options.tail_memory_bytes:
+            # Usually it ends here, and that must not cost a look at each of a million topics every second.
+            return
         tails = [t for t in core.topics.values() if t.tail_bytes and t.config.durability.logged]
         excess = sum([topic.tail_bytes for topic in tails]) - core.options.tail_memory_bytes
         if excess <= 0:

@@ -13,6 +13,7 @@ from topics.core.durability import Durability
 from topics.core.errors import DamageError, Finding
 from topics.core.loss import LossReason, LostRange
 from topics.engine.core import EngineCore
+from topics.engine.names import SortedNames
 from topics.engine.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.formats import control
@@ -60,6 +61,7 @@ class Recovery:
             self._settle(topic)
         self._name_topics()
         self._core.features.settle()
+        self._core.retention.tail_bytes = sum([topic.tail_bytes for topic in self._core.topics.values()])
         self._check_segments()
 
     # Snapshots
@@ -81,10 +83,12 @@ class Recovery:
         numbers = snapshot_numbers(self._fs, self._core.layout)
         if not numbers:
             return None
-        newest, _ = read_snapshot(self._fs, self._core.layout, numbers[-1])
+        whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
+        newest = whole[0]
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
-            head, frames = read_snapshot(self._fs, self._core.layout, number)
+            last = number == newest.number
+            head, frames = whole if last else read_snapshot(self._fs, self._core.layout, number)
             for topic_id in head.dropped:
                 self._core.topics.pop(topic_id, None)
             topic: Topic | None = None
@@ -295,7 +299,7 @@ class Recovery:
                 del core.topics[other.id]
                 self.changed = True
             core.by_name[topic.name] = topic
-        core.names = sorted(core.by_name)
+        core.names = SortedNames(core.by_name)
 
     def _check_segments(self) -> None:
         """Every segment the state names must be there. Its content is checked when it is read, or by verify."""

@@ -22,6 +22,8 @@ class Retention:
     def __init__(self, reader: RunReader, dropped: Dropped) -> None:
         self._reader = reader
         self._dropped = dropped
+        self.tail_bytes = 0
+        """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
 
     def expire(self, topic: Topic, now_ms: int) -> bool:
         """Evicts what is older than the topic's TTL; True when anything was."""
@@ -112,7 +114,9 @@ class Retention:
         else:
             del topic.tail[0]
             topic.tail_count -= run.count
-            topic.tail_bytes -= run.memory_bytes
+            size = run.memory_bytes
+            topic.tail_bytes -= size
+            self.tail_bytes -= size
 
     def drop_segment(self, topic: Topic, segment: Segment) -> None:
         """Takes a segment without live records out of the topic, wherever it stands.

@@ -22,6 +22,7 @@ from topics.core.durability import Durability
 from topics.core.loss import LossReason
 from topics.engine.assembly import Assembler
 from topics.engine.core import EngineCore
+from topics.engine.names import SortedNames
 from topics.engine.recovery import Recovery
 from topics.engine.report import Loss, relative
 from topics.engine.rescue import SeqRange
@@ -136,7 +137,7 @@ class Salvage(Recovery):
                     topic.name += "-"
                 self.actions.append(f"topic {topic_id} is called {topic.name} now: a younger one has its name {old}")
             core.by_name[topic.name] = topic
-        core.names = sorted(core.by_name)
+        core.names = SortedNames(core.by_name)
 
     def _tell_lost_configs(self) -> None:
         for topic_id in sorted(self._assembler.configless & set(self._core.topics)):

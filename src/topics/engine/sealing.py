@@ -63,6 +63,8 @@ class Sealer:
             group.append(block)
         if group:
             self._add(topic, group)
+        if self._core.topics.get(topic.id) is topic:
+            self._core.retention.tail_bytes -= topic.tail_bytes
         topic.tail = []
         topic.tail_count = topic.tail_bytes = 0
         topic.tags = None

@@ -111,7 +111,7 @@ class Streams:
         core = self.engine.core
         if not allowed and not prefix and not after:
             # By place in the list: whoever asks for the last page of a million does not pay for the pages before it.
-            names = (core.names[place] for place in range(skip, len(core.names)))
+            names = core.names.at(skip)
         else:
             seen = (core.names_from(one, after) for one in _within(prefix, allowed))
             names = (name for name in islice(chain.from_iterable(seen), skip, None))

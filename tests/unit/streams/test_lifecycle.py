@@ -72,7 +72,7 @@ def test_what_is_over_goes_by_itself(streams: Streams, clock: ManualClock) -> No
     create(streams, "c")
     clock.advance(20_000)
     streams.engine.housekeeper.tick()
-    assert streams.engine.core.names == ["c"]
+    assert list(streams.engine.core.names) == ["c"]
 
 
 def test_renewals_survive_a_kill_and_are_never_forgotten_early(

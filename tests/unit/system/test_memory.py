@@ -1,4 +1,5 @@
 import ctypes
+import gc
 import platform
 
 import pytest
@@ -21,3 +22,13 @@ def test_a_platform_without_a_loader_is_left_alone(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ctypes, "CDLL", refuse)
     assert memory.tune_allocator() is False
+
+
+def test_the_collector_is_out_only_while_it_is_paused() -> None:
+    assert gc.isenabled()
+    with memory.collector_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(ValueError), memory.collector_paused():
+        raise ValueError
+    assert gc.isenabled()
