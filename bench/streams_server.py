@@ -98,7 +98,7 @@ class StreamsServer:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def log_bytes(self) -> int:
-        """What a start would have to go through behind the snapshots."""
+        """What a start would go through behind the snapshots, at most: log files are allocated ahead."""
         return sum(path.stat().st_size for path in (self._folder / "topics" / "wal").rglob("*.wal"))
 
     def _end_with(self, number: signal.Signals) -> float:
