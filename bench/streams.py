@@ -29,8 +29,6 @@ from bench.streams_server import Lister, StreamsServer, put_streams
 SIZES = (10_000, 100_000, 1_000_000)
 _ROUNDS = 300
 _SEED = 6
-# What creating leaves behind, such as a checkpoint on its way, should be over before the server counts as idle.
-_REST_S = 5.0
 
 
 def name_of(number: int) -> str:
@@ -39,9 +37,8 @@ def name_of(number: int) -> str:
 
 
 class Bench:
-    def __init__(self, folder: Path, rest_s: float) -> None:
+    def __init__(self, folder: Path) -> None:
         self._server = StreamsServer(folder)
-        self._rest_s = rest_s
         self._dice = random.Random(_SEED)
         self._progress = Console(stderr=True)
         self._empty_bytes = 0
@@ -64,7 +61,7 @@ class Bench:
 
     def _grow(self, before: int, size: int) -> None:
         seconds = put_streams(self._server.address, map(name_of, range(before, size)), PAYLOAD.encode())
-        time.sleep(self._rest_s)
+        self._server.rest()
         each = self._each(size)
         pages = self._pages(size)
         self.results.sizes.append(Size(size, (size - before) / seconds, each, pages))
@@ -144,7 +141,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-streams-"))
     try:
-        bench = Bench(folder, 1.0 if arguments.quick else _REST_S)
+        bench = Bench(folder)
         bench.run(sizes)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -19,7 +19,7 @@ _METHOD = """\
 One server process with `TOPICS_MAX_TOPICS=0` and `TOPICS_TAIL_MEMORY_BYTES` of 1 GiB, because a million last entries
 are more than the default keeps in memory; defaults otherwise (class `fsync`). Streams are made by `PUT` with a first
 entry of 200 bytes of JSON, over a few connections with many requests on their way, under names in no order. At each
-size the server rests a moment, then its resident memory is taken, less that of the empty server ({empty:.0f} MB), and
+size, once the server is idle, its resident memory is taken, less that of the empty server ({empty:.0f} MB), and
 pages of `GET /v1/streams` are asked for, {rounds} of each kind, one at a time over one connection, at places all over
 the list. A page is told by the processor time that it cost the server, which others on the machine do not change, and
 by the time until a client in Python had it. Then the server is killed, started on the same folder, stopped in good

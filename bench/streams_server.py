@@ -23,6 +23,10 @@ _PUTS_A_WRITE = 64
 _SETTINGS = {"TOPICS_MAX_TOPICS": "0", "TOPICS_TAIL_MEMORY_BYTES": str(2**30)}
 _START_TIMEOUT_S = 900
 _STOP_TIMEOUT_S = 300
+_REST_TIMEOUT_S = 180
+_QUIET_WINDOWS = 3
+_QUIET_WINDOW_S = 1.0
+_QUIET_SHARE = 0.1
 _POLL_S = 0.02
 _REQUEST_TIMEOUT_S = 60
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -79,13 +83,22 @@ class StreamsServer:
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
 
+    def rest(self) -> None:
+        """Waits until it is idle: creating leaves work behind, such as a checkpoint on its way."""
+        deadline = time.monotonic() + _REST_TIMEOUT_S
+        quiet = 0
+        while quiet < _QUIET_WINDOWS and time.monotonic() < deadline:
+            before = self.cpu_s()
+            time.sleep(_QUIET_WINDOW_S)
+            quiet = quiet + 1 if self.cpu_s() - before < _QUIET_SHARE * _QUIET_WINDOW_S else 0
+
     def cpu_s(self) -> float:
         """Processor time of the threads it has now, to the nanosecond; what else the machine does is not in it."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def log_bytes(self) -> int:
-        """What a start would have to go through behind the snapshots."""
+        """What a start would go through behind the snapshots, at most: log files are allocated ahead."""
         return sum(path.stat().st_size for path in (self._folder / "topics" / "wal").rglob("*.wal"))
 
     def _end_with(self, number: signal.Signals) -> float:
