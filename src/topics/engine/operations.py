@@ -118,7 +118,7 @@ def unstage(core: EngineCore, topic: Topic, block: Block) -> None:
 class AppendOperation(TopicOperation):
     """A batch: published when committed, as if it had never been when not."""
 
-    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "_rider", "followers")
+    __slots__ = ("_after", "_block", "_ceiling", "_created", "_done", "_rider", "askers", "followers")
 
     def __init__(
         self,

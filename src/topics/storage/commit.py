@@ -39,11 +39,12 @@ AT_ONCE = CommitTiming()
 class Submission:
     """Something waiting for its frames to be in the log. Subclasses say what happens then, on the loop thread."""
 
-    __slots__ = ("askers", "last_lsn", "needs_sync", "pieces", "size")
+    __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
+
+    askers = 1
+    """How many callers wait for it: what a cohort is counted by. Of the class, so that no constructor can forget it."""
 
     def __init__(self, pieces: list[bytes], needs_sync: bool) -> None:
-        self.askers = 1
-        """How many callers wait for it: what a cohort is counted by."""
         self.pieces = pieces
         self.needs_sync = needs_sync
         self.size = sum(map(len, pieces))
@@ -161,6 +162,10 @@ class Writer:
         self.sync_latency.add(self.seconds() - begun)
         self.synced_lsn = written
         self.syncs += 1
+
+    def give_up(self, error: Exception) -> ReadOnlyError:
+        """After a mistake of ours in the middle of a commit: nobody can say what the log holds, so it takes no more."""
+        return self._poison(OSError(f"an unexpected failure: {error!r}"))
 
     def _poison(self, error: OSError, back_to: LogMark | None = None) -> ReadOnlyError:
         if back_to is not None:

@@ -136,37 +136,50 @@ class ThreadCommitter:
         return True
 
     def _run(self) -> None:
-        while True:
-            waited = self._writer.unsynced_for()
-            if waited is not None and waited >= self._sync_s:
-                # Before the sync: a write that comes while it runs must rouse the thread once more.
-                self._roused = False
-                self._writer.sync()
-                continue
-            if waited is None and self._roused:
-                # About to wait for good: from now on a write must rouse the thread, and one that came just before is
-                # seen by looking again.
-                self._roused = False
-                continue
-            try:
-                work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
-            except Empty:
-                continue
-            while not self.resume.wait(self._sync_s):
-                # Held back, but what was written before still has to reach the disk in time.
-                self._writer.sync()
-            self._linger_until = self._writer.seconds() + max(self._window_s, self._wide_s)
+        going_on = True
+        while going_on:
             batch: list[Submission] = []
-            while isinstance(work, list):
-                batch.extend(work)
-                work = self._more(batch)
-            if batch:
-                self._writer.commit(batch, self._answer)
-            if isinstance(work, Rotation):
-                self._rotate(work)
-            elif isinstance(work, _Stop):
-                self._writer.close()
-                return
+            try:
+                going_on = self._turn(batch)
+            except Exception as error:
+                # A thread that ended here would leave everybody waiting for ever, without a word.
+                _log.exception("the thread of a log shard failed")
+                self._answer(batch, CommitTiming(), self._writer.give_up(error))
+
+    def _turn(self, batch: list[Submission]) -> bool:
+        """Does what is next; whether to go on. `batch` holds what is taken and not yet with the writer."""
+        waited = self._writer.unsynced_for()
+        if waited is not None and waited >= self._sync_s:
+            # Before the sync: a write that comes while it runs must rouse the thread once more.
+            self._roused = False
+            self._writer.sync()
+            return True
+        if waited is None and self._roused:
+            # About to wait for good: from now on a write must rouse the thread, and one that came just before is seen
+            # by looking again.
+            self._roused = False
+            return True
+        try:
+            work: _Work | None = self._queue.get(timeout=None if waited is None else self._sync_s - waited)
+        except Empty:
+            return True
+        while not self.resume.wait(self._sync_s):
+            # Held back, but what was written before still has to reach the disk in time.
+            self._writer.sync()
+        self._linger_until = self._writer.seconds() + max(self._window_s, self._wide_s)
+        while isinstance(work, list):
+            batch.extend(work)
+            work = self._more(batch)
+        if batch:
+            taken = batch[:]
+            batch.clear()
+            self._writer.commit(taken, self._answer)
+        if isinstance(work, Rotation):
+            self._rotate(work)
+        elif isinstance(work, _Stop):
+            self._writer.close()
+            return False
+        return True
 
     def _more(self, batch: list[Submission]) -> _Work | None:
         """More work for this commit, or None when it should start now."""

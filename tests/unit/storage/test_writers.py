@@ -380,3 +380,22 @@ def test_a_widened_window_keeps_nobody_waiting_who_needs_no_sync() -> None:
         bench.committer.widen(0.0)
 
     run(test)
+
+
+def test_a_mistake_of_the_thread_leaves_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(bench: Bench) -> None:
+        def more(batch: list[Submission]) -> None:
+            raise RuntimeError("a mistake")
+
+        monkeypatch.setattr(bench.committer, "_more", more)
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        monkeypatch.undo()
+        bench.submit("second", needs_sync=True)
+        await bench.until(2)
+        assert [type(outcome) for _, outcome in bench.told] == [ReadOnlyError, ReadOnlyError]
+
+    run(test)
+    assert "the thread of a log shard failed" in caplog.text
