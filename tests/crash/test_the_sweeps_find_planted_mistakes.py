@@ -120,7 +120,7 @@ def no_ceiling(patch: pytest.MonkeyPatch) -> None:
         topic.ceiling = topic.ceiling_staged = 1_000_000
         return 0
 
-    patch.setattr(Appender, "_reserve", reserve)
+    patch.setattr(Appender, "reserve", reserve)
 
 
 def losses_not_told(patch: pytest.MonkeyPatch) -> None:
