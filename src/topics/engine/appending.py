@@ -98,7 +98,7 @@ class Appender:
             self._check_room(topic, batch.records)
         shard = core.shards[topic.shard]
         plain = rider is None and ts is None and not quota
-        if plain and shard.committer.gathers and shard.accepts and may_gather(topic, batch):
+        if plain and shard.gathers and may_gather(topic, batch):
             self._gatherer(shard).add(topic, batch.records[0], done)
             return
         if config.durability.logged or not topic.created:

@@ -230,9 +230,9 @@ class Shard:
             gathered()
 
     @property
-    def accepts(self) -> bool:
-        """Whether `check_open` would let a caller through who is not patient."""
-        return self.writer.poison is None and self.queue_bytes <= self._queue_bytes_max
+    def gathers(self) -> bool:
+        """Whether single records may be gathered for the end of the tick: `check_open` would let them through."""
+        return self.committer.gathers and self.writer.poison is None and not self.full
 
     def check_open(self, size: int = 0, patient: bool = False) -> None:
         """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused.

@@ -58,8 +58,6 @@ class Turns:
         """What delivery took since the last frame was begun."""
         self._open_at = 0.0
         self._running = False
-        self.extra_pause: Callable[[], float] = lambda: 0.0
-        """Seconds to wait between frames besides our own measure, for whoever watches the load of the machine."""
 
     def add(self, worker: Worker) -> None:
         """Gives a worker a turn, in the next tick unless one is being run."""
@@ -127,10 +125,8 @@ class Turns:
         self.run()
 
     def _pause(self, now: float) -> None:
-        pause_s = self._spent_s * _PAUSE_SHARE if self._spent_s > _COSTLY_S else 0.0
-        pause_s = min(max(pause_s, self.extra_pause()), _PAUSE_MAX_S)
-        if pause_s:
-            self._open_at = now + pause_s
+        if self._spent_s > _COSTLY_S:
+            self._open_at = now + min(self._spent_s * _PAUSE_SHARE, _PAUSE_MAX_S)
 
     def _release(self) -> None:
         held, self._held = self._held, []

@@ -121,15 +121,6 @@ def test_a_pause_is_never_long() -> None:
     assert bench.timers[0][0] <= 0.02
 
 
-def test_others_may_ask_for_a_pause() -> None:
-    bench = Bench()
-    bench.turns.extra_pause = lambda: 0.01
-    bench.turns.add(Greedy(1))
-    bench.tick()
-    bench.tick()
-    assert bench.turns.hold(Greedy())
-
-
 def test_a_worker_that_fails_does_not_stop_the_others() -> None:
     class Broken:
         queued = False
