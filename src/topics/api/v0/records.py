@@ -7,6 +7,7 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.patience import Patience
 from topics.api.v0.appends import encode_appended, throttled, with_key
 from topics.api.v0.bodies import decode_body
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
@@ -99,10 +100,7 @@ class LongPoll:
     def __init__(self, call: Call, request: ReadRequest, wait_s: float) -> None:
         self._call = call
         self._request = request
-        self._wait_s = wait_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._unwatch: Callable[[], None] | None = None
-        self._over = False
+        self._patience = Patience(call, wait_s, self.read)
         self._throttled_ms = 0
         """How long pressure kept the news from it that it waited for."""
 
@@ -114,7 +112,7 @@ class LongPoll:
 
     def _got(self, outcome: ReadResult | TopicsError) -> None:
         waiting = isinstance(outcome, ReadResult) and not (outcome.count or outcome.tombstone)
-        if not waiting or self._over:
+        if not waiting or self._patience.over:
             self._finish(outcome)
             return
         assert isinstance(outcome, ReadResult)
@@ -123,43 +121,22 @@ class LongPoll:
             # A long stretch of the reader's own records: go on in the next tick, others have requests too.
             asyncio.get_running_loop().call_soon(self.read)
             return
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
-            self._call.on_gone(self._forget)
-            self._call.waits.add(self)
         try:
-            self._unwatch = self._call.engine.watch(self._call.topic, self._woken)
+            self._patience.wait(self._watch)
         except TopicNotFoundError as error:
             self._finish(error)
 
-    def _woken(self) -> None:
-        self._unwatch = None
-        self._throttled_ms = self._call.engine.core.scheduler.waited_ms
-        if not self._over:
-            self.read()
+    def _watch(self, woken: Callable[[], None]) -> Callable[[], None]:
+        engine = self._call.engine
 
-    def end(self) -> None:
-        """Answers with what there is; also when the server stops."""
-        if not self._over:
-            self._over = True
-            self._stop_waiting()
-            self.read()
+        def told() -> None:
+            self._throttled_ms = engine.core.scheduler.waited_ms
+            woken()
 
-    def _forget(self) -> None:
-        self._over = True
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._call.waits.discard(self)
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+        return engine.watch(self._call.topic, told)
 
     def _finish(self, outcome: ReadResult | TopicsError) -> None:
-        self._over = True
-        self._stop_waiting()
+        self._patience.stop()
         _answer_read(self._call, self._request, outcome, self._throttled_ms)
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
+from topics.api.patience import Patience
 from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
@@ -203,11 +204,8 @@ class LongPoll:
         self._call = call
         self._streams = streams
         self._read = read
-        self._wait_s = wait_s
         self._now_ms = seconds
-        self._timer: asyncio.TimerHandle | None = None
-        self._unwatch: Callable[[], None] | None = None
-        self._over = False
+        self._patience = Patience(call, wait_s, self.read)
 
     def read(self) -> None:
         try:
@@ -216,7 +214,7 @@ class LongPoll:
             self._finish(error)
 
     def _got(self, outcome: StreamSlice | TopicsError) -> None:
-        if isinstance(outcome, TopicsError) or self._over or outcome.count or outcome.tombstone is not None:
+        if isinstance(outcome, TopicsError) or self._patience.over or outcome.count or outcome.tombstone is not None:
             self._finish(outcome)
             return
         self._read = self._read.moved(outcome.position)
@@ -227,45 +225,13 @@ class LongPoll:
         if _closed(self._streams, self._read.topic):
             self._finish(outcome)
             return
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._wait_s, self.end)
-            self._call.on_gone(self._forget)
-            self._call.waits.add(self)
         try:
-            self._unwatch = self._streams.watch(self._read.topic, self._woken)
+            self._patience.wait(lambda woken: self._streams.watch(self._read.topic, woken))
         except TopicsError as error:
             self._finish(error)
 
-    def _woken(self) -> None:
-        self._unwatch = None
-        if not self._over:
-            self.read()
-
-    def end(self) -> None:
-        """Answers with what there is; also when the server stops."""
-        if not self._over:
-            self._over = True
-            self._stop_waiting()
-            self.read()
-
-    def _forget(self) -> None:
-        self._over = True
-        self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._call.waits.discard(self)
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
-
     def _finish(self, outcome: StreamSlice | TopicsError) -> None:
-        self._over = True
-        self._stop_waiting()
+        self._patience.stop()
         read = self._read
         try:
             if isinstance(outcome, TopicsError):
