@@ -10,12 +10,12 @@ import base64
 import http.client
 import json
 import os
-import signal
 import sys
 from dataclasses import dataclass
 
 from rich.console import Console
 
+from bench.command import end_with_servers
 from bench.install import Missing
 from bench.live_report import FanOut, LiveReport, LiveResults, Watching
 from bench.load import LiveResult, Load, generator
@@ -194,11 +194,6 @@ def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _end(number: int, frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(f"bench-live: ended by signal {number}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a second a row")
@@ -216,7 +211,7 @@ def main() -> None:
         version = SERVER.install()
     except Missing as error:
         sys.exit(f"bench-live cannot run: {error}")
-    signal.signal(signal.SIGTERM, _end)
+    end_with_servers("bench-live")
     bench = Bench(1.0 if arguments.quick else 5.0, arguments.patience, favoured=arguments.priority)
     bench.run(
         [row for row in WATCHING if arguments.only in (None, row.transport)],

@@ -5,16 +5,15 @@ A worker goes round: it claims 8 jobs, acknowledges them and produces 8 more. Pr
 into docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
 """
 
-import argparse
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 
+from bench.command import read_command
 from bench.install import Missing
-from bench.load import Load, Result, Workload, generator
+from bench.load import Load, Result, Workload
 from bench.peers import BOTH, Running, Server, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
 from bench.report import Report, Results, machine, write_page
@@ -158,37 +157,11 @@ class QueueReport(Report):
                     yield server, workload, ordered[len(ordered) // 2]
 
 
-def _end(number: int, frame: object) -> None:
-    """Whoever ends the benchmark ends the server it has just started, too; a second signal must not cut that short."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    sys.exit(f"bench-queue: ended by signal {number}")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a second a cell")
-    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
-    parser.add_argument("--only", metavar="KEYS", help=f"of {','.join(server.key for server in SERVERS)}")
-    parser.add_argument("--rounds", type=int, default=1, help="go over all servers so often; the median counts")
-    parser.add_argument(
-        "--patience", type=float, default=180, metavar="SECONDS", help="to repeat what other processes disturbed"
-    )
-    parser.add_argument(
-        "--priority", action="store_true", help="go before everything else on the machine; needs root, starves others"
-    )
-    arguments = parser.parse_args()
-    chosen = arguments.only.split(",") if arguments.only else [server.key for server in SERVERS]
-    unknown = set(chosen) - {server.key for server in SERVERS}
-    if unknown:
-        parser.error(f"there is no server {', '.join(sorted(unknown))}")
-    try:
-        generator()
-    except Missing as error:
-        sys.exit(f"bench-queue cannot run: {error}")
-    signal.signal(signal.SIGTERM, _end)
+    arguments, servers = read_command("bench-queue", __doc__, "a second a cell", SERVERS)
     seconds = 1.0 if arguments.quick else 3.0
     bench = Bench(seconds, arguments.rounds, arguments.patience, favoured=arguments.priority)
-    bench.run([server for server in SERVERS if server.key in chosen])
+    bench.run(servers)
     rounds = f"over {seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
     console = Console(width=None if sys.stdout.isatty() else 200)
     text = QueueReport(bench.results, console).make(
