@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 ALLOWANCE = 128
-"""Deliveries in one tick; about a millisecond, most of it the kernel's. A request that comes meanwhile waits so long."""
+"""Deliveries in one tick; about a millisecond, most of it the kernel's. A request that comes meanwhile waits."""
 READ_COST = 4
 """What a read costs in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
