@@ -103,6 +103,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
+    awake_us: Annotated[
+        int,
+        _number(
+            "How long to look for the next request before sleeping, while they come densely; 0 is never.", 0, 10_000
+        ),
+    ] = 200
     max_body_bytes: Annotated[int, _number("Most bytes of one request body.", 1)] = 64 * MIB
     max_meta_bytes: Annotated[int, _number("Most bytes of one record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
     max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys

@@ -13,6 +13,7 @@ from topics.http.errors import HttpError
 from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
+from topics.http.vigil import Vigil
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Hub:
         "limits",
         "monotonic",
         "renderer",
+        "vigil",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -83,6 +85,7 @@ class Hub:
         self.budget = Budget(limits.bodies_bytes)
         self.counters = Counters()
         self.connections: set[Served] = set()
+        self.vigil = Vigil(self.call_soon, clock.monotonic, limits.awake_s)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()

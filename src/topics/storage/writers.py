@@ -67,7 +67,7 @@ class ThreadCommitter:
         self._answers: deque[Run] = deque()
         self._cohort = 0
         self._linger_until = 0.0
-        self._outstanding = 0
+        self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
         self._roused = False
         """Whether the thread knows that there is something to sync."""
@@ -89,7 +89,7 @@ class ThreadCommitter:
 
     def rotate(self, rotation: Rotation) -> None:
         self._hand_over()
-        self._outstanding += 1
+        self.outstanding += 1
         self._queue.put(rotation)
 
     def close(self) -> None:
@@ -116,9 +116,9 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        if not self._outstanding and self._write_at_once(batch):
+        if not self.outstanding and self._write_at_once(batch):
             return
-        self._outstanding += len(batch)
+        self.outstanding += len(batch)
         self._queue.put(batch)
 
     def _write_at_once(self, batch: list[Submission]) -> bool:
@@ -204,7 +204,7 @@ class ThreadCommitter:
         error = self._writer.rotate(rotation)
 
         def answer() -> None:
-            self._outstanding -= 1
+            self.outstanding -= 1
             if error is None:
                 rotation.done(rotation.position)
             else:
@@ -214,7 +214,7 @@ class ThreadCommitter:
 
     def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         def answer() -> None:
-            self._outstanding -= len(group)
+            self.outstanding -= len(group)
             self._shard.settle(group, timing, error)
 
         self._post(answer)
