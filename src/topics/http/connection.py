@@ -343,7 +343,8 @@ class Connection(asyncio.Protocol):
         pipeline.gathering = True
         self._start(exchange)
         pipeline.gathering = False
-        pipeline.flush()
+        if not pipeline.exchanges:
+            pipeline.flush()
 
     def _start(self, exchange: Exchange) -> None:
         try:
