@@ -23,7 +23,7 @@ from topics.cli import main
 
 COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.runs")
 """Where the classes are from whose objects come and go with clients and topics."""
-_AFTER = 2000
+_AFTER = 100
 """How often a thing goes right before it goes wrong."""
 
 

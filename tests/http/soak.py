@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from websockets.asyncio.client import connect
@@ -270,14 +271,18 @@ class SocketReader(Reader):
 async def soak(url: str, seed: int, plan: Plan) -> Counter[str]:
     """All of it, from topics that do not exist to topics that do not exist any more."""
     world = World(url, seed, plan)
+    await _for_each_topic(url, lambda caller, topic: caller.call("PUT", f"/v0/topics/{topic}", world.config(topic)))
+    await _follow_and_write(world, seed)
+    await _for_each_topic(url, lambda caller, topic: caller.call("DELETE", f"/v0/topics/{topic}"))
+    return world.happened
+
+
+async def _for_each_topic(url: str, ask: Callable[[Caller, str], Awaitable[tuple[int, Any]]]) -> None:
     caller = await Caller.connect(url)
     for topic in TOPICS:
-        await caller.call("PUT", f"/v0/topics/{topic}", world.config(topic))
-    await _follow_and_write(world, seed)
-    for topic in TOPICS:
-        await caller.call("DELETE", f"/v0/topics/{topic}")
+        status, answer = await ask(caller, topic)
+        assert status in (200, 201), answer
     caller.close()
-    return world.happened
 
 
 async def _follow_and_write(world: World, seed: int) -> None:

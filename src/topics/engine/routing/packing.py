@@ -69,7 +69,18 @@ class Packer:
         load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
         if not router.present:
             self._loads[key] = load
+            # A stamp names the router.
+            load.shared = stamp is None
         return load
+
+    def takes_all(self, dest: Topic) -> bool:
+        """Whether a destination takes whatever comes, so that nobody has to see what fits."""
+        config = dest.staged_config
+        return (
+            dest.guard is None
+            and not self._core.limits.max_total_bytes
+            and (config.discard is not Discard.REJECT or not (config.cap_records or config.cap_bytes))
+        )
 
     def fitting(self, dest: Topic, load: Load) -> Load | None:
         """As much of a load as the destination takes; None when nothing fits."""
