@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.http.crew import Crew
 from tests.http.followers import Caller, Follower
 
 PAD = "x" * 400
@@ -62,37 +63,35 @@ class World:
 
     async def write(self) -> None:
         """Appends to random topics until it is over."""
-        caller = await Caller.connect(self.url)
-        while not self.closing:
-            topic = self.dice.choice(TOPICS)
-            async with self.busy[topic]:
-                count, head = self.dice.choice([1, 1, 1, 3]), self.heads[topic]
-                values = [
-                    [topic, self.instances[topic], head + n + 1, LARGE_PAD if topic in LOSSY else PAD]
-                    for n in range(count)
-                ]
-                seqs = await caller.append(topic, *values)
-                assert seqs == list(range(head + 1, head + count + 1))
-                self.heads[topic] += count
-                self.happened["records"] += count
-            await asyncio.sleep(WRITERS / _APPENDS_PER_S)
-        caller.close()
+        with await Caller.connect(self.url) as caller:
+            while not self.closing:
+                topic = self.dice.choice(TOPICS)
+                async with self.busy[topic]:
+                    count, head = self.dice.choice([1, 1, 1, 3]), self.heads[topic]
+                    values = [
+                        [topic, self.instances[topic], head + n + 1, LARGE_PAD if topic in LOSSY else PAD]
+                        for n in range(count)
+                    ]
+                    seqs = await caller.append(topic, *values)
+                    assert seqs == list(range(head + 1, head + count + 1))
+                    self.heads[topic] += count
+                    self.happened["records"] += count
+                await asyncio.sleep(WRITERS / _APPENDS_PER_S)
 
     async def kill(self) -> None:
         """Deletes a topic now and then, and makes it anew at once or later."""
-        caller = await Caller.connect(self.url)
-        while not self.closing:
-            await asyncio.sleep(1.5)
-            topic = self.dice.choice(MORTAL)
-            async with self.busy[topic]:
-                status, _ = await caller.call("DELETE", f"/v0/topics/{topic}")
-                assert status == 200
-                self.happened["deleted topics"] += 1
-                await asyncio.sleep(self.dice.choice([0, 0.3]))
-                self.instances[topic] += 1
-                self.heads[topic] = 0
-                await caller.call("PUT", f"/v0/topics/{topic}", self.config(topic))
-        caller.close()
+        with await Caller.connect(self.url) as caller:
+            while not self.closing:
+                await asyncio.sleep(1.5)
+                topic = self.dice.choice(MORTAL)
+                async with self.busy[topic]:
+                    status, _ = await caller.call("DELETE", f"/v0/topics/{topic}")
+                    assert status == 200
+                    self.happened["deleted topics"] += 1
+                    await asyncio.sleep(self.dice.choice([0, 0.3]))
+                    self.instances[topic] += 1
+                    self.heads[topic] = 0
+                    await caller.call("PUT", f"/v0/topics/{topic}", self.config(topic))
 
 
 class Reader:
@@ -184,15 +183,13 @@ class StreamReader(Reader):
         for topic in set(self.topics) & set(MORTAL):
             self.cursors[topic], self.instances[topic] = 0, None
         starts = {topic: {"from_seq": self.cursors[topic]} for topic in self.topics}
-        caller = await Caller.connect(self.world.url)
-        while True:
-            status, made = await caller.call("POST", "/v0/watch", {"topics": starts, "limit": 50, "heartbeat_ms": 1000})
-            if status != 404:
-                break
-            # One of them is deleted at this moment.
-            await asyncio.sleep(0.1)
+        body = {"topics": starts, "limit": 50, "heartbeat_ms": 1000}
+        with await Caller.connect(self.world.url) as caller:
+            while (answer := await caller.call("POST", "/v0/watch", body))[0] == 404:
+                # One of them is deleted at this moment.
+                await asyncio.sleep(0.1)
+        status, made = answer
         assert status == 200, made
-        caller.close()
         return str(made["stream_url"])
 
     async def follow(self, follower: Follower, dice: random.Random, chance: float) -> None:
@@ -244,7 +241,9 @@ class SocketReader(Reader):
                 try:
                     while time.monotonic() < stay:
                         try:
-                            text = await asyncio.wait_for(socket.recv(), 1.0)
+                            # Not by `wait_for`, which loses a cancellation that comes together with a frame.
+                            async with asyncio.timeout(1.0):
+                                text = await socket.recv()
                         except TimeoutError:
                             continue
                         self.take(json.loads(text))
@@ -278,11 +277,10 @@ async def soak(url: str, seed: int, plan: Plan) -> Counter[str]:
 
 
 async def _for_each_topic(url: str, ask: Callable[[Caller, str], Awaitable[tuple[int, Any]]]) -> None:
-    caller = await Caller.connect(url)
-    for topic in TOPICS:
-        status, answer = await ask(caller, topic)
-        assert status in (200, 201), answer
-    caller.close()
+    with await Caller.connect(url) as caller:
+        for topic in TOPICS:
+            status, answer = await ask(caller, topic)
+            assert status in (200, 201), answer
 
 
 async def _follow_and_write(world: World, seed: int) -> None:
@@ -293,24 +291,24 @@ async def _follow_and_write(world: World, seed: int) -> None:
     # A cursor of one's own cannot tell two topics of one name apart, so these follow what is never deleted.
     for _ in range(plan.sockets):
         readers.append(SocketReader(world, dice.sample(KEEPING + LOSSY, dice.choice([1, 2, 4]))))
-    async with asyncio.TaskGroup() as group:
-        writers = [group.create_task(world.write()) for _ in range(WRITERS)]
-        killer = group.create_task(world.kill())
-        following = []
+    crew = Crew()
+    writers = [crew.start(world.write()) for _ in range(WRITERS)]
+    writers.append(crew.start(world.kill()))
+
+    async def lead() -> None:
         for number, reader in enumerate(readers):
-            following.append(group.create_task(reader.run(random.Random(seed + number))))
+            crew.start(reader.run(random.Random(seed + number)))
             if number % 20 == 0:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(plan.seconds)
         world.closing = True
-        await asyncio.wait([*writers, killer])
+        await asyncio.wait(writers)
         world.over = True
         over = time.monotonic()
         await _all_have_everything(readers, plan.guard_s)
         print(f"everyone had everything {time.monotonic() - over:.1f} s later")
-        for task in following:
-            # Those that have everything wait for more.
-            task.cancel()
+
+    await crew.until(lead(), plan.seconds + 2 * plan.guard_s)
 
 
 async def _all_have_everything(readers: list[StreamReader | SocketReader], guard_s: float) -> None:
@@ -322,17 +320,17 @@ async def _all_have_everything(readers: list[StreamReader | SocketReader], guard
 
 async def until_nobody_is_left(url: str, guard_s: float) -> None:
     """Waits until every connection and every session is gone."""
-    give_up = time.monotonic() + guard_s
-    while left := await _left(url):
-        assert time.monotonic() < give_up, f"still there: {left}"
-        await asyncio.sleep(0.5)
+    async with asyncio.timeout(2 * guard_s):
+        give_up = time.monotonic() + guard_s
+        while left := await _left(url):
+            assert time.monotonic() < give_up, f"still there: {left}"
+            await asyncio.sleep(0.5)
 
 
 async def _left(url: str) -> dict[str, int]:
-    caller = await Caller.connect(url)
-    # Looking for a session is what forgets idle ones.
-    assert (await caller.call("GET", "/v0/watch/none"))[0] == 404
-    caller.close()
+    with await Caller.connect(url) as caller:
+        # Looking for a session is what forgets idle ones.
+        assert (await caller.call("GET", "/v0/watch/none"))[0] == 404
     reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
     writer.write(b"GET /v0/metrics HTTP/1.0\r\naccept: application/json\r\n\r\n")
     metrics = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])

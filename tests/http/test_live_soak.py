@@ -61,10 +61,8 @@ class Soaked:
 
     def soak(self, seed: int, plan: Plan) -> Counter[str]:
         """One round, which ends in bounded time."""
-        whole = asyncio.wait_for(soak(self.live.url, seed, plan), plan.seconds + 3 * plan.guard_s)
-        happened = asyncio.run(whole)
-        wait_s = 3 * plan.guard_s + SESSION_TTL_S
-        asyncio.run(asyncio.wait_for(until_nobody_is_left(self.live.url, wait_s), wait_s + plan.guard_s))
+        happened = asyncio.run(soak(self.live.url, seed, plan))
+        asyncio.run(until_nobody_is_left(self.live.url, plan.guard_s + SESSION_TTL_S))
         return happened
 
     def weigh(self, guard_s: float = 30.0) -> Weight:
@@ -119,7 +117,7 @@ def test_everyone_sees_everything_once_and_memory_comes_back(tmp_path: Path) -> 
 @pytest.mark.parametrize("mistake", [*counted_server.MISTAKES])
 def test_the_soak_notices(tmp_path: Path, mistake: str) -> None:
     soaked = Soaked(tmp_path, mistake)
-    with soaked.live as live, pytest.raises((AssertionError, BaseExceptionGroup)) as noticed:
+    with soaked.live as live, pytest.raises(AssertionError) as noticed:
         wait_until_ready(live.url)
         before = soaked.weigh()
         soaked.soak(1, SMALL)
