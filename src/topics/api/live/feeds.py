@@ -108,12 +108,16 @@ class Feeds:
         return subscription
 
     def put_off(self, topic: Topic) -> None:
-        """Pressure puts a topic off: at the latest, waiting will have lifted its priority to where it is served."""
+        """Pressure puts a topic off."""
         feeds = self._by_topic.get(topic.id)
         if feeds is not None:
-            retry_after_ms = max(-self.engine.core.scheduler.priority(topic) * 10, 100)
+            retry_after_ms = self.put_off_ms(topic)
             for feed in list(feeds):
                 feed.pace(retry_after_ms)
+
+    def put_off_ms(self, topic: Topic) -> int:
+        """For how long: at the latest, waiting will have lifted its priority to where it is served."""
+        return max(-self.engine.core.scheduler.priority(topic) * 10, 100)
 
     def forget(self, feeds: TopicFeeds) -> None:
         self._by_topic.pop(feeds.topic.id, None)
