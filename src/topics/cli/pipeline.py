@@ -52,15 +52,17 @@ def run(
         raise FolderBusyError(layout.pipeline, str(error)) from error
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    spark = LateSpark(settings)
     try:
         check_tracked(fs, layout)
-        pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
+        pipeline = make_pipeline(settings, fs, spark, clock)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
             task = bar.add_task("archiving", total=None)
             pipeline.on_progress = lambda done, total: bar.update(task, completed=done, total=total)
             run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:
+        spark.close()
         lock.release()
     _show(pipeline.status, pipeline.status.records - before)
     return 1 if pipeline.status.quarantined else 0

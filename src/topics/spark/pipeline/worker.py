@@ -68,6 +68,10 @@ class LateSpark:
             self._inner = SparkExecutor(open_session(options))
         return self._inner.run(pieces, on_done)
 
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+
 
 def layout_of(settings: Settings) -> Layout:
     return Layout(os.path.abspath(settings.data_dir), settings.cold_dir and os.path.abspath(settings.cold_dir))
@@ -147,14 +151,16 @@ def main() -> int:
     except PipelineBusyError as error:
         _log.warning("another process has the pipeline", extra={"error": str(error)})
         return 3
+    spark = LateSpark(settings)
     try:
-        pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
+        pipeline = make_pipeline(settings, fs, spark, clock)
         run_until_idle(pipeline, settings, clock, threading.Event().wait)
     except Exception as error:
         _log.exception("the pipeline failed")
         note_failure(fs, layout, error, clock)
         return 1
     finally:
+        spark.close()
         lock.release()
     return 0
 
