@@ -129,7 +129,9 @@ def status(server: LiveServer) -> dict[str, object]:
 
 
 def test_a_server_keeps_the_pipeline_by_itself(spark: SparkSession, tmp_path: Path) -> None:
-    with LiveServer(tmp_path, **SOON, archive="1", pipeline_poll_ms="200", spark_memory="512m") as server:
+    # With the priority that it has by default it would wait for the tests that run beside this one.
+    soon = {**SOON, "pipeline_poll_ms": "200", "pipeline_priority": "normal"}
+    with LiveServer(tmp_path, **soon, archive="1", spark_memory="512m") as server:
         with Client(server.url) as client:
             client.list_topics()
             assert status(server)["state"] == "idle"

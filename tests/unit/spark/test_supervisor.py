@@ -1,6 +1,7 @@
 """The supervisor keeps a process while there is work, starts a failed one again, and ends it on drain."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -153,3 +154,21 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     assert not wanted(done)
     clock.advance(3_600_001)
     assert wanted(done)
+
+
+def test_it_is_in_the_session_of_the_server_and_in_a_group_of_its_own(tmp_path: Path) -> None:
+    """Between two sessions priorities may count for nothing; in one group the terminal's Ctrl-C would end both."""
+    told = tmp_path / "told"
+    script = f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(f'{{os.getsid(0)}} {{os.getpgid(0)}}')"
+    made = make(tmp_path, script, [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(told.exists)
+        await until(lambda: told.read_text() != "")
+        await made.stop()
+
+    play(scene)
+    session, group = told.read_text().split()
+    assert int(session) == os.getsid(0)
+    assert int(group) != os.getpgid(0)

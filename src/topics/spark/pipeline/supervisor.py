@@ -112,8 +112,9 @@ class Supervisor:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             env={**os.environ, **_as_env(self._settings)},
-            # Not the terminal's Ctrl-C: the server ends it when it drains.
-            start_new_session=True,
+            # Not the terminal's Ctrl-C: the server ends it when it drains. Not a session of its own either: Linux may
+            # share the processor out among sessions first, and priorities then count for nothing between two of them.
+            process_group=0,
         )
         _log.info("the pipeline was started", extra={"pid": self._process.pid})
 

@@ -36,9 +36,8 @@ from topics.storage.posix import PosixFileSystem
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
 from topics.system.logs import configure_logs
-from topics.system.machine import cpu_count
+from topics.system.machine import cpu_count, step_back
 
-_NICENESS = 10
 _log = logging.getLogger(__name__)
 
 
@@ -142,7 +141,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The server comes first: a job that is a little slower harms nobody.
-    os.nice(_NICENESS)
+    step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     fs, clock = PosixFileSystem(), SystemClock()
     layout = layout_of(settings)
