@@ -22,11 +22,17 @@ DataDir = Annotated[str | None, Parameter(name="--data-dir", help="The data fold
 ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder (TOPICS_COLD_DIR).")]
 ArchiveDir = Annotated[str | None, Parameter(name="--archive-dir", help="The archive (TOPICS_ARCHIVE_DIR).")]
 Master = Annotated[str | None, Parameter(name="--spark-master", help="Where Spark runs (TOPICS_SPARK_MASTER).")]
+Compact = Annotated[bool, Parameter(negative="", help="Write every file again that holds anything deleted.")]
 Json = Annotated[bool, Parameter(negative="", help="Print the status as JSON.")]
 
 
 def run(
-    *, data_dir: DataDir = None, cold_dir: ColdDir = None, archive_dir: ArchiveDir = None, spark_master: Master = None
+    *,
+    data_dir: DataDir = None,
+    cold_dir: ColdDir = None,
+    archive_dir: ArchiveDir = None,
+    spark_master: Master = None,
+    compact: Compact = False,
 ) -> int:
     """Archive everything that is sealed, then end. A server may run on the folder meanwhile."""
     # These import numpy and Arrow, which the other commands must not need.
@@ -55,7 +61,7 @@ def run(
     spark = LateSpark(settings)
     try:
         check_tracked(fs, layout)
-        pipeline = make_pipeline(settings, fs, spark, clock)
+        pipeline = make_pipeline(settings, fs, spark, clock, compact)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
             task = bar.add_task("archiving", total=None)

@@ -22,7 +22,7 @@ import msgspec
 
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
-from topics.spark.archive.planning import ArchiveRules
+from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.products import Piece, Product
@@ -80,12 +80,17 @@ def archive_root(settings: Settings) -> str:
     return os.path.abspath(settings.archive_dir) if settings.archive_dir else layout_of(settings).archive
 
 
-def make_pipeline(settings: Settings, fs: FileSystem, executor: Executor, clock: Clock) -> Pipeline:
-    """The pipeline with every product that the settings ask for."""
+def make_pipeline(
+    settings: Settings, fs: FileSystem, executor: Executor, clock: Clock, compact: bool = False
+) -> Pipeline:
+    """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
     layout = layout_of(settings)
     products: list[Product] = []
     if settings.archive in ("1", "true"):
-        rules = ArchiveRules(retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count())
+        share = 0.0 if compact else DELETED_SHARE
+        rules = ArchiveRules(
+            retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count(), deleted_share=share
+        )
         products.append(ArchiveProduct(fs, layout, archive_root(settings), rules, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock)
 
