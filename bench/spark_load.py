@@ -113,7 +113,6 @@ def archiving(data: Path) -> Iterator[subprocess.Popen[bytes]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        process_group=0,
     )
     try:
         yield process

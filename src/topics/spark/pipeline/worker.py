@@ -145,6 +145,9 @@ def main() -> int:
     # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        # The server ends this process and Java with it when it drains; the terminal's Ctrl-C is not for them.
+        os.setpgrp()
     # The server comes first: a job that is a little slower harms nobody.
     step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
