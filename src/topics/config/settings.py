@@ -148,6 +148,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
     ] = "auto"
+    pipeline_priority: Annotated[
+        Literal["idle", "low", "normal"],
+        _text("What processor time the server's pipeline gets: what is left over, a small share, or as the server."),
+    ] = "idle"
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
