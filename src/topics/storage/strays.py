@@ -7,7 +7,7 @@ from topics.storage.layout import Layout, number_in
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshot_chain import Chain
 
-_OWN = (".topics.lock", "archive", "machine", "meta", "pipeline", "repair", "topics", "wal")
+_OWN = (".topics.lock", "archive", "machine", "meta", "near", "pipeline", "repair", "topics", "wal")
 _OWN_META = ("catalog", "newest")
 
 
