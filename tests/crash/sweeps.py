@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.crash.harness import SMALL, Dump, World, dump
 from tests.crash.promises import Evidence, broken_promises, unlike_what_was_acknowledged
-from topics.core.errors import ReadOnlyError, TopicsError
+from topics.core.errors import ColdStoreUnavailableError, ReadOnlyError, TopicsError
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, EngineOptions
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, PowerCut, Survival
@@ -115,7 +115,7 @@ def fail_at(scenario: Scenario, options: EngineOptions, plan: FaultPlan) -> Fail
     world = World(fs, options)
     try:
         scenario(world)
-    except OSError:
+    except (OSError, ColdStoreUnavailableError):
         assert world.starting, "only a start may fail with an error of the system"
     return Failure(world, inner, fs)
 

@@ -9,7 +9,8 @@ Whole data files are kept as long as there is room, the longest unused go first.
     <folder>/topics/.../seg-....data.tail     the last bytes of that object, and their XXH3-64
 
 Everything here can be fetched again, so nothing here is ever damage: a copy that cannot be read or kept is as good as
-none. A copy is written under another name, synced and renamed, so that a power cut leaves it whole or not at all.
+none. A copy is written under another name, synced and renamed, so that a power cut leaves it whole or not at all. Only
+the end of an object that changes is more than that: it has to be the new one for good before the change counts.
 """
 
 import contextlib
@@ -38,8 +39,6 @@ class NearCopies:
         self._held: OrderedDict[str, int] = OrderedDict()
         """The copies that may go when room is needed, by name and with their size, the longest unused first."""
         self._bytes = 0
-        self._doubted: set[str] = set()
-        """Objects whose kept end could be neither renewed nor removed."""
 
     @property
     def held_bytes(self) -> int:
@@ -82,23 +81,26 @@ class NearCopies:
 
     def tail(self, name: str, length: int) -> bytes | None:
         """The last bytes of an object, where exactly so many are kept."""
-        data = None if name in self._doubted else self._read(name + _TAIL)
+        data = self._read(name + _TAIL)
         if data is None or len(data) != length + _CHECKSUM.size:
             return None
         return data[:length] if _CHECKSUM.pack(xxh3_64_intdigest(data[:length])) == data[length:] else None
 
-    def keep_tail(self, name: str, tail: bytes) -> None:
-        if self._write(name + _TAIL, [tail, _CHECKSUM.pack(xxh3_64_intdigest(tail))]) or self._remove(name + _TAIL):
-            self._doubted.discard(name)
-        else:
-            self._doubted.add(name)
+    def keep_tail(self, name: str, tail: bytes) -> bool:
+        return self._write(name + _TAIL, [tail, _CHECKSUM.pack(xxh3_64_intdigest(tail))])
 
     def replaced(self, name: str, pieces: Sequence[BytesLike]) -> None:
-        """An object has new bytes: the end that was kept follows, and a copy of the whole stays only if it lasts."""
+        """An object has new bytes: the end that was kept follows, and a copy of the whole stays only if it lasts.
+
+        Raises OSError where an old end might come back after a power cut: what it says is believed, so whoever changed
+        the object must not count on the change yet.
+        """
         kept = self._read(name + _TAIL)
         if kept is not None:
             length = len(kept) - _CHECKSUM.size
-            self.keep_tail(name, b"".join(pieces)[-length:])
+            if not self.keep_tail(name, b"".join(pieces)[-length:]):
+                self._fs.remove(self._path(name + _TAIL))
+            self._fs.sync_dir(self._path(name).rpartition("/")[0])
         if self.lasts(name):
             self._write(name, pieces)
         else:

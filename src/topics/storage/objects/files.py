@@ -96,12 +96,13 @@ class WrittenObject:
             self.truncate(length)
 
     def sync(self) -> None:
+        pieces = self._all()
         if self._changed:
-            pieces = self._all()
             self._store.put(self._name, pieces)
             self._changed = False
-            if self._copies is not None:
-                self._copies.replaced(self._name, pieces)
+        if self._copies is not None:
+            # Also without a change: an earlier process may have come no further than the upload.
+            self._copies.replaced(self._name, pieces)
 
     def map(self) -> memoryview:
         return memoryview(self._joined())
