@@ -21,6 +21,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentDamaged, SegmentKey
+from topics.storage.strays import topic_id_of
 
 _RETRY_MS = 30_000
 
@@ -51,7 +52,7 @@ def missing_near(core: EngineCore) -> list[Finding]:
 def topics_in_store(core: EngineCore, fs: FileSystem) -> list[str]:
     """The folders of topics in the store; none when it cannot be asked by a server that has topics of its own."""
     try:
-        return fs.list_dir(core.layout.topics(cold=True))
+        return [name for name in fs.list_dir(core.layout.topics(cold=True)) if topic_id_of(name) is not None]
     except FileNotFoundError:
         return []
     except StoreUnavailable as error:
@@ -95,9 +96,8 @@ class Sweeper:
 
     def _unwanted(self, folder: str, names: list[str]) -> Iterator[str]:
         core = self._core
-        try:
-            topic_id = int(folder, 16)
-        except ValueError:
+        topic_id = topic_id_of(folder)
+        if topic_id is None:
             return
         if topic_id >= core.next_topic_id:
             _log.error("the object store holds a topic that nobody created; it is left alone", extra={"folder": folder})
