@@ -24,9 +24,12 @@ from topics.system.clock import SystemClock
 SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200", "hot_retain_segments": "0", "pipeline": "off"}
 
 
-def all_cold(folder: Path, count: int) -> bool:
+def all_cold(client: Client, folder: Path, count: int) -> bool:
+    """Whether so many segments, and no others, are in the store. Without writes there would be no checkpoint."""
+    client.append("busy", 1)
     catalog = read_catalog(PosixFileSystem(), Layout(str(folder / "data")))
-    found = [segment for topic in catalog.topics for segment in topic.segments] if catalog is not None else []
+    known = catalog.by_name().get("orders") if catalog is not None else None
+    found = known.segments if known is not None else []
     return len(found) == count and all(segment.cold for segment in found)
 
 
@@ -38,7 +41,7 @@ def test_rows_from_an_object_store_are_those_of_diff(
     with LiveServer(tmp_path, **SOON, cold_dir=url, archive="1") as server, Client(server.url) as client:
         for first in range(0, 200, 10):
             client.append_many("orders", [NewRecord({"n": n}, f"t{n % 3}") for n in range(first, first + 10)])
-        wait_until(lambda: all_cold(tmp_path, 4), "every segment is in the store")
+        wait_until(lambda: all_cold(client, tmp_path, 4), "every segment is in the store")
         client.delete("orders", match="t1")
         client.delete("orders", before_seq=60)
         # What the checkpoint of a clean stop leaves: deletes in the objects, one segment less.
@@ -73,7 +76,7 @@ def test_verify_and_repair_work_on_an_object_store(
     url, data = s3.make_bucket("tools") + "/cold", str(tmp_path / "data")
     with LiveServer(tmp_path, **SOON, cold_dir=url) as server, Client(server.url) as client:
         client.append_many("orders", [{"n": n} for n in range(100)])
-        wait_until(lambda: all_cold(tmp_path, 1), "the segment is in the store")
+        wait_until(lambda: all_cold(client, tmp_path, 1), "the segment is in the store")
         server.stop()
         assert main(["verify", data, "--cold-dir", url]) == 0
         assert "sound" in capsys.readouterr().out

@@ -429,7 +429,7 @@ def test_repair_tells_what_is_lost_and_keeps_the_evidence(world: Setup, damage: 
     assert report.after is not None and report.after.sound
     assert [(loss.from_seq, loss.to_seq) for loss in report.losses] == [(1, 4)]
     if damage == "flipped":
-        assert world.store.get(f"damaged-1/{SEGMENT}.data") == data
+        assert bytes(world.store.get(f"damaged-1/{SEGMENT}.data")) == data
     assert world.store.size(f"damaged-1/{SEGMENT}.idx")
     engine = world.reopen()
     assert seqs(engine, "t", 4) == [5, 6, 7, 8, 9, 10]
