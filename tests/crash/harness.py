@@ -253,6 +253,8 @@ class World:
         self.call_failed = False
         """Whether a call failed since then: the next start may then not trust the page cache, and tell what it holds
         free as possibly lost, as after a power cut."""
+        self.files: Callable[[FileSystem, EngineOptions], FileSystem] = files_of
+        """Makes the file system that an engine gets out of the disk."""
         self.engine: Engine = None  # type: ignore[assignment]
         self._value = 0
 
@@ -266,7 +268,7 @@ class World:
         self.lost_power = self.lost_power or restarted
         self.starting = True
         self.engine = Engine.recover(
-            files_of(self.fs, self.options),
+            self.files(self.fs, self.options),
             self.options,
             self.clock,
             SeededDice(self.boot),

@@ -28,6 +28,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.objects.tiers import TieredFileSystem
+from topics.storage.places import is_object_store
 from topics.wire.cuts import RowsOnly, View
 
 T = TypeVar("T")
@@ -117,7 +118,11 @@ class SegmentStore:
         self._cached = 0
         self._lock = threading.Lock()
         self._folders: set[str] = set()
-        self._far = fs if isinstance(fs, TieredFileSystem) else None
+        self._far: TieredFileSystem | None = None
+        if is_object_store(layout.cold_root):
+            if not isinstance(fs, TieredFileSystem):
+                raise ValueError("a cold tier in an object store needs the file system of storage.objects.tiers")
+            self._far = fs
         self._far_indexes: OrderedDict[SegmentKey, SegmentIndex] = OrderedDict()
         """Indexes of segments in an object store, mapped without their data."""
 

@@ -446,3 +446,28 @@ def test_repair_does_nothing_where_it_cannot_look(world: Setup) -> None:
     world.store.away = False
     assert verify(tiered(before, URL, world.store), LAYOUT, "a").sound
     assert values(world.reopen(), "t") == list(range(1, 11))
+
+
+# Changing places
+
+
+def test_a_cold_folder_can_be_copied_into_a_store_and_back(world: Setup) -> None:
+    engine = world.filled(cold_dir="cold")
+    delete(engine, "t", match=eq("even"))
+    engine.close_inline()
+    world.disk = killed(world.disk)
+    folder = "topics/0000000000000001"
+    for name in world.disk.list_dir(f"cold/{folder}"):
+        file = world.disk.open(f"cold/{folder}/{name}")
+        world.store.put(f"{folder}/{name}", [file.read_at(0, file.size())])
+        world.disk.remove(f"cold/{folder}/{name}")
+    engine = world.open()
+    assert seqs(engine, "t") == [1, 3, 5, 7, 9]
+    delete(engine, "t", before_seq=3)
+    engine.close_inline()
+    world.disk = killed(world.disk)
+    for name in world.store.list_folder(folder).objects:
+        file = world.disk.open(f"cold/{folder}/{name}", create=True)
+        file.write_at(0, world.store.get(f"{folder}/{name}"))
+        world.store.remove(f"{folder}/{name}")
+    assert seqs(world.open(cold_dir="cold"), "t") == [3, 5, 7, 9]

@@ -4,9 +4,10 @@ Credentials, region and endpoint come from the environment by the conventions of
 `AWS_ENDPOINT_URL` and so on) and are never looked at here. The errors of the library quote the request and its
 internals, so only their first sentence is passed on, without anything behind a `?`, where signatures would be.
 
-A small call has `CALL_S` seconds, a large one a second more for each `BYTES_A_SECOND`, because the library counts the
-time of the body as well. It tries again by itself, `RETRIES` times. Uploads are single requests: one in parts would
-leave parts behind when it is cut short, which nobody sees and somebody pays for.
+A small call has `CALL_S` seconds, an upload a second more for each `BYTES_A_SECOND`, because the library counts the
+time of the body as well. A download may take as long as bytes keep coming, with no pause of `CALL_S`. The library tries
+again by itself, `RETRIES` times. Uploads are single requests: one in parts would leave parts behind when it is cut
+short, which nobody sees and somebody pays for.
 """
 
 import re
@@ -20,12 +21,15 @@ from topics.storage.objects.store import Listing, StoreUnavailable
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
-CALL_S = 5
+CALL_S = 5.0
+DOWNLOAD_S = 600.0
 RETRIES = 3
+RETRIES_S = 30.0
 BACKOFF_MS = (50, 2_000)
 BYTES_A_SECOND = 4 * 1024 * 1024
 _STEP_BYTES = 64 * 1024 * 1024
 _SMALL_BYTES = 1024 * 1024
+_DOWNLOAD = -1
 _WHY_CHARS_MAX = 300
 _QUERY = re.compile(r"\?\S*")
 
@@ -41,10 +45,10 @@ class RemoteStore:
         self._api: Any = obstore
         self._url = url
         self._clients: dict[int, Client] = {}
+        """By how long they wait; see `_client`."""
 
     def get(self, name: str) -> memoryview:
-        # How large it is only its answer says, so the time is that of the largest segment there can be.
-        return self._ask(lambda: memoryview(self._api.get(self._client(16 * _STEP_BYTES), name).bytes()))
+        return self._ask(lambda: memoryview(self._api.get(self._client(None), name).bytes()))
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
         if length <= 0:
@@ -78,17 +82,18 @@ class RemoteStore:
         self._ask(lambda: self._api.copy(self._client(_STEP_BYTES), source, target))
 
     def list_folder(self, folder: str) -> Listing:
-        found = self._ask(lambda: self._api.list_with_delimiter(self._client(_SMALL_BYTES + 1), folder), missing=False)
+        found = self._ask(lambda: self._api.list_with_delimiter(self._client(None), folder), missing=False)
         last = len(folder) + 1 if folder else 0
         folders = sorted(prefix[last:] for prefix in found["common_prefixes"])
         return Listing(folders, sorted(entry["path"][last:] for entry in found["objects"]))
 
-    def _client(self, size: int) -> "Client":
-        """A client that waits long enough for so many bytes."""
-        steps = 0 if size <= _SMALL_BYTES else -(-size // _STEP_BYTES)
+    def _client(self, size: int | None) -> "Client":
+        """A client that waits long enough for so many bytes; None is for as many as come."""
+        steps = _DOWNLOAD if size is None else 0 if size <= _SMALL_BYTES else -(-size // _STEP_BYTES)
         client = self._clients.get(steps)
         if client is None:
-            client = self._clients[steps] = _connect(self._url, CALL_S + steps * _STEP_BYTES / BYTES_A_SECOND)
+            call_s = None if steps == _DOWNLOAD else CALL_S + steps * _STEP_BYTES / BYTES_A_SECOND
+            client = self._clients[steps] = _connect(self._url, call_s)
         return client
 
     def _ask(self, call: Callable[[], T], missing: bool = True) -> T:
@@ -106,9 +111,13 @@ class RemoteStore:
             raise StoreUnavailable(_first_sentence(error)) from None
 
 
-def _connect(url: str, call_s: float) -> "Client":
+def _connect(url: str, call_s: float | None) -> "Client":
+    """A client whose calls end after so long; without a time, when nothing came for `CALL_S`."""
     from obstore.store import from_url  # noqa: PLC0415
 
+    times = {"timeout": timedelta(seconds=call_s if call_s is not None else DOWNLOAD_S)}
+    if call_s is None:
+        times["read_timeout"] = timedelta(seconds=CALL_S)
     backoff = {
         "init_backoff": timedelta(milliseconds=BACKOFF_MS[0]),
         "max_backoff": timedelta(milliseconds=BACKOFF_MS[1]),
@@ -118,12 +127,8 @@ def _connect(url: str, call_s: float) -> "Client":
     client: Client = connect(
         url,
         # An endpoint without TLS is only asked where the operator named it.
-        client_options={
-            "timeout": timedelta(seconds=call_s),
-            "connect_timeout": timedelta(seconds=2),
-            "allow_http": True,
-        },
-        retry_config={"max_retries": RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=4 * call_s)},
+        client_options={**times, "connect_timeout": timedelta(seconds=2), "allow_http": True},
+        retry_config={"max_retries": RETRIES, "backoff": backoff, "retry_timeout": timedelta(seconds=RETRIES_S)},
     )
     return client
 

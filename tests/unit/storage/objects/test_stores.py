@@ -1,5 +1,6 @@
 """What every object store promises, checked over HTTP on a real one and on the fake alike; then the real one's own."""
 
+import socket
 from collections.abc import Callable
 from itertools import count
 
@@ -147,14 +148,27 @@ def test_errors_do_not_tell_secrets(s3: S3Server, credentials: None, monkeypatch
 
 
 def test_what_a_call_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
+    waits: list[float | None] = []
 
-    def connect(url: str, call_s: float) -> object:
+    def connect(url: str, call_s: float | None) -> object:
         waits.append(call_s)
         return object()
 
     monkeypatch.setattr(remote, "_connect", connect)
     store = RemoteStore("s3://bucket/x")
-    for size in (0, 1000, 1024 * 1024, 5_000_000, 64 * 1024 * 1024, 65 * 1024 * 1024, 100):
+    for size in (0, 1000, 1024 * 1024, 5_000_000, 64 * 1024 * 1024, 65 * 1024 * 1024, 100, None, None):
         store._client(size)
-    assert waits == [5, 21, 37]
+    assert waits == [5, 21, 37, None]
+
+
+def test_a_store_that_takes_calls_and_never_answers(monkeypatch: pytest.MonkeyPatch, s3: S3Server) -> None:
+    """It is given up, by every call: the test would hang otherwise."""
+    monkeypatch.setattr(remote, "CALL_S", 0.1)
+    monkeypatch.setattr(remote, "BYTES_A_SECOND", 1 << 40)
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        for call in every_call(RemoteStore("s3://bucket/x")).values():
+            with pytest.raises(StoreUnavailable):
+                call()
