@@ -15,11 +15,12 @@ from topics.core.errors import FolderBusyError
 from topics.spark.pipeline.status import PipelineStatus, load_status
 from topics.spark.shipping import package_zip
 from topics.storage.layout import Layout
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
 DataDir = Annotated[str | None, Parameter(name="--data-dir", help="The data folder (TOPICS_DATA_DIR).")]
-ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder (TOPICS_COLD_DIR).")]
+ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder or object store (TOPICS_COLD_DIR).")]
 ArchiveDir = Annotated[str | None, Parameter(name="--archive-dir", help="The archive (TOPICS_ARCHIVE_DIR).")]
 Master = Annotated[str | None, Parameter(name="--spark-master", help="Where Spark runs (TOPICS_SPARK_MASTER).")]
 Remote = Annotated[
@@ -53,7 +54,7 @@ def run(
     given = {"data_dir": data_dir, "cold_dir": cold_dir, "archive_dir": archive_dir}
     where = {"spark_master": spark_master, "spark_remote": spark_remote}
     settings = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
-    fs, clock = PosixFileSystem(), SystemClock()
+    fs, clock = guest_files(settings.cold_dir), SystemClock()
     layout = layout_of(settings)
     if not fs.exists(layout.meta):
         raise FileNotFoundError(f"{layout.root} is no data folder")

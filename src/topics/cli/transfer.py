@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from topics.client.options import DEFAULT_URL
 from topics.config.settings import Settings
+from topics.storage.places import absolute, check_place
 
 Form = Annotated[Literal["parquet", "jsonl"], Parameter(name="--format", help="What the files are.")]
 Url = Annotated[str | None, Parameter(env_var="TOPICS_URL", help="The server's address.")]
@@ -85,7 +86,7 @@ def import_(
 
 def _folder(data_dir: str) -> dict[str, str | None]:
     cold = Settings.from_env(os.environ).cold_dir
-    return {"mode": "segments", "path": os.path.abspath(data_dir), "coldDir": cold and os.path.abspath(cold)}
+    return {"mode": "segments", "path": os.path.abspath(data_dir), "coldDir": absolute(check_place(cold))}
 
 
 def _given(access: dict[str, str | None]) -> dict[str, str]:

@@ -42,7 +42,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
     port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
     data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
-    cold_dir: Annotated[str | None, _text("Folder that old sealed segments move to; unset keeps them.")] = None
+    cold_dir: Annotated[
+        str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
+    ] = None
 
     # Who may come in.
     api_keys: Annotated[
@@ -88,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_memory_bytes: Annotated[
         int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
+    cold_cache_bytes: Annotated[
+        int, _number("Bytes of segments from an object store that are kept on the local disk.")
+    ] = GIB
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 
     # Checkpoints.

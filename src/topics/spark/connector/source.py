@@ -31,6 +31,7 @@ from topics.spark.connector.planning import SeqSpan, limited, resolve, spans, sp
 from topics.spark.connector.reading import read_span
 from topics.spark.connector.sink import BatchSink, StreamSink
 from topics.spark.segments import ScanOptions, SegmentRef, load_catalog, pack, plan_scan, read_group
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
@@ -196,7 +197,7 @@ def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.Rec
         layout = options.access.layout
         assert layout is not None
         refs = _decode_group(piece.group)
-        yield from read_group(PosixFileSystem(), layout, refs)
+        yield from read_group(guest_files(layout.cold_root), layout, refs)
     if piece.history is not None:
         yield from read_history(piece.history, options)
     for span in piece.spans:

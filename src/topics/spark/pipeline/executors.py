@@ -13,7 +13,7 @@ from topics.spark.pipeline.products import Perform, Piece
 from topics.spark.pipeline.rounds import JobFailedError
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -47,8 +47,10 @@ class InlineExecutor:
 class SparkExecutor:
     """All pieces as one job, a task each."""
 
-    def __init__(self, spark: "SparkSession") -> None:
+    def __init__(self, spark: "SparkSession", cold_dir: str | None = None) -> None:
         self._spark = spark
+        self._cold_dir = cold_dir
+        """Where each task looks for cold segments; what it needs to get in comes from its own environment."""
         self._told = 0
         if is_remote(spark):
             # A client of Spark Connect has no status to ask for: it is told.
@@ -66,12 +68,12 @@ class SparkExecutor:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
 
         count = len(pieces)
-        work = list(pieces)
+        work, cold_dir = list(pieces), self._cold_dir
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(PosixFileSystem(), work[place])
+                    outcome = perform(guest_files(cold_dir), work[place])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
 
         # A range of as many partitions as numbers has one number a partition: exactly one piece a task.

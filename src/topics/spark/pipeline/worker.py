@@ -32,7 +32,8 @@ from topics.spark.segments import NoCatalogError
 from topics.storage.catalog import read_catalog
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
+from topics.storage.places import absolute, check_place
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
 from topics.system.logs import configure_logs
@@ -64,7 +65,7 @@ class LateSpark:
             options = SparkOptions.of(self._settings, "topics pipeline")
             if self._under_submit:
                 options = msgspec.structs.replace(options, master="")
-            self._inner = SparkExecutor(open_session(options))
+            self._inner = SparkExecutor(open_session(options), self._settings.cold_dir)
         return self._inner.run(pieces, on_done)
 
     def close(self) -> None:
@@ -73,7 +74,7 @@ class LateSpark:
 
 
 def layout_of(settings: Settings) -> Layout:
-    return Layout(os.path.abspath(settings.data_dir), settings.cold_dir and os.path.abspath(settings.cold_dir))
+    return Layout(os.path.abspath(settings.data_dir), absolute(check_place(settings.cold_dir)))
 
 
 def archive_root(settings: Settings) -> str:
@@ -151,7 +152,7 @@ def main() -> int:
     # The server comes first: a job that is a little slower harms nobody.
     step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    fs, clock = PosixFileSystem(), SystemClock()
+    fs, clock = guest_files(settings.cold_dir), SystemClock()
     layout = layout_of(settings)
     try:
         lock = hold_pipeline(fs, layout, f"process {os.getpid()}")
