@@ -159,9 +159,10 @@ class Pipeline:
 
     # What streams call.
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> bool:
         self._hub.counters.bytes_out += len(data)
         self._transport.write(data)
+        return not self.write_paused
 
     @property
     def buffered_bytes(self) -> int:

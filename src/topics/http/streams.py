@@ -28,7 +28,9 @@ class StreamChannel(Protocol):
     @property
     def write_paused(self) -> bool: ...
 
-    def write(self, data: bytes) -> None: ...
+    def write(self, data: bytes) -> bool:
+        """Sends bytes; whether the client can take more at once."""
+        ...
 
     def end_stream(self, *, last: bool) -> None:
         """The stream is complete; what follows it on the connection may go on, unless it was the last."""
@@ -77,8 +79,7 @@ class Stream:
         if channel is None:
             self._held.append(data)
             return False
-        channel.write(data)
-        return not channel.write_paused
+        return channel.write(data)
 
     def write_chunk(self, chunk: bytes) -> bool:
         """As `write`, for bytes that are a chunk of HTTP already and are shared by many chunked streams."""
@@ -88,8 +89,14 @@ class Stream:
         if channel is None:
             self._held.append(chunk)
             return False
-        channel.write(chunk)
-        return not channel.write_paused
+        return channel.write(chunk)
+
+    @property
+    def chunk_writer(self) -> Callable[[bytes], bool] | None:
+        """What `write_chunk` comes to while the stream is open and its turn has come: for those who write to thousands
+        of streams, and stop when `on_gone` tells them."""
+        channel = self._channel
+        return None if channel is None or self._closed or self._muted or not self._chunked else channel.write
 
     def close(self, *, last: bool = False) -> None:
         """Ends the answer, and with `last` the connection too. Everything written before is still sent."""

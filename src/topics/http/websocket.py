@@ -143,7 +143,8 @@ class WebSocket(asyncio.Protocol):
         if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
         if not self._gathering:
-            self._send(frame)
+            self._hub.counters.bytes_out += len(frame)
+            self._transport.write(frame)
         else:
             self._gathered.append(frame)
             self._gathered_bytes += len(frame)

@@ -178,7 +178,8 @@ class Feed:
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
         """The hot loop: one call a subscriber, of the connection's own write."""
-        cursor, silent = frame.cursor, not frame.data
+        cursor, data = frame.cursor, frame.data
+        silent = not data
         for subscription in receivers:
             if not subscription.live:
                 continue
@@ -192,8 +193,12 @@ class Feed:
             else:
                 subscription.cursor = cursor
                 outlet.sent = True
+                push = outlet.push
                 try:
-                    outlet.transmit(subscription, frame)
+                    if push is None:
+                        outlet.transmit(subscription, frame)
+                    elif not push(data):
+                        outlet.filled()
                 except Exception:
                     _logger.exception("a connection failed to take a frame")
                     subscription.cancel()

@@ -42,6 +42,7 @@ class Outlet:
         "idle_since",
         "idle_timeout_s",
         "lagging",
+        "push",
         "sent",
         "turns",
     )
@@ -59,6 +60,9 @@ class Outlet:
         """How long nothing may be written before `beat`; 0 is for ever."""
         self.lagging: list[Subscription] = []
         """Subscriptions that wait for room."""
+        self.push: Callable[[bytes], bool] | None = None
+        """Writes a frame's bytes as they are and tells whether there is room for more. A connection that has nothing to
+        add to them sets it, and is spared a call or two for each frame; others get them by `transmit`."""
 
     # What a subclass provides.
 
@@ -101,6 +105,7 @@ class Outlet:
         self.closed = True
         self.full = True
         self.lagging = []
+        self.push = None
 
     def sweep(self, now: float) -> None:
         """Looks at the time. Called every now and then for every connection."""

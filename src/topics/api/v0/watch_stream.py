@@ -141,6 +141,11 @@ class SoloWatchStream(WatchStream):
 
     framing = SOLO  # type: ignore[assignment]
 
+    def open(self, stream: Stream) -> None:
+        super().open(stream)
+        if not self.closed:
+            self.push = stream.chunk_writer
+
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         if not self._stream.write_chunk(frame.data):
             self.filled()

@@ -104,6 +104,7 @@ class Session(Outlet):
     def __init__(self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None]) -> None:
         super().__init__(live.turns, live.patience)
         self._socket = socket
+        self.push = socket.write
         self._engine = engine
         self._live = live
         self._key = key
