@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from bench import races
 from bench.command import end_with_servers
 from bench.install import Missing
 from bench.live_report import FanOut, LiveReport, LiveResults, Watching
@@ -39,6 +40,7 @@ WATCHING = (
     Watching("ws", 1000, 1000),
 )
 FAN_OUTS = (FanOut(0, 200), FanOut(1, 200), FanOut(10, 200), FanOut(100, 200), FanOut(1000, 20))
+RACES = 4000
 _TIMEOUT_S = 60
 
 
@@ -91,7 +93,7 @@ class Server:
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         )
         subscribe = {"op": "subscribe", "request_id": "1", "topics": {topic: {"tail": True} for topic in topics}}
-        return {"hello": _encoded(upgrade.encode()), "then": _encoded(_text_frame(json.dumps(subscribe).encode()))}
+        return {"hello": _encoded(upgrade.encode()), "then": _encoded(races.text_frame(subscribe))}
 
     def watcher(self, transport: str, topics: list[str]) -> dict[str, str]:
         return self.event_stream(topics) if transport == "sse" else self.web_socket(topics)
@@ -183,13 +185,6 @@ def _append(topic: str) -> bytes:
     return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 
-def _text_frame(payload: bytes) -> bytes:
-    """A WebSocket message of a client. Its mask is all zeros, which leaves the payload as it is."""
-    size = len(payload)
-    length = bytes([0x80 | size]) if size < 126 else bytes([0x80 | 126]) + size.to_bytes(2, "big")
-    return b"\x81" + length + bytes(4) + payload
-
-
 def _encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -199,6 +194,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a second a row")
     parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
     parser.add_argument("--only", metavar="KIND", choices=["sse", "ws", "routers"], help="one of sse, ws, routers")
+    parser.add_argument("--races", action="store_true", help="races of writes and beginnings to follow, and no more")
     parser.add_argument(
         "--patience", type=float, default=120, metavar="SECONDS", help="to repeat what other processes disturbed"
     )
@@ -212,12 +208,17 @@ def main() -> None:
     except Missing as error:
         sys.exit(f"bench-live cannot run: {error}")
     end_with_servers("bench-live")
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    if arguments.races:
+        text = races.run(300 if arguments.quick else RACES, console, machine({SERVER.product: version}))
+        if arguments.write:
+            write_page(text, "races", "Beginning to follow")
+        return
     bench = Bench(1.0 if arguments.quick else 5.0, arguments.patience, favoured=arguments.priority)
     bench.run(
         [row for row in WATCHING if arguments.only in (None, row.transport)],
         list(FAN_OUTS) if arguments.only in (None, "routers") else [],
     )
-    console = Console(width=None if sys.stdout.isatty() else 200)
     text = LiveReport(bench.results, console).make(machine({SERVER.product: version}), _priority(arguments.priority))
     if arguments.write:
         write_page(text, "live", "Live delivery")

@@ -80,7 +80,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api
-    http = operations.http = HttpServer(api, HttpLimits(body_bytes=settings.max_body_bytes), clock)
+    http = operations.http = HttpServer(api, _http_limits(settings), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
@@ -88,6 +88,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     finally:
         await streams.close()
         await http.drain(0.0)
+
+
+def _http_limits(settings: Settings) -> HttpLimits:
+    return HttpLimits(body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000)
 
 
 def _stream_options(settings: Settings) -> StreamOptions:
@@ -152,6 +156,7 @@ async def _run_engine(
         return
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
+    http.sleep_while(lambda: engine.committing)
     tune_collector()
     live.open(engine)
     streams.subscriptions(engine)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 
@@ -14,6 +14,12 @@ class Caller:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @classmethod
     async def connect(cls, url: str) -> "Caller":
@@ -85,14 +91,21 @@ class Follower:
             small = socket.socket()
             small.setblocking(False)
             small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-            await asyncio.get_running_loop().sock_connect(small, (target.hostname, target.port))
-            reader, writer = await asyncio.open_connection(sock=small, limit=window)
+            try:
+                await asyncio.get_running_loop().sock_connect(small, (target.hostname, target.port))
+                reader, writer = await asyncio.open_connection(sock=small, limit=window)
+            except BaseException:
+                small.close()
+                raise
         resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200 "):
+        try:
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            if not head.startswith(b"HTTP/1.1 200 "):
+                raise ConnectionRefusedError(head.split(b"\r\n")[0].decode())
+        except BaseException:
             writer.close()
-            raise ConnectionRefusedError(head.split(b"\r\n")[0].decode())
+            raise
         return cls(reader, writer)
 
     async def events(self) -> AsyncIterator[Event]:

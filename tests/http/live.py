@@ -4,18 +4,23 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 # Only to fail instead of hanging: no test looks at how long anything took.
 _PATIENCE_S = 60.0
+_SERVE = ("-c", "import sys; from topics.cli import main; sys.exit(main(['serve']))")
 
 
 class LiveServer:
-    """`topics serve` on a folder. Leaving the `with` block ends whatever still runs."""
+    """`topics serve` on a folder, or another program that does the same. Leaving the `with` block ends whatever still
+    runs.
+    """
 
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, program: Sequence[str] = _SERVE, **settings: str) -> None:
         self._folder = folder
+        self._program = program
         self._settings = {f"TOPICS_{name.upper()}": value for name, value in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
@@ -38,7 +43,7 @@ class LiveServer:
         }
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", "import sys; from topics.cli import main; sys.exit(main(['serve']))"],
+                [sys.executable, *self._program],
                 cwd=self._folder,
                 env={**inherited, **own, **self._settings},
                 stdout=log,
@@ -65,6 +70,11 @@ class LiveServer:
         self._process.kill()
         self._process.wait(_PATIENCE_S)
         self._process = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
     def log(self) -> str:
         return (self._folder / "log").read_text(errors="replace")

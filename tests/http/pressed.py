@@ -36,6 +36,7 @@ class PressedServer:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self.engine: Engine
+        self.live: Live
         self.url = ""
 
     def press(self, sample: Sample) -> None:
@@ -67,7 +68,7 @@ class PressedServer:
         clock = SystemClock()
         operations = Operations(clock)
         keys = KeyRing.parse("")
-        live = operations.live = Live(LiveLimits(), keys, clock, SeededDice(2))
+        live = self.live = operations.live = Live(LiveLimits(), keys, clock, SeededDice(2))
         api = operations.api = Api(operations.routes(), keys, clock, _BODY_BYTES, 0, live)
         http = operations.http = HttpServer(api, HttpLimits(body_bytes=_BODY_BYTES), clock)
         ((host, port), *_) = await http.start("127.0.0.1", 0)

@@ -15,6 +15,9 @@ ApiKey = Annotated[str | None, Parameter(env_var="TOPICS_API_KEY", help="The key
 Path = Annotated[
     str | None, Parameter(name="--data-dir", help="Read sealed records out of this data folder; no server is needed.")
 ]
+SkipLost = Annotated[
+    bool, Parameter(negative="", help="Go on behind records that are lost, with a warning, instead of failing.")
+]
 
 
 def export(
@@ -26,6 +29,7 @@ def export(
     url: Url = None,
     api_key: ApiKey = None,
     data_dir: Path = None,
+    skip_lost: SkipLost = False,
 ) -> int:
     """Write a topic's records to Parquet or JSON lines.
 
@@ -37,6 +41,7 @@ def export(
         A folder that is not there yet.
     """
     access = {"url": url or DEFAULT_URL, "apiKey": api_key} if data_dir is None else _folder(data_dir)
+    access["failOnDataLoss"] = "false" if skip_lost else "true"
     if os.path.exists(target):
         raise FileExistsError(f"{target} is there already")
     from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - Spark takes seconds to import

@@ -78,7 +78,7 @@ class RouterState(v0.RouterAnswer, frozen=True, kw_only=True):
     lag: int = 0
     """How many seqs of the source it has not come to yet."""
     blocked: bool = False
-    """Whether it waits for room in its destination."""
+    """Whether it waits for room in its destination, or is held up otherwise; `blocked_by` then says by what."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

@@ -5,6 +5,7 @@ settled, and the next one begins with whatever is to be done then. So jobs that 
 they are somebody else's by now.
 """
 
+import logging
 import math
 from collections import deque
 from urllib.parse import urlencode
@@ -24,6 +25,9 @@ _HEARTBEAT_MS = 15_000
 _SLACK_S = 5.0
 _CODES = {404: "topic_not_found", 409: "not_a_queue"}
 """An event has the status only; these are the ends after which coming back is in vain."""
+_ADVISORY_STATUS = 429
+
+_log = logging.getLogger(__name__)
 
 
 class Pushing:
@@ -74,6 +78,9 @@ class Pushing:
             error = msgspec.json.decode(event.data, type=ErrorEvent)
         except (ValueError, RecursionError) as problem:
             raise ConnectionFailed(f"an event cannot be understood: {problem}", maybe_done=False) from problem
+        if error.code == _ADVISORY_STATUS:
+            _log.info("the server paces a work stream", extra={"topic": self._topic, "cause": error.error})
+            return
         wait_s = error.retry_after_ms / 1000 if isinstance(error.retry_after_ms, int) else None
         if error.code == 503:
             raise ShuttingDown(503, "shutting_down", error.error, None, wait_s)

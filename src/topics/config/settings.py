@@ -108,6 +108,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
+    awake_us: Annotated[
+        int,
+        _number(
+            "How long to look for the next request before sleeping, while they come densely; 0 is never.", 0, 10_000
+        ),
+    ] = 200
     max_body_bytes: Annotated[int, _number("Most bytes of one request body.", 1)] = 64 * MIB
     max_meta_bytes: Annotated[int, _number("Most bytes of one record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
     max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
@@ -147,6 +153,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
     ] = "auto"
+    pipeline_priority: Annotated[
+        Literal["idle", "low", "normal"],
+        _text("What processor time the server's pipeline gets: what is left over, a small share, or as the server."),
+    ] = "idle"
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"

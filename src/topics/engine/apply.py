@@ -8,7 +8,8 @@ with what readers saw.
 from collections.abc import Callable
 
 from topics.core.config import TopicConfig
-from topics.core.loss import LossReason, LostRange
+from topics.core.loss import LossReason
+from topics.engine.losses import remember
 from topics.engine.retention import Retention
 from topics.engine.runs import Block, RunReader, Segment, live_ranges
 from topics.engine.tags import SeqRange
@@ -90,13 +91,7 @@ class Applier:
         if last > topic.head:
             topic.head = last
         if reason is not None:
-            lost = topic.lost or []
-            if lost and lost[-1].to_seq + 1 == first and lost[-1].reason is reason:
-                lost[-1] = LostRange(lost[-1].from_seq, last, reason)
-            else:
-                lost.append(LostRange(first, last, reason))
-                lost.sort(key=lambda known: known.from_seq)
-            topic.lost = lost
+            remember(topic, first, last, reason)
         if not topic.live_count:
             topic.earliest = topic.head + 1
 

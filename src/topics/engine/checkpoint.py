@@ -25,6 +25,7 @@ from topics.core.errors import TopicsError
 from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop, Until
+from topics.engine.losses import join
 from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
@@ -168,6 +169,7 @@ class Checkpointer:
             for s in topic.segments
             if s.flags is not None and s.flag_changes
         ]
+        join(topic, self._core.reader)
         unsynced = [s for s in topic.segments if not s.synced]
         for segment in unsynced:
             segment.named = True

@@ -266,6 +266,11 @@ class Engine:
 
     # Operations
 
+    @property
+    def committing(self) -> bool:
+        """Whether a thread has something to write that somebody waits for."""
+        return any([shard.committer.outstanding for shard in self.core.shards])
+
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)

@@ -121,3 +121,5 @@ class ThreadRunner:
             except Exception as error:
                 outcome = error
             self._wake(lambda outcome=outcome: self._resume(outcome))  # type: ignore[misc]
+            # While it waits for the next one it must not keep what this one worked on, which may be a whole segment.
+            del function, outcome

@@ -17,6 +17,7 @@ import msgspec
 
 from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
+from topics.engine.losses import lost_from
 from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.formats.block import TRAIT_META, TRAIT_TAGS
@@ -98,7 +99,7 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
         # Where the first live record lies beyond it, the reader still stops here.
         end = max(request.up_to, cursor)
         start = min(start, end + 1)
-    for lost in topic.lost or ():
+    for lost in lost_from(topic, cursor + 1):
         if lost.from_seq > cursor:
             end = min(end, lost.from_seq - 1)
             # Where nothing is live before it, the first live record lies behind it: that must not carry a reader over.
@@ -156,9 +157,7 @@ def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
     gap_from = from_seq + 1
     if gap_from < topic.evict_floor:
         return Tombstone(gap_from, earliest - 1, _reason(topic, gap_from), earliest - gap_from, earliest, head)
-    for lost in topic.lost or ():
-        if lost.to_seq < gap_from:
-            continue
+    for lost in lost_from(topic, gap_from):
         between = next(topic.runs_from(gap_from), None)
         if lost.from_seq > gap_from and between is not None and _first_live(topic, gap_from) < lost.from_seq:
             return None

@@ -8,6 +8,7 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 from collections.abc import Callable, Iterator
 
 from topics.core.config import Discard
+from topics.engine.losses import forget_below
 from topics.engine.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
@@ -66,9 +67,8 @@ class Retention:
             topic.ttl_floor = max(topic.ttl_floor, last + 1)
         else:
             topic.cap_floor = max(topic.cap_floor, last + 1)
-        if topic.lost is not None:
-            # What lies below the floor is told by the floor from now on.
-            topic.lost = [lost for lost in topic.lost if lost.to_seq >= topic.evict_floor] or None
+        # What lies below the floor is told by the floor from now on.
+        forget_below(topic, topic.evict_floor)
         return True
 
     def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:

@@ -215,7 +215,8 @@ class RetireOperation(TopicOperation):
         state = stream_of(topic)
         assert state is not None and topic.guard is not None
         state.retired = True
-        self._done(DropResult(topic.name, True))
+        # For everyone but its forks it is deleted, and its routers go with it.
+        self._done(DropResult(topic.name, True, self._core.dropped_with(topic)))
         if not state.refs:
             # The last fork went while this was on its way.
             state.refs = 1

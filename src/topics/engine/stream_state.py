@@ -137,3 +137,9 @@ def stream_of(topic: Topic) -> StreamState | None:
     found = topic.parts.get(PART) if topic.parts is not None else None
     assert found is None or isinstance(found, StreamState)
     return found
+
+
+def is_retired(topic: Topic) -> bool:
+    """Whether a topic is deleted for everyone but its forks."""
+    state = stream_of(topic)
+    return state is not None and state.retired

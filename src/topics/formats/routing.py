@@ -40,6 +40,8 @@ from topics.core.routers import Stamp
 from topics.formats.block import ROW_BYTES
 
 FORWARD_HEAD = Struct("<QQQQQQQIIIIBBHB3x")
+ROUTER_ID_BYTES = 8
+"""What such a head begins with."""
 _PAIR = Struct("<QQ")
 _U64 = Struct("<Q")
 

@@ -175,6 +175,7 @@ class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     forwarded_total: int
     lag: int
     blocked: bool
+    blocked_by: str | UnsetType = UNSET
 
 
 class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):

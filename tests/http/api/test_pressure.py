@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.http.api.conftest import refused
-from tests.http.api.events import watch
+from tests.http.api.events import EventStream, watch
 from tests.http.api.sockets import open_socket
 from tests.http.pressed import PressedServer
 from topics.engine.governor import Sample
@@ -116,6 +116,24 @@ def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedSer
         pressed.press(CALM)
         last = stream.event()
         assert (last.data["topic"], last.seqs) == ("low", [1])
+
+
+def test_a_work_stream_is_told_that_pressure_makes_jobs_late(pressed: PressedServer, api: httpx.Client) -> None:
+    api.put("/v0/topics/jobs", json={"type": "queue", "priority": -500})
+    with EventStream(pressed.url, "/v0/topics/jobs/work?node=w&max=2") as stream:
+        while not pressed.on_loop(lambda: pressed.engine.core.by_name["jobs"].waiters):
+            time.sleep(0.002)
+        pressed.press(DEFERRING)
+        post(api, "jobs", 1)
+        event = stream.event()
+        assert (event.name, event.id) == ("error", None)
+        assert (event.data["code"], event.data["topics"]) == (429, ["jobs"])
+        assert 0 < event.data["retry_after_ms"] <= 5000
+        pressed.press(CALM)
+        job = stream.event()
+        assert (job.name, job.data["$seq"], job.data["data"]) == ("job", 1, 1)
+    while pressed.on_loop(lambda: pressed.live.paced):
+        time.sleep(0.002)
 
 
 def test_a_socket_waits_without_a_word_and_loses_nothing(pressed: PressedServer, api: httpx.Client) -> None:

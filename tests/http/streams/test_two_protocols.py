@@ -184,9 +184,34 @@ def test_a_queue_is_a_stream_of_its_jobs(http: httpx.Client, name: str, path: st
 
 def test_a_router_writes_nothing_into_a_closed_stream(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json")
-    create(http, f"{path}-copy", "application/json", b"[0]", stream_closed="true")
-    http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"})
-    append(http, path, b"1", "application/json")
-    diff(http, f"{name}-copy")
-    assert http.get(f"{path}-copy").json() == [0]
-    assert http.get(path).json() == [1]
+    create(http, f"{path}-closed", "application/json", b"[0]", stream_closed="true")
+    wish = {"source": name, "dest": f"{name}-closed"}
+    refused = http.put(f"/v0/routers/{name}", json=wish)
+    assert (refused.status_code, code_of(refused)) == (409, "stream_closed")
+    create(http, f"{path}-copy", "application/json", b"[0]")
+    assert http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"}).status_code == 201
+    append(http, f"{path}-copy", b"1", "application/json", stream_closed="true")
+    append(http, path, b"2", "application/json")
+    while not (state := http.get(f"/v0/routers/{name}").json())["blocked"]:
+        assert state["lag"] == 1 and "blocked_by" not in state
+    assert (state["blocked_by"], state["lag"]) == ("stream_closed", 1)
+    assert http.get(f"{path}-copy").json() == [0, 1]
+    assert http.get(path).json() == [2]
+
+
+def test_a_router_copies_bytes_as_bytes_and_json_as_its_text(http: httpx.Client, name: str, path: str) -> None:
+    every = bytes(range(256))
+    create(http, path, "image/png")
+    create(http, f"{path}-bytes", "application/octet-stream")
+    create(http, f"{path}-json", "application/json")
+    for dest in ("bytes", "json"):
+        http.put(f"/v0/routers/{name}-{dest}", json={"source": name, "dest": f"{name}-{dest}"})
+    append(http, path, every, "image/png")
+    write(http, name, {"data": {"plain": "json"}})
+    found = b""
+    while len(found) < 256 + 16:
+        found = http.get(f"{path}-bytes").content
+    assert found == every + b'{"plain":"json"}'
+    while len(values := http.get(f"{path}-json").json()) < 2:
+        pass
+    assert values == [base64.b64encode(every).decode(), {"plain": "json"}]

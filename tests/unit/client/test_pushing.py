@@ -50,7 +50,7 @@ def test_a_break_drops_what_was_not_handed_out() -> None:
 
 @pytest.mark.parametrize(
     ("code", "raised"),
-    [(404, TopicNotFound), (409, NotAQueue), (503, ShuttingDown), (408, ConnectionFailed), (429, ConnectionFailed)],
+    [(404, TopicNotFound), (409, NotAQueue), (503, ShuttingDown), (408, ConnectionFailed)],
 )
 def test_how_a_server_ends_a_stream(code: int, raised: type[Exception]) -> None:
     state = work("jobs", "w")
@@ -62,6 +62,14 @@ def test_how_a_server_ends_a_stream(code: int, raised: type[Exception]) -> None:
 def test_what_cannot_be_understood_is_a_broken_line(data: bytes) -> None:
     with pytest.raises(ConnectionFailed):
         work("jobs", "w").feed(b"event: job\ndata: %b\n\n" % data)
+
+
+def test_that_the_server_paces_it_is_no_end() -> None:
+    state = work("jobs", "w")
+    state.feed(b'event: error\ndata: {"code":429,"error":"late","retry_after_ms":500,"topics":["jobs"]}\n\n')
+    assert state.next_item() is None
+    state.feed(JOB)
+    assert state.next_item() is not None
 
 
 def test_events_of_a_newer_server_are_passed_over() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -13,6 +14,7 @@ from topics.api.live.sessions import Sessions
 from topics.api.live.turns import Turns
 from topics.core.errors import NotReadyError
 from topics.engine import Engine
+from topics.engine.topic import Topic
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -36,6 +38,12 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
         return min(max(heartbeat_ms, self.test_min_heartbeat_ms), HEARTBEAT_MS_MAX)
 
 
+class Paced(Protocol):
+    def pace(self, retry_after_ms: int) -> None:
+        """What this connection waits for is late because of pressure, by so much at the most."""
+        ...
+
+
 class Live:
     """Made with the server, of use once `open` was given the engine."""
 
@@ -52,10 +60,18 @@ class Live:
         self.connections = Connections(limits.max_sse_connections, limits.max_sse_connections_per_key)
         self.sessions = Sessions(limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice)
         self._feeds: Feeds | None = None
+        self.paced: dict[int, set[Paced]] = {}
+        """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""
 
     def open(self, engine: Engine) -> None:
-        self._feeds = Feeds(engine, self.turns)
-        engine.core.scheduler.on_put_off = self._feeds.put_off
+        self._feeds = feeds = Feeds(engine, self.turns)
+
+        def put_off(topic: Topic) -> None:
+            feeds.put_off(topic)
+            for paced in list(self.paced.get(topic.id, ())):
+                paced.pace(feeds.put_off_ms(topic))
+
+        engine.core.scheduler.on_put_off = put_off
 
     @property
     def feeds(self) -> Feeds:

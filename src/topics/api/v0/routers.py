@@ -63,6 +63,7 @@ def get_router(call: Call) -> None:
         router=info.router, source=info.source, dest=info.dest, preserve_node=rules.preserve_node,
         preserve_tag=rules.preserve_tag, filter=_filter(rules), allow_cycle=rules.allow_cycle,
         guarantee=rules.guarantee, forwarded_total=info.forwarded_total, lag=info.lag, blocked=info.blocked,
+        blocked_by=info.blocked_by or msgspec.UNSET,
     )  # fmt: skip
     call.reply(200, _encode(answer))
 

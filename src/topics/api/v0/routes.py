@@ -106,7 +106,8 @@ V0_ROUTES = (
         "PUT", "/v0/routers/{router}", routers.put_router, Scope.ADMIN, takes_body=True,
         operation=Operation(
             "putRouter", "Create a router, or change what it does.", {200: RouterPutAnswer, 201: RouterPutAnswer},
-            ("topic_not_found", "router_cycle", "topic_exists_incompatible", *_WRITES), RouterBody, True,
+            ("topic_not_found", "router_cycle", "topic_exists_incompatible", "stream_closed", "stream_gone", *_WRITES),
+            RouterBody, True,
         ),
     ),
     Route(

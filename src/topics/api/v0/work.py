@@ -60,7 +60,7 @@ def _check_queue(call: Call) -> None:
 class WorkStream(Outlet):
     """The connection of one worker."""
 
-    __slots__ = ("_call", "_leave", "_live", "_prefix", "_stream", "_unsweep", "_worker")
+    __slots__ = ("_call", "_leave", "_live", "_prefix", "_stream", "_topic_id", "_unsweep", "_worker")
 
     def __init__(self, call: Call, heartbeat_ms: int) -> None:
         live = call.live
@@ -81,6 +81,8 @@ class WorkStream(Outlet):
             self._leave()
             raise
         self._unsweep = self._live.sweep.add(self)
+        self._topic_id = call.engine.core.existing(call.topic).id
+        self._live.paced.setdefault(self._topic_id, set()).add(self)
         call.waits.add(self)
         self._stream = stream = start_events(call)
         self._write(RETRY + heartbeat(self._live.clock.now_ms()))
@@ -117,6 +119,13 @@ class WorkStream(Outlet):
         if not self.closed:
             self._worker.resume()
 
+    def pace(self, retry_after_ms: int) -> None:
+        """Pressure makes jobs late: only advice, they come by themselves."""
+        if not self.full:
+            text = error_event(429, "work throttled under pressure", retry_after_ms, [self._call.topic])
+            self._write(text)
+            self.sent = True
+
     def beat(self) -> None:
         self._write(heartbeat(self._live.clock.now_ms()))
 
@@ -141,6 +150,10 @@ class WorkStream(Outlet):
             return
         self.close()
         self._call.waits.discard(self)
+        others = self._live.paced[self._topic_id]
+        others.discard(self)
+        if not others:
+            del self._live.paced[self._topic_id]
         self._unsweep()
         self._leave()
         self._worker.close()

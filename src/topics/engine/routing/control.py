@@ -27,6 +27,7 @@ from topics.engine.core import EngineCore
 from topics.engine.operations import TopicOperation
 from topics.engine.routing.pump import Pump
 from topics.engine.routing.registry import Registry, Router, part_of
+from topics.engine.stream_feature import check_visible
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.routing import RouterState, encode_router, encode_unroute
@@ -45,6 +46,8 @@ class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     """How many seqs of the source it has not come to yet."""
     blocked: bool
+    blocked_by: str = ""
+    """The code of the refusal that an append to the destination would have met; empty while nothing is in the way."""
 
 
 class RouterPutResult(msgspec.Struct, frozen=True):
@@ -69,6 +72,7 @@ def info_of(router: Router) -> RouterInfo:
         router=router.name, source=router.source.name, dest=router.dest.name, rules=router.rules,
         forwarded_total=router.forwarded, cursor=router.cursor, lag=max(router.source.head - router.cursor, 0),
         blocked=router.blocked,
+        blocked_by=router.blocked_by,
     )  # fmt: skip
 
 
@@ -150,6 +154,7 @@ class RouterController:
         if router is not None:
             self._change(router, wish, finish)
             return
+        self._check_streams(source, dest)
         self._check_new(wish, source, dest)
         if source is None:
             self._make(wish.source, again, finish)
@@ -178,6 +183,15 @@ class RouterController:
                 again()
 
         self._topics.put(name, TopicConfigPatch(), made)
+
+    @staticmethod
+    def _check_streams(source: Topic | None, dest: Topic | None) -> None:
+        """Topics may be streams, and those may be over; into a closed one nothing could ever be forwarded."""
+        for topic in (source, dest):
+            if topic is not None:
+                check_visible(topic, topic.name)
+        if dest is not None and dest.guard is not None:
+            dest.guard.check_append(dest)
 
     def _check_new(self, wish: RouterWish, source: Topic | None, dest: Topic | None) -> None:
         limits = self._core.limits

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.engine.losses import lost_from
 from topics.engine.runs import Block, Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.block import ROW_WORDS
@@ -57,9 +58,7 @@ def plan_gather(topic: Topic, cursor: int, last: int, held: list[Block] | None =
         lost = min(topic.evict_floor - 1, last) - at
         at += lost
     end = last
-    for known in topic.lost or ():
-        if known.to_seq <= at:
-            continue
+    for known in lost_from(topic, at + 1):
         if known.from_seq > at + 1:
             # Told by a forward of its own, after the records before it.
             end = min(end, known.from_seq - 1)

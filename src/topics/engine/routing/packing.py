@@ -5,7 +5,7 @@ others are due, and the work is done once for all of them.
 """
 
 from topics.core.config import Discard
-from topics.core.errors import TopicsError
+from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import absent
@@ -69,15 +69,24 @@ class Packer:
         load = Load(gathered.lost, gathered.upto, _ranges(stretches), copies, rules, stamp, hops, by_value)
         if not router.present:
             self._loads[key] = load
+            # A stamp names the router.
+            load.shared = stamp is None
         return load
+
+    def takes_all(self, dest: Topic) -> bool:
+        """Whether a destination takes whatever comes, so that nobody has to see what fits."""
+        config = dest.staged_config
+        return (
+            dest.guard is None
+            and not self._core.limits.max_total_bytes
+            and (config.discard is not Discard.REJECT or not (config.cap_records or config.cap_bytes))
+        )
 
     def fitting(self, dest: Topic, load: Load) -> Load | None:
         """As much of a load as the destination takes; None when nothing fits."""
         core = self._core
         config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
         rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
-        if copies is not None and not _takes(dest):
-            return None
         if copies is None or not (rejects or quota):
             return load
         core.expire(dest)
@@ -99,15 +108,16 @@ class Packer:
         return load.first(taken) if taken else None
 
 
-def _takes(dest: Topic) -> bool:
-    """Whether a destination takes records at all: one that is a stream may be closed."""
+def refusal(dest: Topic) -> TopicsError | None:
+    """Why a destination takes nothing at all, not even a gap: one that is a stream may be closed, or over."""
     if dest.guard is None:
-        return True
+        return None
     try:
         dest.guard.check_append(dest)
-    except TopicsError:
-        return False
-    return True
+    except TopicsError as error:
+        return error
+    # One whose time is over is about to go, and a copy would lengthen its life.
+    return TopicNotFoundError(dest.name) if dest.guard.hides(dest) else None
 
 
 def in_log(source: Topic, part: RouterPart, seq: int) -> bool:

@@ -12,6 +12,7 @@ What holds a router up, and what lets it go on:
 | a checkpoint turns the shards | all are turned |
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
+| the destination is a stream that is closed | for ever: the router says so, and is of no more use |
 | too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
@@ -21,13 +22,14 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from topics.core.errors import TopicsError
+from topics.core.errors import CorruptSegmentError, TopicFullError, TopicNotFoundError, TopicsError
 from topics.core.routers import HOPS_MAX
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import find_copies, plan_search
-from topics.engine.routing.forwarding import Forwarder
+from topics.engine.routing.forwarding import Forwarder, Parcel
 from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
-from topics.engine.routing.packing import Packer, Place, in_log
+from topics.engine.routing.packing import Packer, Place, in_log, refusal
+from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.syncing import Syncing
 from topics.engine.runs import Block
@@ -36,6 +38,8 @@ from topics.storage.segments import SegmentDamaged
 
 _COST_A_TICK = 64
 """Forwards in one tick of the loop; a pass over many records counts for more than one."""
+_COST_OF_MORE = 0.25
+"""What it costs to forward the same once more, to another destination."""
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
 """Records kept at hand for routers although the caps of their topics would let them go."""
@@ -56,6 +60,7 @@ class Pump:
         self._scheduled = False
         self._running = False
         self._packer = Packer(core)
+        self._parcels = Parcels(registry)
         self._holding: set[RouterPart] = set()
         self._held_bytes = 0
         self._passed = False
@@ -137,24 +142,32 @@ class Pump:
         cost = 0.0
         try:
             while self._due and cost < self.cost_a_tick:
-                router = self._due.popleft()
-                router.due = False
-                try:
-                    cost += self._advance(router)
-                except TopicsError as error:
-                    self._hold_up(router, str(error))
-                except SegmentDamaged as damage:
-                    self._hold_up(router, f"{damage.path}: {damage.reason}")
+                while self._due and cost < self.cost_a_tick:
+                    cost += self._try(self._due.popleft())
+                # On the caller's stack this makes routers due again.
+                self._send()
         finally:
             self._running = False
             self._packer.forget(bool(self._due))
             self._let_go()
         self._schedule()
 
-    def _hold_up(self, router: Router, why: str) -> None:
-        if not router.blocked:
+    def _try(self, router: Router) -> float:
+        router.due = False
+        if self._parcels.goes_along(router):
+            return _COST_OF_MORE
+        try:
+            return self._advance(router)
+        except TopicsError as error:
+            self._hold_up(router, str(error), error.code)
+        except SegmentDamaged as damage:
+            self._hold_up(router, f"{damage.path}: {damage.reason}", CorruptSegmentError.code)
+        return 0
+
+    def _hold_up(self, router: Router, why: str, code: str) -> None:
+        if not router.blocked or router.blocked_by != code:
             _log.warning("a router is held up", extra={"router": router.name, "why": why})
-        router.blocked = True
+        router.blocked, router.blocked_by = True, code
         self.stuck.add(router)
 
     def _advance(self, router: Router) -> float:
@@ -164,7 +177,7 @@ class Pump:
         if part is None or dest is None or core.closed or router.closing or router.inflight or source.closing:
             return 0
         if dest.closing:
-            self._wait_for(router, dest)
+            self._wait_for(router, dest, TopicNotFoundError.code)
             return 0
         if core.crossings.closed:
             self._wait_for_turn(router)
@@ -216,7 +229,7 @@ class Pump:
                 self._packer.keep(place, outcome)
                 self._resume_cold(router, plan, outcome)
             else:
-                self._hold_up(router, str(outcome))
+                self._hold_up(router, str(outcome), _code(outcome))
             self._idle(router)
 
         self._background(lambda: fetch(plan, self._core.reader), fetched)
@@ -232,7 +245,8 @@ class Pump:
         try:
             self._forward(router, dest, part, gathered, hops)
         except TopicsError as error:
-            self._hold_up(router, str(error))
+            self._hold_up(router, str(error), error.code)
+        self._send()
 
     # Forwarding
 
@@ -240,6 +254,11 @@ class Pump:
         wanted = self._packer.load(router, part, gathered, hops)
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
+            return
+        refused = refusal(dest)
+        if refused is not None:
+            self._hold_up(router, str(refused), refused.code)
+            self._wait_for(router, dest, refused.code)
             return
         core = self._core
         if dest.staged_config.durability.logged:
@@ -249,12 +268,22 @@ class Pump:
                 self._crowded.append(router)
                 self.stuck.add(router)
                 return
+        if self._packer.takes_all(dest) and len(self._registry.into[dest.id]) == 1:
+            waits = dest.staged_config.durability.acks_after_sync or core.scheduler.deferring
+            self._parcels.add(Parcel(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
+            return
+        # What fits depends on what is staged before it, so this one goes by itself, and now.
         load = self._packer.fitting(dest, wanted)
         if load is None:
-            self._wait_for(router, dest)
+            self._wait_for(router, dest, TopicFullError.code)
             return
         router.inflight = True
-        core.crossings.enter(lambda: self._forwarder.send(router, dest, load, self._finished))
+        self._forwarder.send([Parcel(router, dest, load)], self._finished)
+
+    def _send(self) -> None:
+        parcels = self._parcels.take()
+        if parcels:
+            self._forwarder.send(parcels, self._finished)
 
     def _pass_over(self, router: Router, upto: int) -> None:
         """Nothing of it is for this destination. The cursor moves in memory, and in the next snapshot."""
@@ -263,27 +292,27 @@ class Pump:
         self._moved(router)
         self.due(router)
 
-    def _finished(self, router: Router, error: TopicsError | None) -> None:
-        router.inflight = False
-        if self._crowded:
-            crowded, self._crowded = self._crowded, []
-            for other in crowded:
-                self._line_up(other)
-            self._schedule()
-        if error is None:
-            self._moved(router)
-            if router.cursor < router.source.head:
-                self.due(router)
-            elif self._holding:
-                self._passed = True
-                self._schedule()
-        if router.when_idle is not None:
-            self._idle(router)
+    def _finished(self, routers: list[Router], error: TopicsError | None) -> None:
+        crowded, self._crowded = self._crowded, []
+        for router in crowded:
+            self._line_up(router)
+        for router in routers:
+            router.inflight = False
+            if error is None:
+                self._moved(router)
+                if router.cursor < router.source.head:
+                    self._line_up(router)
+                elif self._holding:
+                    self._passed = True
+        self._schedule()
+        for router in routers:
+            if router.when_idle is not None:
+                self._idle(router)
 
     def _moved(self, router: Router) -> None:
-        router.blocked = False
+        router.blocked, router.blocked_by = False, ""
         part = part_of(router.source)
-        if part is not None:
+        if part is not None and part.hops:
             part.forget_hops()
         if router.present is not None and router.cursor >= router.dedupe_upto:
             router.present = None
@@ -297,9 +326,9 @@ class Pump:
 
     # Waiting
 
-    def _wait_for(self, router: Router, dest: Topic) -> None:
+    def _wait_for(self, router: Router, dest: Topic, code: str) -> None:
         """The destination has no room, or may be about to go: its next change decides."""
-        router.blocked = True
+        router.blocked, router.blocked_by = True, code
         self.stuck.add(router)
         if not router.listening:
             router.listening = True
@@ -338,10 +367,14 @@ class Pump:
                 router.present = outcome
                 self.due(router)
             else:
-                self._hold_up(router, str(outcome))
+                self._hold_up(router, str(outcome), _code(outcome))
             self._idle(router)
 
         self._background(lambda: find_copies(search, self._core.reader), found)
+
+
+def _code(outcome: object) -> str:
+    return outcome.code if isinstance(outcome, TopicsError) else CorruptSegmentError.code
 
 
 def _tell(topic: Topic, woken: Callable[[], None]) -> None:

@@ -21,8 +21,8 @@ Hops = tuple[int, int, int]
 
 class Router:
     __slots__ = (
-        "blocked", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due", "forwarded",
-        "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
+        "blocked", "blocked_by", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due",
+        "forwarded", "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -47,6 +47,8 @@ class Router:
         self.inflight = False
         self.blocked = False
         """Whether its destination has no room; it goes on when the destination changes."""
+        self.blocked_by = ""
+        """The code of the refusal that an append would have met in its place."""
         self.listening = False
         """Whether it is told of the next change of its destination."""
         self.closing = False

@@ -15,6 +15,7 @@ from topics.engine.core import EngineCore
 from topics.engine.routing.log_index import LogIndex, Piece
 from topics.engine.routing.registry import PART, Registry, Router, RouterPart, make_part, part_of, rules_of
 from topics.engine.runs import Block
+from topics.engine.stream_state import is_retired
 from topics.engine.topic import Topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.routing import (
@@ -151,8 +152,8 @@ class RouterFeature:
         part = part_of(source)
         assert part is not None
         dest = core.topics.get(router.dest_id)
-        if dest is None:
-            # It went with its destination, whose deletion is the only frame that says so.
+        if dest is None or is_retired(dest) or is_retired(source):
+            # It went with its source or its destination, whose end is the only frame that says so.
             part.routers.pop(router.id)
             return
         older = registry.by_name.get(router.name)

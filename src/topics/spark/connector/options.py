@@ -91,7 +91,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     options = _normal(given)
-    starting = "latest" if streaming else "earliest"
+    # A moment says where to begin; the latest of a stream would be behind it.
+    starting = "latest" if streaming and "startingTimestamp" not in options else "earliest"
     topics = tuple(name.strip() for name in options.get("topics", options.get("topic", "")).split(",") if name.strip())
     pattern = options.get("topicPattern", "")
     if len({"topic", "topics", "topicPattern"} & options.keys()) != 1 or not (topics or pattern):

@@ -104,6 +104,9 @@ class TopicsReader(DataSourceReader):
         positions = origin.positions(options)
         history = [Piece(history=part) for part in plan_history(options, positions)]
         if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
+            for position in positions.values():
+                after = origin.first_at(position, options.from_ts) if options.from_ts else position.earliest - 1
+                origin.report(position.topic, after, position.head, Losses(options.fail_on_loss))
             return [*history, *self._segment_pieces()]
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)

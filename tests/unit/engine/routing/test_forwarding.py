@@ -372,7 +372,8 @@ def test_under_pressure_forwarding_waits_and_comes_within_twenty_seconds(engine:
 @pytest.mark.parametrize(("queue_bytes", "at_once"), [(1, 1), (1 << 20, 5)])
 def test_a_crowded_log_makes_routers_wait_for_each_other(engine: Engine, queue_bytes: int, at_once: int) -> None:
     for name in "bcdef":
-        put(engine, name, durability=MEMORY)
+        # Each goes by itself, as nobody knows beforehand what fits.
+        put(engine, name, durability=MEMORY, discard=Discard.REJECT, cap_records=9)
         route(engine, "a", name)
     hold(engine)
     ask_append(engine, "a", 1)
@@ -381,6 +382,19 @@ def test_a_crowded_log_makes_routers_wait_for_each_other(engine: Engine, queue_b
     flush(engine)
     assert [values(engine, name) for name in "bcdef"] == [[1]] * 5
     assert shard.queue_depth_peak == at_once
+
+
+def test_what_a_tick_forwards_into_topics_that_take_everything_is_one_submission(engine: Engine) -> None:
+    for name in "bcdef":
+        put(engine, name, durability=MEMORY)
+        route(engine, "a", name)
+    hold(engine)
+    ask_append(engine, "a", 1)
+    shard = engine.core.shards[0]
+    shard.queue_depth_peak = 0
+    flush(engine)
+    assert [values(engine, name) for name in "bcdef"] == [[1]] * 5
+    assert shard.queue_depth_peak == 1
 
 
 def test_bytes_count_as_room_too(engine: Engine) -> None:

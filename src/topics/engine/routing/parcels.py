@@ -1,0 +1,60 @@
+"""What a tick forwards together: parcels for destinations that take everything.
+
+The routers of one source mostly stand at the same place, follow the same rules and go to topics of the same config.
+Then the first of them decides for all: the others are given the same load after a few comparisons.
+"""
+
+from topics.engine.routing.forwarding import Parcel
+from topics.engine.routing.registry import Registry, Router
+
+
+class Parcels:
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._parcels: list[Parcel] = []
+        self._example: Parcel | None = None
+        """The last one that others may be like."""
+        self._cursor = 0
+        """Where its router stands."""
+
+    def add(self, parcel: Parcel, is_example: bool) -> None:
+        """`is_example` says that the outcome holds for every router of the source that differs in nothing that
+        `goes_along` looks at."""
+        parcel.router.inflight = True
+        self._parcels.append(parcel)
+        if is_example:
+            self._example, self._cursor = parcel, parcel.router.cursor
+
+    def goes_along(self, router: Router) -> bool:
+        """Forwards what another router of the same source just did, where all is the same but the destination.
+
+        The checks are the pump's own, as far as their outcome may differ between the two.
+        """
+        if self._example is None:
+            return False
+        known, like, load = self._example
+        dest = router.dest
+        if (
+            router.source is not known.source
+            or router.cursor != self._cursor
+            or router.rules != known.rules
+            or dest is None
+            or (dest.staged_config is not like.staged_config and dest.staged_config != like.staged_config)
+            or dest.shard != like.shard
+            or dest.guard is not None
+            or dest.closing
+            or router.closing
+            or router.inflight
+            or router.cyclic
+            or router.dedupe_upto > router.cursor
+            or len(self._registry.into[dest.id]) > 1
+        ):
+            return False
+        router.inflight = True
+        self._parcels.append(Parcel(router, dest, load))
+        return True
+
+    def take(self) -> list[Parcel]:
+        """Everything so far, to be sent."""
+        parcels, self._parcels, self._example = self._parcels, [], None
+        return parcels

@@ -1,0 +1,116 @@
+"""`topics serve` that counts its objects when it is asked to, and that may have a mistake planted in it.
+
+Run as `python counted_server.py CENSUS [MISTAKE]`. On SIGUSR1 it collects garbage and writes into the file CENSUS how
+many objects of the server's own classes there are. A mistake is made once, in the middle of things, so that a test that
+would notice such a thing can be seen to notice it.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from topics.api.live.feed import Feed
+from topics.api.live.feeds import TopicFeeds
+from topics.api.live.frames import Frame, FrameKind
+from topics.api.live.subscription import Subscription
+from topics.cli import main
+
+COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.runs")
+"""Where the classes are from whose objects come and go with clients and topics."""
+_AFTER = 100
+"""How often a thing goes right before it goes wrong."""
+
+
+class Once:
+    """True one time, when it was asked often enough."""
+
+    def __init__(self, after: int = _AFTER) -> None:
+        self._left = after
+
+    def __call__(self) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+
+def drop() -> None:
+    """One watcher is not given one frame of records."""
+    _instead_of_giving(lambda give, feed, frame, receivers: None)
+
+
+def repeat() -> None:
+    """One watcher is given one frame of records twice."""
+
+    def twice(give: Callable[..., None], feed: Feed, frame: Frame, receivers: list[Subscription]) -> None:
+        give(feed, frame, receivers)
+        give(feed, frame, receivers)
+
+    _instead_of_giving(twice)
+
+
+def _instead_of_giving(wrong: Callable[..., None]) -> None:
+    give, is_due = Feed._give, Once()
+
+    def giving(feed: Feed, frame: Frame, receivers: list[Subscription]) -> None:
+        if frame.kind is FrameKind.RECORDS and receivers and is_due():
+            give(feed, frame, receivers[1:])
+            wrong(give, feed, frame, receivers[:1])
+        else:
+            give(feed, frame, receivers)
+
+    Feed._give = giving  # type: ignore[method-assign, assignment]
+
+
+def leak() -> None:
+    """One subscription that is over stays among those of its feed."""
+    remove, is_due = Feed.remove, Once(after=50)
+
+    def removing(feed: Feed, subscription: Subscription) -> None:
+        if is_due():
+            feed._live.pop(subscription, None)
+        else:
+            remove(feed, subscription)
+
+    Feed.remove = removing  # type: ignore[method-assign, assignment]
+
+
+def sleep_on() -> None:
+    """One wake-up of a topic is lost, and with it all that follow."""
+    woken, is_due = TopicFeeds._woken, Once()
+
+    def waking(feeds: TopicFeeds) -> None:
+        if not is_due():
+            woken(feeds)
+
+    TopicFeeds._woken = waking  # type: ignore[method-assign, assignment]
+
+
+MISTAKES: dict[str, Callable[[], None]] = {"drop": drop, "repeat": repeat, "leak": leak, "sleep_on": sleep_on}
+
+
+def count(census: Path) -> None:
+    gc.collect()
+    found = Counter(
+        f"{kind.__module__}.{kind.__qualname__}"
+        for kind in map(type, gc.get_objects())
+        if kind.__module__.startswith(COUNTED)
+    )
+    ready = census.with_suffix(".new")
+    ready.write_text(json.dumps(found))
+    os.replace(ready, census)
+
+
+def run(census: str, mistake: str | None = None) -> Any:
+    if mistake is not None:
+        MISTAKES[mistake]()
+    signal.signal(signal.SIGUSR1, lambda *_: count(Path(census)))
+    return main(["serve"])
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

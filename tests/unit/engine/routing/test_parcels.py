@@ -1,0 +1,116 @@
+"""Routers that stand alike are decided for together; whatever is different about one of them must still count."""
+
+from itertools import permutations
+
+import pytest
+
+from tests.unit.engine.conftest import (
+    DISK,
+    EPHEMERAL,
+    FSYNC,
+    MEMORY,
+    after_power_cut,
+    append,
+    open_engine,
+    put,
+    read,
+    values,
+)
+from tests.unit.engine.routing.conftest import EXACTLY_ONCE, go_on, route, router
+from topics.core.config import Discard
+from topics.core.records import Record
+from topics.core.selectors import TagMatch
+from topics.engine import Batch, Engine
+from topics.engine.routing.forwarding import Load, Parcel
+from topics.engine.routing.parcels import Parcels
+from topics.engine.routing.registry import Router
+from topics.testing import FakeDisk
+
+RECORDS = [Record.of(1, tag="a", node="n"), Record.of(2, tag="b"), Record.of(3)]
+
+DEST: dict[str, dict[str, object]] = {
+    "plain": {},
+    "memory": {"durability": MEMORY},
+    "ephemeral": {"durability": EPHEMERAL},
+    "fsync": {"durability": FSYNC},
+    "small": {"cap_records": 2},
+    "full": {"cap_records": 2, "discard": Discard.REJECT},
+}
+"""Destinations by what is special about them."""
+RULES: dict[str, dict[str, object]] = {
+    "untagged": {"preserve_tag": False},
+    "unnamed": {"preserve_node": False},
+    "filtered": {"filter": TagMatch("b")},
+    "stamped": {"guarantee": EXACTLY_ONCE},
+}
+"""Routers by what is special about them."""
+EXPECTED = {"small": [3, 4], "full": [1, 2], "filtered": [2]}
+
+
+@pytest.mark.parametrize("first", [*DEST, *RULES])
+@pytest.mark.parametrize("second", ["plain", "fsync", "full"])
+def test_each_router_gets_its_own(engine: Engine, first: str, second: str) -> None:
+    order = dict.fromkeys((first, second, *DEST, *RULES))
+    for name in order:
+        put(engine, name, **{"durability": DISK, **DEST.get(name, {})})
+        route(engine, "source", name, "", **RULES.get(name, {}))
+    engine.append("source", Batch(records=RECORDS), lambda outcome: None)
+    # By now one of them is full and stands where the others do not.
+    append(engine, "source", 4)
+    for name in order:
+        assert values(engine, name) == EXPECTED.get(name, [1, 2, 3, 4]), name
+    untagged = read(engine, "untagged", include_tags=True).records()
+    assert not any("$tag" in record for record in untagged) and untagged[0]["$node"] == "n"
+    unnamed = read(engine, "unnamed", include_tags=True).records()
+    assert not any("$node" in record for record in unnamed) and unnamed[0]["$tag"] == "a"
+    stamped = read(engine, "stamped").records()
+    assert all("_topics_router" in str(record["meta"]) for record in stamped)
+    assert not any("meta" in record for record in read(engine, "plain").records())
+
+
+def parcel(router: Router) -> Parcel:
+    assert router.dest is not None
+    load = Load(0, 1, [], None, router.rules, None, 0, by_value=False)
+    return Parcel(router, router.dest, load)
+
+
+def test_who_stands_elsewhere_does_not_go_along(engine: Engine) -> None:
+    for dest in ("one", "two", "three"):
+        route(engine, "source", dest)
+    one, two, three = (router(engine, f"source->{dest}") for dest in ("one", "two", "three"))
+    parcels = Parcels(engine.routing.registry)
+    assert not parcels.goes_along(two), "nobody went before"
+    parcels.add(parcel(one), is_example=True)
+    two.cursor += 1
+    assert not parcels.goes_along(two)
+    two.cursor -= 1
+    assert parcels.goes_along(two)
+    assert not parcels.goes_along(two), "it is on its way already"
+    route(engine, "source", "three", name="another")
+    assert not parcels.goes_along(three), "what it may stage depends on the other"
+    assert [taken.router for taken in parcels.take()] == [one, two]
+    assert parcels.take() == []
+    assert not parcels.goes_along(two)
+
+
+@pytest.mark.parametrize("pair", [*permutations(("plain", "again"))])
+def test_two_routers_into_one_topic_each_copy_everything(engine: Engine, pair: tuple[str, str]) -> None:
+    for name in pair:
+        route(engine, "source", "both", name=name)
+    append(engine, "source", 1)
+    assert values(engine, "both") == [1, 1]
+
+
+def test_what_travels_together_survives_together(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    append(engine, "source", 0)
+    names = [f"d{number}" for number in range(40)]
+    for name in names:
+        put(engine, name, durability=FSYNC)
+        route(engine, "source", name)
+    append(engine, "source", 1)
+    append(engine, "source", 2, 3)
+    again = go_on(open_engine(after_power_cut(disk)))
+    for name in names:
+        assert values(again, name) == [1, 2, 3]
+        assert again.routing.router(f"source->{name}").forwarded == 3
