@@ -32,10 +32,12 @@ from topics.engine import (
 from topics.engine import sealing as sealing_module
 from topics.engine.jobs import Job
 from topics.storage.fs import FileSystem
+from topics.storage.objects.copies import NearCopies
+from topics.storage.objects.tiers import tiered
 from topics.storage.posix import PosixFileSystem
 from topics.storage.segments import OpenSegment, SegmentKey
 from topics.system.clock import SystemClock
-from topics.testing import FaultPlan, FaultyFileSystem, SeededDice
+from topics.testing import FaultPlan, FaultyFileSystem, FolderStore, SeededDice
 
 HANG_S = 5
 Result = TypeVar("Result")
@@ -53,10 +55,10 @@ async def _await(test: Awaitable[None]) -> None:
 
 
 def open_engine(folder: Path, fs: FileSystem | None = None, **options: object) -> Engine:
-    settings = {"wal_shards": 2, "wal_file_bytes": 1 << 20, **options}
+    settings = {"wal_shards": 2, "wal_file_bytes": 1 << 20, "cold_dir": str(folder / "cold"), **options}
     return Engine.recover(
         fs or PosixFileSystem(),
-        EngineOptions(data_dir=str(folder / "data"), cold_dir=str(folder / "cold"), **settings),  # type: ignore[arg-type]
+        EngineOptions(data_dir=str(folder / "data"), **settings),  # type: ignore[arg-type]
         SystemClock(),
         SeededDice(1),
         boot_id="a",
@@ -629,3 +631,67 @@ def test_a_dead_disk_answers_everyone_and_lets_the_engine_stop(tmp_path: Path) -
         await soon(again.close())
 
     run(test())
+
+
+# An object store
+
+
+class SlowStore(FolderStore):
+    """Notes which threads call it, and can be made to keep them all waiting."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(PosixFileSystem(), str(folder / "store"))
+        self.answers = threading.Event()
+        self.answers.set()
+        self.threads: set[str] = set()
+
+    def _call(self, operation: str, name: str, call: Callable[[], Result]) -> Result:
+        self.threads.add(threading.current_thread().name)
+        assert threading.current_thread() is not threading.main_thread(), "the loop waits for the store"
+        assert self.answers.wait(HANG_S)
+        return super()._call(operation, name, call)
+
+
+def test_the_loop_never_waits_for_an_object_store(tmp_path: Path) -> None:
+    url, store = "s3://bucket/cold", SlowStore(tmp_path)
+    copies = NearCopies(PosixFileSystem(), str(tmp_path / "data" / "near"), 1_000_000)
+    fs = tiered(PosixFileSystem(), url, store, copies)
+
+    async def test() -> None:
+        options = {"segment_max_events": 4, "hot_retain_segments": 0, "cold_dir": url}
+        # A start is not on the loop: the server recovers on a thread of its own.
+        engine = await asyncio.to_thread(open_engine, tmp_path, fs, **options)
+        engine.start(asyncio.get_running_loop())
+        for number in range(1, 11):
+            await soon(append(engine, "t", number, tag="even" if number % 2 == 0 else "odd"))
+        idle: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        engine.sealer.when_idle(idle.set_result)
+        await soon(idle)
+        assert await soon(checkpoint(engine))
+        moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def move() -> Job:
+            yield from engine.housekeeper.relocate(engine.core.by_name["t"])
+            moved.set_result(None)
+
+        engine.run_job(move())
+        await soon(moved)
+        assert all(segment.cold for segment in engine.core.by_name["t"].segments)
+
+        store.answers.clear()
+        answer = read(engine, "t")
+        assert (await soon(delete(engine, "t", tag="even"))).deleted == 5
+        assert (await soon(delete(engine, "t", before_seq=4))).deleted == 2
+        assert (await soon(put(engine, "t", cap_records=2))) is not None
+        assert (await soon(put(engine, "t", cap_records=2, ttl_ms=3_600_000))) is not None
+        engine.housekeeper.tick()
+        assert (await soon(append(engine, "t", 11))).first_seq == 11
+        assert not answer.done()
+        store.answers.set()
+        assert (await soon(answer)).count > 0  # What it planned before the changes, less what it saw of them.
+        assert await soon(checkpoint(engine))
+        assert await everything(engine, "t") == [9, 11]
+        await soon(engine.close())
+
+    run(test())
+    assert {name.split("_")[0] for name in store.threads} >= {"reader", "upkeep"}

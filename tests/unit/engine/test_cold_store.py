@@ -19,6 +19,7 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
+from topics.config.settings import SettingsError
 from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError, DamageError, TopicsError
 from topics.engine import DeleteResult, Engine
 from topics.engine.folder import hold_folder
@@ -446,6 +447,19 @@ def test_repair_does_nothing_where_it_cannot_look(world: Setup) -> None:
     world.store.away = False
     assert verify(tiered(before, URL, world.store), LAYOUT, "a").sound
     assert values(world.reopen(), "t") == list(range(1, 11))
+
+
+def test_tools_refuse_a_prefix_that_is_not_the_one(world: Setup) -> None:
+    world.filled().close_inline()
+    elsewhere = "s3://bucket/elsewhere"
+    fs = tiered(world.disk, elsewhere, FolderStore(world.shelf, "elsewhere"))
+    with pytest.raises(SettingsError, match="does not look like it"):
+        Repair(fs, Layout("data", elsewhere), world.clock, SeededDice(1), "a").run()
+
+
+def test_an_object_store_needs_a_file_system_that_knows_it() -> None:
+    with pytest.raises(ValueError, match=r"storage\.objects\.tiers"):
+        open_engine(FakeDisk(), cold_dir=URL)
 
 
 # Changing places

@@ -46,6 +46,13 @@ def test_parts_of_an_object(store: ObjectStore) -> None:
     assert store.get_tail("a", 30) == b"0123456789"
 
 
+def test_an_object_that_was_emptied(store: ObjectStore) -> None:
+    store.put("a", [])
+    assert store.size("a") == 0
+    assert bytes(store.get("a")) == b""
+    assert store.get_tail("a", 4) == b""
+
+
 def test_an_object_of_some_megabytes(store: ObjectStore) -> None:
     data = bytes(range(256)) * 50_000
     store.put("large", [data[:7_000_000], data[7_000_000:]])
