@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-ALLOWANCE = 128
-"""Deliveries in one tick; about a millisecond, most of it the kernel's. A request that comes meanwhile waits."""
+ALLOWANCE = 64
+"""Deliveries in one tick; about half a millisecond, most of it the kernel's. A request that comes meanwhile waits."""
 READ_COST = 4
 """What a read costs in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
