@@ -89,13 +89,13 @@ class _Cut:
                 stop = self._take_run(run, lo, hi)
             except ColdStoreUnavailableError:
                 # What is nearby can be given; the next read starts with what is not.
-                count, self._size, self._wanted, self._in_block, self._skip = before
-                del self._pieces[count:]
+                self._take_back(*before)
                 if self._pieces:
                     break
                 raise
             except SegmentDamaged as damage:
                 # What stands before the damage is still good: give that, and let the next read meet the damage itself.
+                self._take_back(*before)
                 if self._pieces:
                     break
                 if damage.first <= lo:
@@ -109,6 +109,11 @@ class _Cut:
         body = b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces)
         position = Position(min(cursor, plan.head), self._in_block)
         return StreamSlice(body, len(self._pieces), position, plan.head, plan.tombstone)
+
+    def _take_back(self, count: int, size: int, wanted: int, in_block: int, skip: int) -> None:
+        """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
+        del self._pieces[count:]
+        self._size, self._wanted, self._in_block, self._skip = size, wanted, in_block, skip
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
         """Takes what fits from a run; the index behind what was looked at."""

@@ -39,7 +39,7 @@ from topics.storage.segments import OpenSegment, SegmentKey
 from topics.system.clock import SystemClock
 from topics.testing import FaultPlan, FaultyFileSystem, FolderStore, SeededDice
 
-HANG_S = 5
+HANG_S = 30
 Result = TypeVar("Result")
 loops = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 NewLoop = Callable[[], asyncio.AbstractEventLoop]

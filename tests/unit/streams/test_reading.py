@@ -1,9 +1,16 @@
 """Reads: keys, bounds, and places inside an entry."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.unit.streams.conftest import append, create, slice_of
+from topics.core.errors import CorruptSegmentError
+from topics.core.selectors import parse_selector
+from topics.engine.runs import Run, Segment
+from topics.storage.segments import SegmentDamaged
 from topics.streams import Position, Streams
+from topics.wire.cuts import View
 
 
 def test_a_key_finds_its_entries_in_memory_and_in_segments(streams: Streams) -> None:
@@ -31,3 +38,24 @@ def test_an_answer_never_exceeds_its_bound_and_loses_nothing(streams: Streams, m
         if part_.at_tail:
             break
     assert found == b"abcdefghijklmnop"
+
+
+def test_what_stands_before_damage_in_the_middle_of_a_segment_is_given_once(streams: Streams) -> None:
+    """The part of a segment in front of a deleted entry is taken before the damage behind that entry is met."""
+    create(streams, "a", "application/json")
+    for number in range(6):
+        append(streams, "a", b"%d" % number, "application/json", key="gone" if number == 1 else None)
+    engine = streams.engine
+    engine.delete_records("a", parse_selector(None, "gone"), lambda outcome: None)
+    views, damaged = engine.core.reader.views, 2
+
+    def torn(topic_id: int, run: Run, lo: int, hi: int, check: bool = True) -> Iterator[tuple[View, int, int, int]]:
+        if isinstance(run, Segment) and lo <= damaged < hi:
+            raise SegmentDamaged("seg", "torn", damaged, damaged)
+        return views(topic_id, run, lo, hi, check)
+
+    engine.core.reader.views = torn  # type: ignore[method-assign]
+    found = slice_of(streams, "a")
+    assert (found.body, found.position) == (b"[0]", (2, 0))
+    with pytest.raises(CorruptSegmentError):
+        slice_of(streams, "a", found.position)
