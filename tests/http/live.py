@@ -52,6 +52,7 @@ class LiveServer:
         give_up = time.monotonic() + _PATIENCE_S
         while not port_file.exists():
             if self._process.poll() is not None or time.monotonic() > give_up:
+                self.kill()  # Nobody else will: the `with` block was never entered.
                 raise AssertionError(f"the server did not start:\n{self.log()}")
             time.sleep(0.01)
         self._port = port_file.read_text().rpartition(":")[2]

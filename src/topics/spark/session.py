@@ -101,6 +101,9 @@ def _embedded_conf(options: SparkOptions) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(2 * cpu_count()),
+        # Driver and executor are one process, which cannot lose itself: one that got no processor time for two minutes,
+        # because others wanted it or the machine slept, must not take its own silence for a death.
+        "spark.network.timeout": "86400s",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log4j} -XX:+UseSerialGC -Xss4m",
         # Nothing here is kept between sessions, so nothing is left in the folder that the process runs in.
         "spark.sql.warehouse.dir": "/nonexistent/topics-warehouse",

@@ -13,6 +13,7 @@ def test_an_embedded_session_is_small_quiet_and_closed_to_others() -> None:
     assert conf["spark.driver.memory"] == "2g"
     assert conf["spark.ui.enabled"] == "false"
     assert conf["spark.driver.bindAddress"] == conf["spark.driver.host"] == "127.0.0.1"
+    assert conf["spark.network.timeout"] == "86400s"
     assert conf["spark.sql.catalogImplementation"] == "in-memory"
     assert conf["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
     assert "log4j2.properties" in conf["spark.driver.extraJavaOptions"]
