@@ -32,7 +32,7 @@ SECONDS = float(os.environ.get("TOPICS_SOAK_S", "120"))
 SHARE = float(os.environ.get("TOPICS_SOAK_SHARE", "1"))
 SESSION_TTL_S = 20.0
 WHOLE = Plan(SECONDS, int(1000 * SHARE), int(200 * SHARE), guard_s=120.0, session_ttl_s=SESSION_TTL_S)
-SMALL = Plan(4.0, 100, 20, guard_s=15.0, session_ttl_s=SESSION_TTL_S)
+SMALL = Plan(4.0, 100, 20, guard_s=30.0, session_ttl_s=SESSION_TTL_S)
 GROWTH_BYTES_MAX = 24 * 1024 * 1024
 # The log and the segments have their own.
 FILES_MAX = 20
