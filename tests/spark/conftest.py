@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
+from tests.s3 import S3Server
 from topics.client import Client
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
@@ -26,7 +27,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def s3() -> Iterator[S3Server]:
+    """An object store that this process, the servers and the tasks of Spark all find through their environment."""
+    with S3Server() as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(s3: S3Server) -> Iterator[SparkSession]:
+    # The workers of Spark have the environment that it was started with, so the store comes first.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session = open_session(SparkOptions(master="local[2]", memory="1g", app_name="tests"))

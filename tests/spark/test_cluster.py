@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyspark
 import pytest
 
 from tests.http.live import LiveServer
+from tests.spark.daemons import Daemon, last_words
 from tests.spark.looking import of_diff, sealed_to, wait_until
 from topics.client import Client
 from topics.spark.archive.reading import manifests_of, read_archive
@@ -22,50 +22,8 @@ from topics.storage.posix import PosixFileSystem
 
 pytestmark = pytest.mark.slow
 
-_PATIENCE_S = 120.0
-_SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 _MASTER = re.compile(r"Starting Spark master at (spark://[\d.]+:\d+)")
 _REGISTERED = re.compile(r"Registering worker|Registered worker")
-
-
-class Daemon:
-    """A process of Spark whose log tells when it is ready."""
-
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
-        self._log = folder / f"{name}.log"
-        # Without our PYTHONPATH: the code must come with the job.
-        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [_SPARK_CLASS, *arguments],
-                env={**env, "JAVA_HOME": str(java_home()), "SPARK_LOCAL_IP": "127.0.0.1"},
-                cwd=folder,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def told(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        give_up = time.monotonic() + _PATIENCE_S
-        while True:
-            text = self._log.read_text(errors="replace")
-            match = pattern.search(text)
-            if match is not None:
-                return match
-            if self._process.poll() is not None or time.monotonic() > give_up:
-                raise AssertionError(f"it never told {pattern.pattern}:\n{text}")
-            time.sleep(0.1)
-
-    def __enter__(self) -> "Daemon":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
 
 @pytest.fixture
@@ -75,14 +33,23 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     with ExitStack() as daemons:
         master = daemons.enter_context(
             Daemon(
-                tmp_path, "master", f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+                tmp_path,
+                "master",
+                "spark-class",
+                f"{deploy}.master.Master",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--webui-port",
+                "0",
             )
         )
         address = master.told(_MASTER)[1]
         daemons.enter_context(
             Daemon(
-                tmp_path, "worker", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1", "--cores", "2",
-                "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / "work"),
+                tmp_path, "worker", "spark-class", f"{deploy}.worker.Worker", address, "--host", "127.0.0.1",
+                "--cores", "2", "--memory", "1g", "--webui-port", "0", "--work-dir", str(tmp_path / "work"),
             )
         )  # fmt: skip
         master.told(_REGISTERED)
@@ -106,13 +73,8 @@ def run(code: str, tmp_path: Path, cluster: str, *arguments: str, **env: str) ->
         check=False,
         timeout=600,
     )
-    assert done.returncode == 0, _last_words(done.stderr)
+    assert done.returncode == 0, last_words(done.stderr)
     return done.stdout
-
-
-def _last_words(text: str) -> str:
-    """What Spark's own chatter leaves."""
-    return "\n".join(line for line in text.splitlines() if " INFO " not in line)[-4000:]
 
 
 _CLI = "import sys; from topics.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -192,5 +154,5 @@ def test_spark_submit_runs_the_pipeline(cluster: str, tmp_path: Path) -> None:
         "TOPICS_DATA_DIR": str(folder / "data"),
     }
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, _last_words(done.stderr)
+    assert done.returncode == 0, last_words(done.stderr)
     assert "100 records archived so far, 0 segments behind" in done.stdout

@@ -129,7 +129,9 @@ def status(server: LiveServer) -> dict[str, object]:
 
 
 def test_a_server_keeps_the_pipeline_by_itself(spark: SparkSession, tmp_path: Path) -> None:
-    with LiveServer(tmp_path, **SOON, archive="1", pipeline_poll_ms="200", spark_memory="512m") as server:
+    # With the priority that it has by default it would wait for the tests that run beside this one.
+    soon = {**SOON, "pipeline_poll_ms": "200", "pipeline_priority": "normal"}
+    with LiveServer(tmp_path, **soon, archive="1", spark_memory="512m") as server:
         with Client(server.url) as client:
             client.list_topics()
             assert status(server)["state"] == "idle"
@@ -214,3 +216,11 @@ def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: Li
         lines.write_text('{"data": 1, "tag": "x"}\n\n{"data": {"a": [2]}}\n')
         assert import_topic(spark, "lines", str(lines), "jsonl", access) == 2
         assert [(tag, data) for _, _, _, tag, _, data in of_diff(client, "lines")] == [("x", "1"), (None, '{"a": [2]}')]
+        several = tmp_path / "several"
+        several.mkdir()
+        # Spark itself would begin with the largest.
+        (several / "1.jsonl").write_text('{"data": "first"}\n')
+        (several / "2.jsonl").write_text("".join(f'{{"data": {n}}}\n' for n in range(2000)))
+        (several / "3.jsonl").write_text('{"data": "last"}\n' * 2)
+        assert import_topic(spark, "several", str(several), "jsonl", access) == 2003
+        assert [data for *_, data in of_diff(client, "several")] == ['"first"', *map(str, range(2000)), *['"last"'] * 2]

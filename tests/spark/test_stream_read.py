@@ -1,5 +1,6 @@
 """`spark.readStream.format("topics")`: a query that is stopped and started again loses and repeats nothing."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.http.live import LiveServer
-from tests.spark.looking import checkpointed
+from tests.spark.looking import checkpointed, of_diff
 from topics.client import Client
 
 
@@ -85,3 +86,13 @@ def test_a_topic_that_was_made_again_is_a_loss(
     with pytest.raises(StreamingQueryException, match="deleted and made again"):
         run_once(read(spark, server), tmp_path)
     assert run_once(read(spark, server, failOnDataLoss="false"), tmp_path) == sorted([*range(1, 11), *range(1, 13)])
+
+
+def test_a_stream_begins_at_a_moment(spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path) -> None:
+    client.append_many("orders", range(5))
+    time.sleep(0.01)
+    client.append_many("orders", range(5))
+    moment = of_diff(client, "orders")[5][1]
+    options = {"url": server.url, "topic": "orders", "startingTimestamp": str(moment)}
+    frame = spark.readStream.format("topics").options(**options).load()
+    assert run_once(frame, tmp_path) == list(range(6, 11))

@@ -156,6 +156,46 @@ def test_a_killed_driver_yields_no_duplicate(
     assert ids(client, "copy") == expected(80)
 
 
+_RETRYING = """
+import os, signal, sys
+from topics.spark.connector.source import TopicsDataSource
+from topics.spark.session import SparkOptions, open_session
+
+url, marker = sys.argv[1:]
+# Four attempts a task: what a cluster does and an embedded Spark otherwise does not.
+spark = open_session(SparkOptions(master="local[2,4]", memory="512m"))
+spark.dataSource.register(TopicsDataSource)
+
+def die_once(batches):
+    for batch in batches:
+        for begin in range(batch.num_rows):
+            if begin == 30 and not os.path.exists(marker):
+                open(marker, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch.slice(begin, 1)
+
+rows = spark.range(0, 100, 1, 2).selectExpr("to_json(struct(id)) as data").mapInArrow(die_once, "data string")
+rows.write.format("topics").options(url=url, topic="copy", batchRecords="4").mode("append").save()
+assert os.path.exists(marker)
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_is_killed_and_tried_again_by_spark_writes_nothing_twice(
+    server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _RETRYING, server.url, str(tmp_path / "killed")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert ids(client, "copy") == expected(100)
+
+
 def written(client: Client) -> int:
     try:
         return client.get_topic("copy").count

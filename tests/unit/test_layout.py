@@ -46,7 +46,7 @@ def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
     pinned = {**pins("runtime.txt"), **pins("spark.txt")}
-    for dependency in [*dependencies, *extras["spark"]]:
+    for dependency in [*dependencies, *extras["spark"], *extras["connect"]]:
         match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
         assert match is not None, dependency
         version = number(pinned[match["name"]])

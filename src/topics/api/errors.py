@@ -41,6 +41,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "corrupt_segment": 500,
     "damage": 500,
     "not_implemented": 501,
+    "cold_store_unavailable": 503,
     "not_ready": 503,
     "shutting_down": 503,
     "read_only": 503,

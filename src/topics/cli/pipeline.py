@@ -15,18 +15,29 @@ from topics.core.errors import FolderBusyError
 from topics.spark.pipeline.status import PipelineStatus, load_status
 from topics.spark.shipping import package_zip
 from topics.storage.layout import Layout
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
 DataDir = Annotated[str | None, Parameter(name="--data-dir", help="The data folder (TOPICS_DATA_DIR).")]
-ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder (TOPICS_COLD_DIR).")]
+ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder or object store (TOPICS_COLD_DIR).")]
 ArchiveDir = Annotated[str | None, Parameter(name="--archive-dir", help="The archive (TOPICS_ARCHIVE_DIR).")]
 Master = Annotated[str | None, Parameter(name="--spark-master", help="Where Spark runs (TOPICS_SPARK_MASTER).")]
+Remote = Annotated[
+    str | None, Parameter(name="--spark-remote", help="A server of Spark Connect (TOPICS_SPARK_REMOTE).")
+]
+Compact = Annotated[bool, Parameter(negative="", help="Write every file again that holds anything deleted.")]
 Json = Annotated[bool, Parameter(negative="", help="Print the status as JSON.")]
 
 
 def run(
-    *, data_dir: DataDir = None, cold_dir: ColdDir = None, archive_dir: ArchiveDir = None, spark_master: Master = None
+    *,
+    data_dir: DataDir = None,
+    cold_dir: ColdDir = None,
+    archive_dir: ArchiveDir = None,
+    spark_master: Master = None,
+    spark_remote: Remote = None,
+    compact: Compact = False,
 ) -> int:
     """Archive everything that is sealed, then end. A server may run on the folder meanwhile."""
     # These import numpy and Arrow, which the other commands must not need.
@@ -40,9 +51,10 @@ def run(
         run_until_idle,
     )
 
-    given = {"data_dir": data_dir, "cold_dir": cold_dir, "archive_dir": archive_dir, "spark_master": spark_master}
-    settings = Settings.from_env(os.environ, {**given, "archive": "1"})
-    fs, clock = PosixFileSystem(), SystemClock()
+    given = {"data_dir": data_dir, "cold_dir": cold_dir, "archive_dir": archive_dir}
+    where = {"spark_master": spark_master, "spark_remote": spark_remote}
+    settings = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
+    fs, clock = guest_files(settings.cold_dir), SystemClock()
     layout = layout_of(settings)
     if not fs.exists(layout.meta):
         raise FileNotFoundError(f"{layout.root} is no data folder")
@@ -52,15 +64,17 @@ def run(
         raise FolderBusyError(layout.pipeline, str(error)) from error
     screen = console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    spark = LateSpark(settings)
     try:
         check_tracked(fs, layout)
-        pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
+        pipeline = make_pipeline(settings, fs, spark, clock, compact)
         before = pipeline.status.records
         with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
             task = bar.add_task("archiving", total=None)
             pipeline.on_progress = lambda done, total: bar.update(task, completed=done, total=total)
             run_until_idle(pipeline, settings, clock, threading.Event().wait, once=True)
     finally:
+        spark.close()
         lock.release()
     _show(pipeline.status, pipeline.status.records - before)
     return 1 if pipeline.status.quarantined else 0

@@ -10,7 +10,8 @@ from topics.engine.folder import hold_folder
 from topics.engine.repair import Repair
 from topics.engine.report import RepairReport
 from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
+from topics.storage.places import check_place
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.machine import boot_id
@@ -30,7 +31,7 @@ def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False,
     folder
         The data folder.
     """
-    fs, layout = PosixFileSystem(), Layout(folder.rstrip("/") or "/", cold_dir)
+    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_place(cold_dir))
     with (
         hold_folder(fs, layout, "topics repair", read_only=dry_run),
         progress("looking for damage") as (on_total, on_bytes),

@@ -7,12 +7,16 @@ from cyclopts import Parameter
 
 from topics.client.options import DEFAULT_URL
 from topics.config.settings import Settings
+from topics.storage.places import absolute, check_place
 
 Form = Annotated[Literal["parquet", "jsonl"], Parameter(name="--format", help="What the files are.")]
 Url = Annotated[str | None, Parameter(env_var="TOPICS_URL", help="The server's address.")]
 ApiKey = Annotated[str | None, Parameter(env_var="TOPICS_API_KEY", help="The key, where the server wants one.")]
 Path = Annotated[
     str | None, Parameter(name="--data-dir", help="Read sealed records out of this data folder; no server is needed.")
+]
+SkipLost = Annotated[
+    bool, Parameter(negative="", help="Go on behind records that are lost, with a warning, instead of failing.")
 ]
 
 
@@ -25,6 +29,7 @@ def export(
     url: Url = None,
     api_key: ApiKey = None,
     data_dir: Path = None,
+    skip_lost: SkipLost = False,
 ) -> int:
     """Write a topic's records to Parquet or JSON lines.
 
@@ -36,6 +41,7 @@ def export(
         A folder that is not there yet.
     """
     access = {"url": url or DEFAULT_URL, "apiKey": api_key} if data_dir is None else _folder(data_dir)
+    access["failOnDataLoss"] = "false" if skip_lost else "true"
     if os.path.exists(target):
         raise FileExistsError(f"{target} is there already")
     from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - Spark takes seconds to import
@@ -80,7 +86,7 @@ def import_(
 
 def _folder(data_dir: str) -> dict[str, str | None]:
     cold = Settings.from_env(os.environ).cold_dir
-    return {"mode": "segments", "path": os.path.abspath(data_dir), "coldDir": cold and os.path.abspath(cold)}
+    return {"mode": "segments", "path": os.path.abspath(data_dir), "coldDir": absolute(check_place(cold))}
 
 
 def _given(access: dict[str, str | None]) -> dict[str, str]:

@@ -8,10 +8,13 @@ from topics.cli.report import as_json, console, findings_table, progress, summar
 from topics.engine.folder import hold_folder
 from topics.engine.repair import verify as look
 from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
+from topics.storage.places import check_place
 from topics.system.machine import boot_id
 
-ColdDir = Annotated[str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder that old segments were moved to.")]
+ColdDir = Annotated[
+    str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder, or URL of an object store, with old segments.")
+]
 Json = Annotated[bool, Parameter(negative="", help="Print the report as JSON.")]
 
 
@@ -26,7 +29,7 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
     folder
         The data folder.
     """
-    fs, layout = PosixFileSystem(), Layout(folder.rstrip("/") or "/", cold_dir)
+    fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_place(cold_dir))
     with hold_folder(fs, layout, "topics verify", read_only=True), progress("verifying") as (on_total, on_bytes):
         report = look(fs, layout, boot_id(), on_total, on_bytes)
     if json:

@@ -35,6 +35,7 @@
         │   └── RouterCycle             router_cycle
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
+        │   ├── ColdStoreUnavailable    cold_store_unavailable
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -230,6 +231,10 @@ class RetryLater(ApiError):
 
 class Throttled(RetryLater, code="throttled"):
     """The server is under pressure, or at the cap that `detail["limit"]` names."""
+
+
+class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
+    """Old records are in an object store that the server cannot reach now; nothing is lost."""
 
 
 class NotReady(RetryLater, code="not_ready"):

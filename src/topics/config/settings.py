@@ -42,7 +42,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
     port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
     data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
-    cold_dir: Annotated[str | None, _text("Folder that old sealed segments move to; unset keeps them.")] = None
+    cold_dir: Annotated[
+        str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
+    ] = None
 
     # Who may come in.
     api_keys: Annotated[
@@ -88,6 +90,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_memory_bytes: Annotated[
         int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
+    cold_cache_bytes: Annotated[
+        int, _number("Bytes of segments from an object store that are kept on the local disk.")
+    ] = GIB
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 
     # Checkpoints.
@@ -103,6 +108,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
+    awake_us: Annotated[
+        int,
+        _number(
+            "How long to look for the next request before sleeping, while they come densely; 0 is never.", 0, 10_000
+        ),
+    ] = 200
     max_body_bytes: Annotated[int, _number("Most bytes of one request body.", 1)] = 64 * MIB
     max_meta_bytes: Annotated[int, _number("Most bytes of one record's meta.", 0, MIB - 64)] = _LIMITS.max_meta_bytes
     max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
@@ -142,6 +153,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
     ] = "auto"
+    pipeline_priority: Annotated[
+        Literal["idle", "low", "normal"],
+        _text("What processor time the server's pipeline gets: what is left over, a small share, or as the server."),
+    ] = "idle"
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"

@@ -22,6 +22,7 @@
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
+    │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -271,6 +272,15 @@ class AppendTimeoutError(RetryLaterError):
 
     def __init__(self) -> None:
         super().__init__("append timed out; append outcome is unknown, check Stream-Next-Offset before retrying")
+
+
+class ColdStoreUnavailableError(RetryLaterError):
+    """The object store that keeps old segments cannot be asked. What it holds is neither lost nor damaged."""
+
+    code = "cold_store_unavailable"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
 
 
 class NotReadyError(RetryLaterError):

@@ -8,7 +8,7 @@ a request body is checked once as a whole; and a `Raw` keeps the whole body aliv
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import msgspec
 
@@ -47,13 +47,29 @@ class Record(msgspec.Struct, gc=False):
         return cls(msgspec.Raw(msgspec.json.encode(value)), tag, node, encoded_meta)
 
 
+class PlainRecords(NamedTuple):
+    """The data of a batch without anything else, and how long each is: found by the check, used by the encoder."""
+
+    datas: list[msgspec.Raw | bytes]
+    sizes: list[int]
+
+
+def find_plain(records: Sequence[Record]) -> PlainRecords | None:
+    """The data of a batch in which no record has anything else; None where one has."""
+    if [r for r in records if r.tag is not None or r.meta is not None or r.node is not None]:
+        return None
+    datas = [r.data for r in records]
+    return PlainRecords(datas, list(map(len, datas)))
+
+
 _META_DECODER: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def check_records(
     records: Sequence[Record], limits: Limits, batch_node: str | None = None, idempotency_key: str | None = None
-) -> None:
-    """Raises for the first thing wrong with a batch, naming the record it is in.
+) -> PlainRecords | None:
+    """Raises for the first thing wrong with a batch, naming the record it is in; returns what `find_plain` does, if it
+    had to look.
 
     The order is part of the behaviour: the batch as a whole, then its key and node, then record by record. A `meta` of
     null is the same as none, as it is for `tag` and `node`, and is set to None here.
@@ -64,7 +80,7 @@ def check_records(
         if record.meta is None and record.tag is None and record.node is None:
             if len(record.data) > limits.max_record_bytes:
                 _check_record(0, record, limits)
-            return
+            return None
     if not records:
         raise InvalidRequestError("records: a batch holds at least one record", field="records")
     if len(records) > limits.max_batch_records:
@@ -75,9 +91,11 @@ def check_records(
         )
     _check_text(idempotency_key, "idempotency_key", limits.max_idempotency_key_bytes)
     _check_text(batch_node, "node", limits.max_node_bytes)
-    # Batches of thousands are the common case, so what is plainly in order is told apart here, without a call. One loop
-    # over four slots costs half of what the same checks cost as passes of `map` and `max`.
     max_record_bytes = limits.max_record_bytes
+    plain = find_plain(records)
+    if plain is not None and max(plain.sizes) <= max_record_bytes:
+        return plain
+    # Batches of thousands are the common case, so what is plainly in order is told apart here, without a call.
     max_tag_bytes = limits.max_tag_bytes
     max_node_bytes = limits.max_node_bytes
     for index, record in enumerate(records):
@@ -88,6 +106,7 @@ def check_records(
             and ((node := record.node) is None or (node.isascii() and len(node) <= max_node_bytes))
         ):
             _check_record(index, record, limits)
+    return None
 
 
 def _check_record(index: int, record: Record, limits: Limits) -> None:

@@ -18,7 +18,7 @@ from topics.core.errors import (
 )
 from topics.core.limits import clamp_delay_ms
 from topics.core.names import check_topic_name
-from topics.core.records import Record, check_records
+from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
 from topics.engine.gathering import Gatherer, may_gather
@@ -72,17 +72,49 @@ class Appender:
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
-        check_records(records, core.limits, batch.node, key)
+        if topic is not None and len(records) == 1 and self._gathered(topic, records[0], batch, done):
+            return
+        plain = check_records(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
             topic.guard.check_append(topic)
-        self.write(topic, batch, done)
+        self.write(topic, batch, done, plain=plain)
+
+    def _gathered(self, topic: Topic, record: Record, batch: Batch, done: AppendDone) -> bool:
+        """The shortest way to what `write` would do: whether this is a plain record for a topic known as plain."""
+        core, config = self._core, topic.staged_config
+        if (
+            config is not topic.plain_config
+            or config is not topic.config
+            or topic.guard is not None
+            or batch.idempotency_key is not None
+            or batch.node is not None
+            or batch.delay_ms
+            or record.tag is not None
+            or record.meta is not None
+            or record.node is not None
+            or len(record.data) > core.limits.max_record_bytes
+            or core.limits.max_total_bytes
+        ):
+            return False
+        shard = core.shards[topic.shard]
+        # Where something was gathered in this tick already, there was room for it.
+        if shard.gathered is None and not shard.gathers:
+            return False
+        self._gatherer(shard).add(topic, record, done)
+        return True
 
     def write(
-        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        rider: Rider | None = None,
+        ts: int | None = None,
+        plain: PlainRecords | None = None,
     ) -> None:
         """Appends records that were found right to a topic that takes them.
 
@@ -97,13 +129,13 @@ class Appender:
         if config.discard is Discard.REJECT or quota:
             self._check_room(topic, batch.records)
         shard = core.shards[topic.shard]
-        plain = rider is None and ts is None and not quota
-        if plain and shard.gathers and may_gather(topic, batch):
+        unruled = rider is None and ts is None and not quota
+        if unruled and shard.gathers and may_gather(topic, batch):
             self._gatherer(shard).add(topic, batch.records[0], done)
             return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
-        self._stage(topic, batch, shard, done, rider, ts)
+        self._stage(topic, batch, shard, done, rider, ts, plain)
 
     def _gatherer(self, shard: Shard) -> Gatherer:
         found = self._gatherers.get(shard)
@@ -119,12 +151,13 @@ class Appender:
         done: AppendDone,
         rider: Rider | None = None,
         given_ts: int | None = None,
+        plain: PlainRecords | None = None,
         askers: int = 1,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key = self._core, batch.idempotency_key
         durability = topic.staged_config.durability
-        block = stage_block(core, topic, batch.records, batch.node, key, given_ts)
+        block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
         last, ts, after = topic.staged_head, block.ts, self.after
         exists = topic.created
         created = not exists and core.by_name.get(topic.name) is not topic
@@ -247,6 +280,7 @@ def stage_block(
     node: str | None = None,
     key: str | None = None,
     given_ts: int | None = None,
+    plain: PlainRecords | None = None,
 ) -> Block:
     """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
     first = topic.staged_head + 1
@@ -255,7 +289,7 @@ def stage_block(
         ts = topic.staged_ts
     topic.staged_ts = ts
     base = topic.next_base if topic.next_base < BASE_MAX else 0
-    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base)
+    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
     block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
     count = block.count
     topic.staged_head += count

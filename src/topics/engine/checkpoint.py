@@ -34,6 +34,7 @@ from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicStat
 from topics.storage.commit import Rotation, Shard
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
+from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
 
@@ -77,6 +78,8 @@ class Checkpointer:
         self._dropped: list[int] = []
         self._positions: list[WalPosition] = []
         self._absorbed: list[tuple[Shard, int]] = []
+        self._left: list[SegmentKey | int] = []
+        """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
         core.capture = self._capture
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
@@ -102,8 +105,9 @@ class Checkpointer:
             assert isinstance(size, int)
             self._finish(head, size)
             succeeded = True
-            yield OffLoop(self._flip)
-            self._flipped()
+            put_off = yield OffLoop(self._flip)
+            assert isinstance(put_off, set)
+            self._flipped(put_off)
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
             self.completed += 1
@@ -214,17 +218,29 @@ class Checkpointer:
             if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
                 topic.unlogged = False
 
-    def _flip(self) -> None:
-        """Step 3; off the loop."""
+    def _flip(self) -> set[SegmentKey]:
+        """Step 3; off the loop. Returns the segments in an object store that could not be reached.
+
+        The snapshot has their flags, so nothing has to wait for that store, least of all the end of the old log.
+        """
         store, topics = self._core.store, self._core.topics
+        put_off = set()
         for capture in self._captures:
             if topics.get(capture.topic.id) is capture.topic:
                 for _, key, flags, _ in capture.flips:
-                    store.flip(key, flags)
+                    try:
+                        store.flip(key, flags)
+                    except StoreUnavailable:
+                        put_off.add(key)
+        return put_off
 
-    def _flipped(self) -> None:
+    def _flipped(self, put_off: set[SegmentKey]) -> None:
         for capture in self._captures:
-            for segment, _, _, changes in capture.flips:
+            for segment, key, _, changes in capture.flips:
+                if key in put_off:
+                    # The next checkpoint tries again.
+                    self._core.dirty[capture.topic.shard].add(capture.topic)
+                    continue
                 segment.flag_changes -= changes
                 if not segment.flag_changes and segment.blocks is None:
                     segment.flags = None
@@ -240,10 +256,13 @@ class Checkpointer:
         for position in head.positions:
             remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
         remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
-        for key in trash:
-            core.store.remove(key)
-        for topic_id in head.dropped:
-            core.store.remove_topic(topic_id)
+        left: list[SegmentKey | int] = []
+        for thing in (*self._left, *trash, *head.dropped):
+            try:
+                core.store.remove(thing) if isinstance(thing, SegmentKey) else core.store.remove_topic(thing)
+            except StoreUnavailable:
+                left.append(thing)
+        self._left = left
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1

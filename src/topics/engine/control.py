@@ -116,6 +116,8 @@ class Controller:
             try:
                 if isinstance(outcome, SegmentDamaged):
                     raise self._corrupt(topic, sealed, outcome)
+                if isinstance(outcome, TopicsError):
+                    raise outcome
                 if not isinstance(outcome, list):
                     raise TopicsError(f"a look-up by tag failed: {outcome}")
                 core.check_accepting()

@@ -20,6 +20,7 @@ from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
 from topics.engine.appending import Appender, Rider
 from topics.engine.checkpoint import Checkpointer
+from topics.engine.cold_store import Sweeper
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.housekeeping import Housekeeper
@@ -51,7 +52,7 @@ from topics.system.dice import Dice
 T = TypeVar("T")
 
 _READERS = 2
-"""Threads for reads of the cold folder and for looking up tags in sealed segments."""
+"""Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -96,7 +97,9 @@ class Engine:
         self.queues = Queues(core, self._appender, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
-        self.housekeeper = Housekeeper(core, self.sealer, self.checkpointer, self.run_job, self.routing.pump.retry)
+        self.housekeeper = Housekeeper(
+            core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry
+        )
 
     # Life
 
@@ -262,6 +265,11 @@ class Engine:
         self._runner.start(job)
 
     # Operations
+
+    @property
+    def committing(self) -> bool:
+        """Whether a thread has something to write that somebody waits for."""
+        return any([shard.committer.outstanding for shard in self.core.shards])
 
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""

@@ -35,16 +35,11 @@ class Stage(Protocol):
 def may_gather(topic: Topic, batch: Batch) -> bool:
     """Whether an append is a plain record to a topic without rules that look at each request by itself."""
     config = topic.staged_config
-    return (
-        len(batch.records) == 1
-        and batch.idempotency_key is None
-        and batch.node is None
-        and not batch.delay_ms
-        and topic.created
-        and config.durability.logged
-        and not config.ttl_ms
-        and config.discard is not Discard.REJECT
-    )
+    if topic.created and config.durability.logged and not config.ttl_ms and config.discard is not Discard.REJECT:
+        # The next one is known by this and does not come here (`Appender.append`).
+        topic.plain_config = config
+        return len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
+    return False
 
 
 class Gatherer:
@@ -82,19 +77,22 @@ class Gatherer:
         def done_for_all(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
                 for _, done in members:
-                    _tell(done, outcome)
+                    _refuse(done, outcome)
                 return
             name, write_ms, sync_ms = topic.name, outcome.wal_append_ms, outcome.fsync_ms
             for seq, (_, done) in enumerate(members, outcome.first_seq):
-                _tell(done, AppendResult(name, seq, seq, seq, False, False, write_ms, sync_ms))
+                try:
+                    done(AppendResult(name, seq, seq, seq, False, False, write_ms, sync_ms))
+                except Exception:
+                    # One caller's broken callback must not keep the answers of the others.
+                    _log.exception("a commit callback failed")
 
         batch = Batch(records=[record for record, _ in members])
         self._stage(topic, batch, self._shard, done_for_all, askers=len(members))
 
 
-def _tell(done: AppendDone, outcome: AppendResult | TopicsError) -> None:
+def _refuse(done: AppendDone, error: TopicsError) -> None:
     try:
-        done(outcome)
+        done(error)
     except Exception:
-        # One caller's broken callback must not keep the answers of the others.
         _log.exception("a commit callback failed")

@@ -1,7 +1,7 @@
 """Housekeeping: what has to happen by and by, a little each second.
 
 Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
-records of quiet topics are let go, old segments move to the cold folder. Nothing here is needed for correctness, and
+records of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for correctness, and
 everything here may be late.
 """
 
@@ -11,17 +11,21 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
+from topics.core.errors import TopicsError
 from topics.engine.checkpoint import Checkpointer
+from topics.engine.cold_store import Sweeper
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, OffLoop
 from topics.engine.runs import Segment
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic
-from topics.storage.segments import SegmentKey
+from topics.storage.objects.store import StoreUnavailable
+from topics.storage.segments import SegmentDamaged, SegmentKey
 
 _TICK_S = 1.0
 _TOPICS_A_TICK = 2000
 _MOVES_A_JOB = 16
+_COLD_RETRY_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
@@ -32,12 +36,14 @@ class Housekeeper:
         core: EngineCore,
         sealer: Sealer,
         checkpointer: Checkpointer,
+        sweeper: Sweeper,
         run_job: Callable[[Job], None],
         retry: Callable[[], None] = lambda: None,
     ) -> None:
         self._core = core
         self._sealer = sealer
         self._checkpointer = checkpointer
+        self._sweeper = sweeper
         self._run_job = run_job
         self._retry = retry
         """Lets routers try again that are held up by something that says nothing when it is over."""
@@ -46,6 +52,8 @@ class Housekeeper:
         self._last_checkpoint = core.now()
         self._place = 0
         self._moving = False
+        self._cold_after = 0
+        """When the cold tier is tried again that failed; milliseconds."""
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -71,6 +79,9 @@ class Housekeeper:
         self._sealer.resume()
         self._retry()
         self._look_at_some_topics()
+        if self._sweeper.due_at is not None and self._core.now() >= self._sweeper.due_at:
+            self._sweeper.due_at = None
+            self._run_job(self._sweeper.job())
         for chore in self._core.chores:
             chore()
         self.bound_memory()
@@ -79,6 +90,7 @@ class Housekeeper:
     def _look_at_some_topics(self) -> None:
         core, options = self._core, self._core.options
         now = core.now()
+        moving = core.layout.cold_root is not None and now >= self._cold_after
         topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
         self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
         for topic in topics:
@@ -87,7 +99,7 @@ class Housekeeper:
             if old and topic.config.durability.logged:
                 core.before_change(topic)
                 self._sealer.cut(topic)
-            if core.layout.cold_root is not None and not self._moving and self.movable(topic):
+            if moving and not self._moving and self.movable(topic):
                 self._moving = True
                 self._run_job(self.relocate(topic))
 
@@ -136,7 +148,7 @@ class Housekeeper:
         return [segment for segment in hot[: len(hot) - keep] if segment.synced][:_MOVES_A_JOB]
 
     def relocate(self, topic: Topic) -> Job:
-        """Moves segments to the cold folder: copied and synced, then named there by a snapshot, then removed here."""
+        """Moves segments to the cold tier: copied and synced, then named there by a snapshot, then removed here."""
         core = self._core
         try:
             for segment in self.movable(topic):
@@ -149,7 +161,10 @@ class Housekeeper:
                 segment.cold = True
                 core.store.forget(key)
                 core.trash.append(key)
-        except OSError as error:
-            _log.error("a segment could not be moved to the cold folder", extra={"error": str(error)})
+        except (OSError, TopicsError, SegmentDamaged) as error:
+            if isinstance(error, StoreUnavailable | TopicsError):
+                # A store that is away is not asked every second, and not complained about every second.
+                self._cold_after = core.now() + _COLD_RETRY_MS
+            _log.error("a segment could not be moved to the cold tier", extra={"error": str(error)})
         finally:
             self._moving = False

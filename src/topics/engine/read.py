@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import CorruptSegmentError
+from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
 from topics.engine.losses import lost_from
 from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
@@ -189,9 +189,18 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
     for run in plan.runs:
         lo = max(plan.start - run.first_seq, 0)
         hi = min(plan.end + 1 - run.first_seq, run.count)
+        before = len(pieces)
         try:
             taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, wanted, room, not count, pieces)
+        except ColdStoreUnavailableError:
+            # What is nearby can be given; the next read starts with what is not.
+            del pieces[before:]
+            if count:
+                break
+            raise
         except SegmentDamaged as damage:
+            # Nothing of this run counts yet, though some of it may have been cut.
+            del pieces[before:]
             # What stands before the damage is still good: give that, and let the next read meet the damage itself.
             if count:
                 break

@@ -12,6 +12,7 @@ from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import DamageError, Finding
 from topics.core.loss import LossReason, LostRange
+from topics.engine.cold_store import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.core import EngineCore
 from topics.engine.names import SortedNames
 from topics.engine.runs import Block, Segment, live_ranges
@@ -308,6 +309,8 @@ class Recovery:
         for topic in core.topics.values():
             for segment in topic.segments:
                 path = core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+                if segment.cold and core.store.far is not None:
+                    continue  # The store may be away; what is needed of it now comes below.
                 if segment.cold and core.layout.cold_root is None:
                     what = "it was moved to a cold folder, and none is set now"
                 elif not all(self._fs.exists(path + ending) for ending in (".data", ".idx")):
@@ -316,6 +319,7 @@ class Recovery:
                     continue
                 seqs = (segment.first_seq, segment.last_seq)
                 missing.append(Finding(path, what, seq_range=seqs, topic=topic.name))
+        missing += missing_near(core)
         missing += self._unknown_topics()
         if missing:
             raise DamageError(missing)
@@ -329,7 +333,11 @@ class Recovery:
         core, found = self._core, []
         for cold in (False, True) if core.layout.cold_root is not None else (False,):
             folder = core.layout.topics(cold)
-            for name in self._fs.list_dir(folder) if self._fs.exists(folder) else ():
+            if cold and core.store.far is not None:
+                names = topics_in_store(core, self._fs)
+            else:
+                names = self._fs.list_dir(folder) if self._fs.exists(folder) else []
+            for name in names:
                 if int(name, 16) >= core.next_topic_id:
                     what = "a topic's segments, of which neither the snapshots nor the log know"
                     found.append(Finding(f"{folder}/{name}", what))
@@ -349,12 +357,17 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
 
 
 def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
-    """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting."""
+    """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting.
+
+    An object store is tidied up later (`engine.cold_store`).
+    """
     removed = 0
+    drop_stale_copies(core)
+    has_cold_folder = core.layout.cold_root is not None and core.store.far is None
     named = {
         (topic.id, segment.first_seq, segment.cold) for topic in core.topics.values() for segment in topic.segments
     }
-    for cold in (False, True) if core.layout.cold_root is not None else (False,):
+    for cold in (False, True) if has_cold_folder else (False,):
         try:
             folders = fs.list_dir(core.layout.topics(cold))
         except FileNotFoundError:

@@ -5,7 +5,13 @@ record was deleted is removed, and one that a delete by seq passed over has no f
 records before would keep them for ever. So where there is an archive, each topic keeps the ranges that were deleted
 on purpose, the catalog tells them, and they are forgotten once the archive has said, in a file of its own, that it has
 applied every catalog up to theirs. What a cap or time takes is not kept here: the archive may outlive the log.
+
+While no pipeline runs nothing is forgotten. What is kept is then bounded by the deletes themselves: a range for each
+run of neighbouring records that were deleted, however long, in at most `TOLD_MAX` lists a topic, because the two oldest
+lists are joined when there is one more.
 """
+
+import logging
 
 from topics.core.ranges import Ranges, union
 from topics.engine.checkpoint import Checkpointer
@@ -15,6 +21,10 @@ from topics.formats.frame import Frame, FrameKind
 from topics.formats.removals import REMOVALS_PART, Removal, decode_removals, encode_removals
 from topics.storage.fs import FileSystem
 from topics.storage.replaced import read_whole
+
+TOLD_MAX = 16
+
+_log = logging.getLogger(__name__)
 
 
 class TopicRemovals:
@@ -37,7 +47,8 @@ class Removals:
         self._fs = fs
         self._layout = core.layout
         self._checkpointer = checkpointer
-        self.on = core.options.track_removals or fs.exists(core.layout.pipeline)
+        self._wanted = core.options.track_removals
+        self.on = self._wanted or fs.exists(core.layout.pipeline)
         """Also where an archive was kept once: what it holds must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)
@@ -56,12 +67,17 @@ class Removals:
             # Saving is being captured for the checkpoint on its way, whose catalog is the first to tell it.
             part.told.append((self._checkpointer.number + 1, part.fresh))
             part.fresh = []
+            _join_oldest(part.told)
         return encode_removals(part.told)
 
     def load(self, topic: Topic, part: bytes) -> None:
+        if not self.on:
+            return  # There is no archive any more, so nobody will ever ask.
         topic.parts = {**(topic.parts or {}), self.name: TopicRemovals(decode_removals(part))}
 
-    def settle(self) -> None: ...
+    def settle(self) -> None:
+        if self.on and not self._wanted:
+            _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
         sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
@@ -86,3 +102,10 @@ class Removals:
     def _read_confirmed(self) -> int:
         data = read_whole(self._fs, self._layout.pipeline_seen) or b""
         return int(data) if data.isdigit() else 0
+
+
+def _join_oldest(told: list[Removal]) -> None:
+    """Joined deletes are told again to an archive that has heard of the older ones, which changes nothing there."""
+    while len(told) > TOLD_MAX:
+        (_, older), (number, ranges) = told[:2]
+        told[:2] = [(number, union(older, ranges))]

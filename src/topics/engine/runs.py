@@ -12,7 +12,7 @@ from operator import attrgetter, is_, or_
 from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, encode_block_head, words
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
-from topics.storage.segments import SegmentKey, SegmentStore
+from topics.storage.segments import SegmentDamaged, SegmentKey, SegmentStore
 from topics.wire.cuts import Range, View, payload_sizes
 
 _DELETED = bytes((DELETED,))
@@ -162,7 +162,7 @@ class RunReader:
             return flags
         if not run.marked:
             return None
-        return self.store.open(SegmentKey(topic_id, run.first_seq, run.cold)).flags()
+        return self.store.flags(SegmentKey(topic_id, run.first_seq, run.cold), run.count)
 
     def writable_flags(self, topic_id: int, run: Run) -> bytearray:
         """Flags that may be changed; they stay in memory until a checkpoint has put them into the file."""
@@ -184,15 +184,27 @@ class RunReader:
         if isinstance(run, Block):
             yield run.view, lo, hi, 0
         elif blocks is None:
-            opened = self.store.open(SegmentKey(topic_id, run.first_seq, run.cold))
-            if check:
-                opened.check(lo, hi)
-            yield opened.view, lo, hi, 0
+            key = SegmentKey(topic_id, run.first_seq, run.cold)
+            view = self._checked(key, lo, hi) if check else self.store.rows(key, run.text_bytes)
+            yield view, lo, hi, 0
         else:
             for block in blocks:
                 offset = block.first_seq - run.first_seq
                 if offset < hi and lo < offset + block.count:
                     yield block.view, max(lo - offset, 0), min(hi - offset, block.count), offset
+
+    def _checked(self, key: SegmentKey, lo: int, hi: int) -> View:
+        opened = self.store.open(key)
+        try:
+            opened.check(lo, hi)
+        except SegmentDamaged:
+            # It may only be a copy that is wrong.
+            again = self.store.reopen(key)
+            if again is None:
+                raise
+            opened = again
+            opened.check(lo, hi)
+        return opened.view
 
     def payload_bytes(self, topic_id: int, run: Run, ranges: Iterable[Range]) -> int:
         """What the records of some ranges count against caps."""
@@ -213,7 +225,7 @@ class RunReader:
         if run.first_ts >= deadline:
             return 0
         if run.blocks is None:
-            return self.store.open(SegmentKey(topic_id, run.first_seq, run.cold)).index.count_before(deadline)
+            return self.store.index(SegmentKey(topic_id, run.first_seq, run.cold)).count_before(deadline)
         return sum([block.count for block in run.blocks if block.ts < deadline])
 
 

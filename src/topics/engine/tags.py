@@ -78,7 +78,7 @@ def find_on_disk(store: SegmentStore, topic_id: int, segments: Iterable[Segment]
     text = match_text(match)
     found: list[int] = []
     for segment in segments:
-        index = store.open(SegmentKey(topic_id, segment.first_seq, segment.cold)).index
+        index = store.index(SegmentKey(topic_id, segment.first_seq, segment.cold))
         place = index.first_tag_from(text)
         while place < index.tag_count:
             tag = index.tag_at(place)

@@ -61,9 +61,9 @@ class Topic:
         "cap_floor", "capture_due", "ceiling", "ceiling_staged", "closing", "config", "created", "created_ts",
         "earliest", "epoch", "evict_floor", "guard", "head", "id", "inflight_keys", "keys", "last_consumed_ts",
         "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "origin",
-        "parts", "reserve", "reserved_at", "segments", "shard", "staged_bytes", "staged_config", "staged_count",
-        "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes", "tail_count", "ttl_floor",
-        "unlogged", "waiters", "when_gone",
+        "parts", "plain_config", "reserve", "reserved_at", "segments", "shard", "staged_bytes", "staged_config",
+        "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes", "tail_count",
+        "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line a field
@@ -74,6 +74,8 @@ class Topic:
         self.epoch = epoch
         self.config = config
         self.created_ts = created_ts
+        self.plain_config: TopicConfig | None = None
+        """The config by which single records were last found fit to be gathered; it holds for as long as this is it."""
         self.shard = 0
         self.created = False
         """False while the frame that creates the topic is on its way to the disk: nobody sees it yet."""

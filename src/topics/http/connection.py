@@ -100,8 +100,13 @@ class Connection(asyncio.Protocol):
             self._pipeline.release()
 
     def data_received(self, data: bytes) -> None:
-        nbytes = len(data)
-        self._hub.counters.bytes_in += nbytes
+        nbytes, hub = len(data), self._hub
+        hub.counters.bytes_in += nbytes
+        vigil = hub.vigil
+        if vigil.awake:
+            vigil.heard = True
+        else:
+            vigil.rouse()
         if self._input_over:
             self._discard(nbytes)
             return
@@ -110,7 +115,7 @@ class Connection(asyncio.Protocol):
         if at_rest and self._since_bytes == self._due_bytes:
             head = data[: data.find(HEAD_END)]
             repeat = self._known.get(head)
-            if repeat is not None and repeat.nbytes == nbytes and not self._hub.draining:
+            if repeat is not None and repeat.nbytes == nbytes and not hub.draining:
                 self._start_repeat(repeat, data)
                 return
             self._since_bytes, self._due_bytes, self._candidate = 0, -1, head
@@ -338,7 +343,8 @@ class Connection(asyncio.Protocol):
         pipeline.gathering = True
         self._start(exchange)
         pipeline.gathering = False
-        pipeline.flush()
+        if not pipeline.exchanges:
+            pipeline.flush()
 
     def _start(self, exchange: Exchange) -> None:
         try:

@@ -13,6 +13,7 @@ from topics.http.errors import HttpError
 from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
+from topics.http.vigil import Vigil
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Hub:
         "limits",
         "monotonic",
         "renderer",
+        "vigil",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -83,6 +85,7 @@ class Hub:
         self.budget = Budget(limits.bodies_bytes)
         self.counters = Counters()
         self.connections: set[Served] = set()
+        self.vigil = Vigil(_soon, clock.monotonic, limits.awake_s)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
@@ -100,7 +103,7 @@ class Hub:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""
-        asyncio.get_running_loop().call_soon(callback)
+        _soon(callback)
 
     def refusal(self, error: HttpError) -> Refusal:
         """The application's form of a refusal, or a bare one if it fails even at that."""
@@ -112,3 +115,7 @@ class Hub:
         if error.headers:
             refusal = refusal._replace(headers=(*refusal.headers, *error.headers))
         return refusal
+
+
+def _soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)

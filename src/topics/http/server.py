@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+from collections.abc import Callable
 
 from topics.http.application import Application
 from topics.http.connection import Connection
@@ -37,6 +38,10 @@ class HttpServer:
     @property
     def connections(self) -> frozenset[Served]:
         return frozenset(self._hub.connections)
+
+    def sleep_while(self, busy: Callable[[], bool]) -> None:
+        """Threads are at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
+        self._hub.vigil.busy = busy
 
     @property
     def held_body_bytes(self) -> int:

@@ -237,6 +237,11 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
+        vigil = self._hub.vigil
+        if vigil.awake:
+            vigil.heard = True
+        else:
+            vigil.rouse()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)

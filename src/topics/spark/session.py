@@ -17,7 +17,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from topics.spark.java import java_home
-from topics.spark.shipping import package_zip
+from topics.spark.shipping import ship
 from topics.system.machine import cpu_count
 
 _CONF_LINE = re.compile(r"(?P<name>[^#\s=]+)(?:\s*=\s*|\s+)(?P<value>.*)")
@@ -117,15 +117,6 @@ def read_conf_file(text: str) -> dict[str, str]:
     return conf
 
 
-def ship(spark: SparkSession) -> None:
-    """Gives the executors of a cluster the code of this package; what it imports must be installed there."""
-    archive = package_zip()
-    if hasattr(spark, "addArtifacts") and _is_connect(spark):
-        spark.addArtifacts(archive, pyfile=True)
-    else:
-        spark.sparkContext.addPyFile(archive)
-
-
 def _connect(options: SparkOptions) -> SparkSession:
     builder = SparkSession.builder.appName(options.app_name).remote(options.remote or "")
     runtime: Mapping[str, str] = session_conf(options)
@@ -134,7 +125,3 @@ def _connect(options: SparkOptions) -> SparkSession:
         if name.startswith("spark.sql.") and name != "spark.sql.catalogImplementation":
             builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")

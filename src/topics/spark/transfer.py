@@ -8,12 +8,13 @@ On the way back `data` is needed and `tag`, `node` and `meta` are taken; seqs an
 `seq` where it is there and in the order of the files where not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from topics.spark.connector.source import TopicsDataSource
 
@@ -46,39 +47,53 @@ class BadLineError(ValueError):
 
 
 def export_topic(spark: SparkSession, topic: str, target: str, form: Format, access: dict[str, str]) -> int:
-    """Writes a topic's records into a folder, sorted by seq; how many there were. The folder must not be there yet."""
+    """Writes a topic's records into a folder, in the order of their seqs; how many there were.
+
+    The folder must not be there yet. Nothing is sorted: the pieces of a topic are in order, and each of them is a file.
+    """
     spark.dataSource.register(TopicsDataSource)
     frame = spark.read.format("topics").options(topic=topic, **access).load().drop("deleted")
-    frame = frame.orderBy("seq").persist()
-    count = frame.count()
+    counted, rows = _counted(frame)
     if form == "parquet":
-        frame.write.parquet(target)
+        counted.write.parquet(target)
     else:
-        frame.mapInArrow(_as_lines, "value string").write.text(target)
-    frame.unpersist()
-    return count
+        counted.mapInArrow(_as_lines, "value string").write.text(target)
+    return rows()
 
 
 def import_topic(spark: SparkSession, topic: str, source: str, form: Format, access: dict[str, str]) -> int:
-    """Appends the records of files to a topic, in order; how many there were."""
+    """Appends the records of files to a topic, in order; how many there were. One task keeps the order."""
     spark.dataSource.register(TopicsDataSource)
     if form == "parquet":
-        frame = _with_parts(spark.read.parquet(source))
+        frame = _in_file_order(spark.read.parquet(source), "*")
+        if "data" not in frame.columns:
+            raise BadLineError("the files have no column data")
     else:
-        frame = spark.read.text(source).mapInArrow(_from_lines, _LINE_DDL)
-        # Without seqs the order of the lines is all there is, and sorting by equal seqs would not keep it.
-        frame = frame.orderBy("seq") if frame.where("seq > 0").limit(1).count() else frame
-    frame = frame.select(*[name for name in _PARTS if name in frame.columns]).coalesce(1).persist()
-    count = frame.count()
-    frame.write.format("topics").options(topic=topic, **access).mode("append").save()
-    frame.unpersist()
-    return count
+        frame = _in_file_order(spark.read.text(source), "value").mapInArrow(_from_lines, _LINE_DDL)
+    if "seq" in frame.columns:
+        # Records without a seq stay in the order of the lines, because sorting alone would not keep it.
+        frame = frame.withColumn("row", f.monotonically_increasing_id()).sortWithinPartitions("seq", "row")
+    counted, rows = _counted(frame.select(*[name for name in _PARTS if name in frame.columns]))
+    counted.write.format("topics").options(topic=topic, **access).mode("append").save()
+    return rows()
 
 
-def _with_parts(frame: DataFrame) -> DataFrame:
-    if "data" not in frame.columns:
-        raise BadLineError("the files have no column data")
-    return frame.orderBy("seq") if "seq" in frame.columns else frame
+def _in_file_order(frame: DataFrame, columns: str) -> DataFrame:
+    """All rows in one partition, in the order of the files' names; Spark itself takes large files first."""
+    placed = frame.select(
+        columns,
+        f.col("_metadata.file_path").alias("_path"),
+        f.col("_metadata.file_block_start").alias("_block"),
+        f.monotonically_increasing_id().alias("_row"),
+    )
+    order = ("_path", "_block", "_row")
+    return placed.coalesce(1).sortWithinPartitions(*order).drop(*order)
+
+
+def _counted(frame: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    """The frame, and how many rows were taken from it once something has; so that nothing is read twice to count it."""
+    seen = Observation()
+    return frame.observe(seen, f.count(f.lit(1)).alias("rows")), lambda: int(seen.get["rows"])
 
 
 def _as_lines(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -182,6 +182,8 @@ class Committer(Protocol):
 
     gathers: bool
     """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
+    outstanding: int
+    """Submissions and rotations that another thread has and that are not answered yet."""
 
     def expect(self) -> None:
         """Something is gathered: at the end of the tick it has to be staged and committed."""
@@ -294,6 +296,7 @@ class InlineCommitter:
         self._flushing = False
         self.hold = False
         self.gathers = False
+        self.outstanding = 0
 
     def expect(self) -> None:
         if not self.hold:

@@ -7,6 +7,7 @@ meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add 
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
 meta/catalog                     what readers of the sealed segments need to know, as of the last checkpoint
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
+near/                            copies of what is in the object store; can be fetched again
 archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
 pipeline/                        what the pipeline remembers between its runs; no part of the log
 repair/                          what a repair has prepared; with a plan in it, the repair must be finished first
@@ -49,6 +50,11 @@ class Layout(NamedTuple):
     @property
     def catalog(self) -> str:
         return f"{self.root}/meta/catalog"
+
+    @property
+    def near(self) -> str:
+        """Copies of objects, where the cold tier is an object store (`storage.objects.copies`)."""
+        return f"{self.root}/near"
 
     @property
     def archive(self) -> str:

@@ -3,12 +3,17 @@
 Nothing here decides anything: the engine says which segment, this knows the files. A segment becomes part of the log
 only when a snapshot names it, so files are written in place without a temporary name; what a crash leaves half written
 is an orphan that the next start removes. Every method but `write` may be called from any thread.
+
+Where the cold tier is an object store, a cold segment's data is only fetched for its text. Its index and its flags are
+kept on the local disk (`storage.objects.copies`), and `index`, `flags` and `rows` ask for nothing else.
 """
 
 import threading
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
+from topics.core.errors import ColdStoreUnavailableError
 from topics.formats.segment import (
     CHUNK_BYTES,
     DELETED,
@@ -21,7 +26,12 @@ from topics.formats.segment import (
 )
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
-from topics.wire.cuts import View
+from topics.storage.objects.store import StoreUnavailable
+from topics.storage.objects.tiers import TieredFileSystem
+from topics.storage.places import is_object_store
+from topics.wire.cuts import RowsOnly, View
+
+T = TypeVar("T")
 
 _COPY_BYTES = 4 * 1024 * 1024
 _MAPPED_MAX = 256
@@ -108,6 +118,13 @@ class SegmentStore:
         self._cached = 0
         self._lock = threading.Lock()
         self._folders: set[str] = set()
+        self._far: TieredFileSystem | None = None
+        if is_object_store(layout.cold_root):
+            if not isinstance(fs, TieredFileSystem):
+                raise ValueError("a cold tier in an object store needs the file system of storage.objects.tiers")
+            self._far = fs
+        self._far_indexes: OrderedDict[SegmentKey, SegmentIndex] = OrderedDict()
+        """Indexes of segments in an object store, mapped without their data."""
 
     def path(self, key: SegmentKey) -> str:
         return self._layout.segment(key.topic_id, key.first_seq, key.cold)
@@ -140,11 +157,7 @@ class SegmentStore:
             if found is not None:
                 self._cache.move_to_end(key)
                 return found
-        path = self.path(key)
-        try:
-            opened = OpenSegment(path, self._map(path + ".data"), self._map(path + ".idx"))
-        except (ValueError, OSError) as error:
-            raise SegmentDamaged(path, str(error), 0, -1) from error
+        opened = self._careful(key, lambda path: OpenSegment(path, self._map(path + ".data"), self._map(path + ".idx")))
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
@@ -157,9 +170,81 @@ class SegmentStore:
                 self._cached -= oldest.mapped_bytes
         return opened
 
+    def index(self, key: SegmentKey) -> SegmentIndex:
+        """A segment's index: of one in an object store without its data."""
+        if not self.is_far(key):
+            return self.open(key).index
+        with self._lock:
+            found = self._far_indexes.get(key)
+            if found is not None:
+                self._far_indexes.move_to_end(key)
+                return found
+        index = self._careful(key, lambda path: SegmentIndex(self._map(path + ".idx")))
+        with self._lock:
+            self._far_indexes[key] = index
+            while len(self._far_indexes) > _MAPPED_MAX:
+                self._far_indexes.popitem(last=False)
+        return index
+
+    def rows(self, key: SegmentKey, text_bytes: int) -> View:
+        """Where a segment's fragments are, without anything having looked at them."""
+        if not self.is_far(key):
+            return self.open(key).view
+        index = self.index(key)
+        # The first fragment stands at the text's start, so its row says where the rows count from.
+        return RowsOnly(b"", index.rows, index.rows[0], index.count, text_bytes)
+
+    def flags(self, key: SegmentKey, count: int) -> bytes:
+        """A segment's delete flags as they are in the file; it has `count` records."""
+        if not self.is_far(key):
+            return self.open(key).flags()
+        far = self._far
+        assert far is not None
+        return self._careful(key, lambda path: _exactly(far.tail(path + ".data", count), count))
+
+    def is_far(self, key: SegmentKey) -> bool:
+        """Whether a segment is in an object store."""
+        return key.cold and self._far is not None
+
+    @property
+    def far(self) -> TieredFileSystem | None:
+        """The file system, where its cold tier is an object store."""
+        return self._far
+
+    def reopen(self, key: SegmentKey) -> OpenSegment | None:
+        """A segment whose bytes are wrong, once more from where it belongs; None when there is no such place."""
+        if not self._drop_copies(key):
+            return None
+        self.forget(key)
+        return self.open(key)
+
+    def _careful(self, key: SegmentKey, read: Callable[[str], T]) -> T:
+        """Reads a segment's files. What cannot be asked is not damaged, and nor is what only has a bad copy nearby."""
+        path = self.path(key)
+        try:
+            try:
+                return read(path)
+            except StoreUnavailable:
+                raise
+            except (ValueError, OSError):
+                if not self._drop_copies(key):
+                    raise
+                return read(path)
+        except StoreUnavailable as error:
+            raise ColdStoreUnavailableError(error.why) from error
+        except (ValueError, OSError) as error:
+            raise SegmentDamaged(path, str(error), 0, -1) from error
+
+    def _drop_copies(self, key: SegmentKey) -> bool:
+        if self._far is None or not key.cold:
+            return False
+        path = self.path(key)
+        return any([self._far.drop_copies(path + ending) for ending in (".data", ".idx")])
+
     def forget(self, key: SegmentKey) -> None:
         """Unmaps a segment as soon as nobody reads it any more."""
         with self._lock:
+            self._far_indexes.pop(key, None)
             found = self._cache.pop(key, None)
             if found is not None:
                 self._cached -= found.mapped_bytes
@@ -185,6 +270,13 @@ class SegmentStore:
         for ending in (".data", ".idx"):
             self._copy(self.path(key) + ending, self.path(target) + ending)
         self._fs.sync_dir(folder)
+        if self.is_far(target):
+            self.bring_near(target, self.open(key).index.count)
+
+    def bring_near(self, key: SegmentKey, count: int) -> None:
+        """Makes sure that the loop finds the index and the flags of a segment on the local disk."""
+        self.index(key)
+        self.flags(key, count)
 
     def remove(self, key: SegmentKey) -> None:
         """Removes the files; missing ones are fine, a crash may have come between two attempts."""
@@ -198,7 +290,7 @@ class SegmentStore:
     def remove_topic(self, topic_id: int) -> None:
         """Removes everything of a deleted topic in both tiers."""
         with self._lock:
-            mapped = [key for key in self._cache if key.topic_id == topic_id]
+            mapped = [key for key in (*self._cache, *self._far_indexes) if key.topic_id == topic_id]
         for key in mapped:
             self.forget(key)
         for cold in (False, True) if self._layout.cold_root is not None else (False,):
@@ -242,3 +334,9 @@ class SegmentStore:
             return file.map()
         finally:
             file.close()
+
+
+def _exactly(data: bytes, length: int) -> bytes:
+    if len(data) != length:
+        raise ValueError(f"it is shorter than its {length} delete flags")
+    return data

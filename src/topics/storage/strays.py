@@ -7,7 +7,7 @@ from topics.storage.layout import Layout, number_in
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshot_chain import Chain
 
-_OWN = (".topics.lock", "archive", "machine", "meta", "pipeline", "repair", "topics", "wal")
+_OWN = (".topics.lock", "archive", "machine", "meta", "near", "pipeline", "repair", "topics", "wal")
 _OWN_META = ("catalog", "newest")
 
 
@@ -49,7 +49,7 @@ def _logs(fs: FileSystem, layout: Layout, chain: Chain) -> Iterator[tuple[str, s
 
 def _segments(fs: FileSystem, layout: Layout, named: set[SegmentKey], cold: bool) -> Iterator[tuple[str, str]]:
     for folder in _names(fs, layout.topics(cold)):
-        topic_id, path = _topic_id(folder), f"{layout.topics(cold)}/{folder}"
+        topic_id, path = topic_id_of(folder), f"{layout.topics(cold)}/{folder}"
         if topic_id is None:
             yield path, "it does not belong to the log"
             continue
@@ -64,11 +64,12 @@ def _segments(fs: FileSystem, layout: Layout, named: set[SegmentKey], cold: bool
 def topic_folders(fs: FileSystem, layout: Layout) -> set[int]:
     """The numbers of all topics that have a folder, in either tier."""
     tiers = (False, True) if layout.cold_root is not None else (False,)
-    found = {_topic_id(name) for cold in tiers for name in _names(fs, layout.topics(cold))}
+    found = {topic_id_of(name) for cold in tiers for name in _names(fs, layout.topics(cold))}
     return {topic_id for topic_id in found if topic_id is not None}
 
 
-def _topic_id(folder: str) -> int | None:
+def topic_id_of(folder: str) -> int | None:
+    """The number of the topic that a folder's name stands for; None for any other name."""
     digits = len(folder) == 16 and all(digit in "0123456789abcdef" for digit in folder)
     return int(folder, 16) if digits else None
 

@@ -1,7 +1,9 @@
 """The thread that runs a shard's writer, and the two hand-overs between it and the event loop.
 
-Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Back to
-the loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
+Towards the writer: submissions are collected for the rest of the loop's tick and put into the queue together. Where the
+last group was one of several callers, those of it who were answered last are just about to ask again: the group then
+stays open for two more ticks, if they are short, as a commit for all costs little more than one for some. Back to the
+loop: each commit's answers are one wake-up, and none at all while an earlier wake-up is still being served.
 
 A small group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
 itself: copying a few kilobytes into the page cache takes less time than waking a thread. Because this happens only
@@ -25,6 +27,11 @@ _SILENCE = 0.1
 
 _AT_ONCE_BYTES = 32 * 1024
 """The largest group the loop writes itself."""
+
+_COMPANY = 4
+"""A group of so many callers is worth waiting for the next time."""
+_COMPANY_TICKS = 2
+_COMPANY_S = 0.0003
 
 _log = logging.getLogger(__name__)
 
@@ -63,11 +70,15 @@ class ThreadCommitter:
         self._tick: list[Submission] = []
         self._expecting = False
         """Whether the tick's hand-over is on its way."""
+        self._company = 0
+        """How many callers the last group had."""
+        self._ticks_left = 0
+        self._until = 0.0
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
         self._cohort = 0
         self._linger_until = 0.0
-        self._outstanding = 0
+        self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
         self._roused = False
         """Whether the thread knows that there is something to sync."""
@@ -85,11 +96,13 @@ class ThreadCommitter:
     def expect(self) -> None:
         if not self._expecting:
             self._expecting = True
-            self._defer(self._hand_over)
+            self._ticks_left = _COMPANY_TICKS if self._company >= _COMPANY else 0
+            self._until = self._writer.seconds() + _COMPANY_S if self._ticks_left else 0.0
+            self._defer(self._tick_over)
 
     def rotate(self, rotation: Rotation) -> None:
         self._hand_over()
-        self._outstanding += 1
+        self.outstanding += 1
         self._queue.put(rotation)
 
     def close(self) -> None:
@@ -107,6 +120,13 @@ class ThreadCommitter:
         """
         self._wide_s = window_s
 
+    def _tick_over(self) -> None:
+        if self._ticks_left and self._writer.seconds() < self._until:
+            self._ticks_left -= 1
+            self._defer(self._tick_over)
+        else:
+            self._hand_over()
+
     def _hand_over(self) -> None:
         try:
             self._shard.stage_gathered()
@@ -116,9 +136,10 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        if not self._outstanding and self._write_at_once(batch):
+        self._company = sum([submission.askers for submission in batch])
+        if not self.outstanding and self._write_at_once(batch):
             return
-        self._outstanding += len(batch)
+        self.outstanding += len(batch)
         self._queue.put(batch)
 
     def _write_at_once(self, batch: list[Submission]) -> bool:
@@ -204,7 +225,7 @@ class ThreadCommitter:
         error = self._writer.rotate(rotation)
 
         def answer() -> None:
-            self._outstanding -= 1
+            self.outstanding -= 1
             if error is None:
                 rotation.done(rotation.position)
             else:
@@ -214,7 +235,7 @@ class ThreadCommitter:
 
     def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         def answer() -> None:
-            self._outstanding -= len(group)
+            self.outstanding -= len(group)
             self._shard.settle(group, timing, error)
 
         self._post(answer)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from topics.core.errors import ColdStoreUnavailableError
 from topics.core.loss import Tombstone
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
 from topics.engine.runs import Run, RunReader, Segment, live_ranges
@@ -83,8 +84,16 @@ class _Cut:
         cursor = min(plan.start - 1, plan.end)
         for run in plan.runs:
             lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
+            before = (len(self._pieces), self._size, self._wanted, self._in_block, self._skip)
             try:
                 stop = self._take_run(run, lo, hi)
+            except ColdStoreUnavailableError:
+                # What is nearby can be given; the next read starts with what is not.
+                count, self._size, self._wanted, self._in_block, self._skip = before
+                del self._pieces[count:]
+                if self._pieces:
+                    break
+                raise
             except SegmentDamaged as damage:
                 # What stands before the damage is still good: give that, and let the next read meet the damage itself.
                 if self._pieces:
@@ -136,7 +145,7 @@ class _Cut:
         """The entries of a view that have the key."""
         assert self._key is not None
         if isinstance(run, Segment) and run.blocks is None:
-            index = self._reader.store.open(SegmentKey(self._plan.topic_id, run.first_seq, run.cold)).index
+            index = self._reader.store.index(SegmentKey(self._plan.topic_id, run.first_seq, run.cold))
             place = index.first_tag_from(self._key)
             if place >= index.tag_count or index.tag_at(place) != self._key:
                 return ()

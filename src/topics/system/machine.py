@@ -2,9 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Literal
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STATM = Path("/proc/self/statm")
+_LOW_PRIORITY, _LOWEST_PRIORITY = 10, 19
 
 
 def boot_id() -> str:
@@ -34,3 +36,19 @@ def resident_bytes() -> int:
     except OSError:
         return 0
     return resident_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def step_back(how: Literal["idle", "low", "normal"]) -> None:
+    """Lets others go first, before this process and those it starts.
+
+    `low` is a low priority: a share of the processor also when others want all of it. But a process that wakes up then
+    waits until the slice of the one that runs is over, which writers would notice. `idle` is a class of scheduling that
+    gives way at once and gets only what nobody else wants; where there is none, the lowest priority has to do.
+    """
+    if how == "idle":
+        try:
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        except (AttributeError, OSError):
+            os.nice(_LOWEST_PRIORITY)
+    elif how == "low":
+        os.nice(_LOW_PRIORITY)

@@ -1,7 +1,7 @@
 """Fakes for tests, shipped with the engine and held to the same checks as the real things.
 
-`FakeDisk` crashes, `FaultyFileSystem` fails, `ManualClock` waits to be moved and `SeededDice` repeats. `Model` says
-what an engine must answer.
+`FakeDisk` crashes, `FaultyFileSystem` fails, `FolderStore` goes away, `ManualClock` waits to be moved and `SeededDice`
+repeats. `Model` says what an engine must answer.
 """
 
 from topics.testing.clock import ManualClock
@@ -9,6 +9,7 @@ from topics.testing.dice import SeededDice
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.faults import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
+from topics.testing.objects import FolderStore
 from topics.testing.platter import SECTOR_BYTES, Survival
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Fault",
     "FaultPlan",
     "FaultyFileSystem",
+    "FolderStore",
     "Gap",
     "Home",
     "ManualClock",

@@ -39,6 +39,15 @@ class View(msgspec.Struct, frozen=True, gc=False):
         return self.text[self.start(lo) : self.start(hi) - 1]
 
 
+class RowsOnly(View, frozen=True, gc=False):
+    """A view whose text is elsewhere: it tells where fragments are, and how large, and nothing more."""
+
+    text_bytes: int
+
+    def start(self, index: int) -> int:
+        return self.rows[3 * index] - self.bias if index < self.count else self.text_bytes + 1
+
+
 def fitting(view: View, lo: int, hi: int, budget: int) -> int:
     """The largest end up to `hi` so that the fragments from `lo` fit into `budget` bytes; `lo` when none does."""
     start = view.start(lo)

@@ -13,13 +13,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.records import Record
+from topics.core.records import PlainRecords, Record, find_plain
 
 _TRAIT_TAGS = 1
 _TRAIT_NODES = 2
 _TRAIT_META = 4
 _META_NAME_BYTES = len(b',"meta":')
 _ONE_ROW = Struct("<IIHH")
+_THOUSAND = 1000
+_LAST_DIGITS: list[msgspec.Raw | bytes] = [b"%03d" % number for number in range(_THOUSAND)]
 
 _encode_json = msgspec.json.Encoder().encode
 
@@ -38,8 +40,13 @@ def node_suffix(node: str) -> bytes:
     return b',"$node":' + _encode_json(node) + b',"data":'
 
 
-def encode_fragments(records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int) -> Fragments:
-    """Encodes a batch. `node` is the batch's default; `base` is where its text begins in the topic's coordinate."""
+def encode_fragments(
+    records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int, plain: PlainRecords | None = None
+) -> Fragments:
+    """Encodes a batch. `node` is the batch's default; `base` is where its text begins in the topic's coordinate.
+
+    `plain` is what `find_plain` says of the records, for whoever has it.
+    """
     count = len(records)
     if count == 1 and node is None:
         record = records[0]
@@ -48,27 +55,39 @@ def encode_fragments(records: Sequence[Record], first_seq: int, ts: int, node: s
             text = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, data)
             size = len(data)
             return Fragments(text, _ONE_ROW.pack(base, 0, 0, len(text) - size - 1), size, 0)
-    if [r for r in records if r.tag is not None or r.meta is not None or r.node is not None]:
-        return _encode_mixed(records, first_seq, ts, node, base)
-    suffix = b',"data":' if node is None else node_suffix(node)
-    middle = b',"$ts":%d' % ts + suffix
-    traits = 0 if node is None else _TRAIT_NODES
+    plain = plain or find_plain(records)
     digits = len(str(first_seq))
-    if len(str(first_seq + count - 1)) != digits:
+    if plain is None or first_seq < _THOUSAND or len(str(first_seq + count - 1)) != digits:
         return _encode_mixed(records, first_seq, ts, node, base)
-    # All heads have the same length, so one format call writes the whole batch and one pass finds every start.
-    datas = [r.data for r in records]
-    sizes = list(map(len, datas))
-    arguments: list[object] = [None] * (2 * count)
-    arguments[0::2] = range(first_seq, first_seq + count)
-    arguments[1::2] = datas
-    template = b'{"$seq":%d' + middle.replace(b"%", b"%%") + b"%b}"
-    text = (b",".join([template] * count)) % tuple(arguments)
+    datas, sizes = plain
+    middle = b',"$ts":%d' % ts + (b',"data":' if node is None else node_suffix(node))
+    text = _join_plain(datas, first_seq, middle)
+    # All heads have the same length, so one pass finds every start.
     head = 8 + digits + len(middle)
     rows = array("I", bytes(12 * count))
     rows[0::3] = array("I", map(add, accumulate(sizes, initial=0), range(base, base + count * (head + 2), head + 2)))
     rows[2::3] = array("I", [head << 16]) * count
-    return Fragments(text, rows.tobytes(), sum(sizes), traits)
+    return Fragments(text, rows.tobytes(), sum(sizes), 0 if node is None else _TRAIT_NODES)
+
+
+def _join_plain(datas: list[msgspec.Raw | bytes], first_seq: int, middle: bytes) -> bytes:
+    """The text of records whose heads differ in their seqs alone.
+
+    No number is formatted for a record: the seqs of one thousand have the same beginning, and their ends are known.
+    """
+    parts: list[msgspec.Raw | bytes] = []
+    for thousand in range(first_seq // _THOUSAND, (first_seq + len(datas) - 1) // _THOUSAND + 1):
+        low = max(first_seq, thousand * _THOUSAND)
+        high = min(first_seq + len(datas), (thousand + 1) * _THOUSAND)
+        some: list[msgspec.Raw | bytes] = [middle] * (4 * (high - low))
+        some[0::4] = [b'},{"$seq":%d' % thousand] * (high - low)
+        some[1::4] = _LAST_DIGITS[low % _THOUSAND : low % _THOUSAND + high - low]
+        some[3::4] = datas[low - first_seq : high - first_seq]
+        parts += some
+    parts.append(b"}")
+    # The first of them ends no record before it.
+    parts[0] = b'{"$seq":%d' % (first_seq // _THOUSAND)
+    return b"".join(parts)
 
 
 def _encode_mixed(records: Sequence[Record], first_seq: int, ts: int, node: str | None, base: int) -> Fragments:

@@ -10,6 +10,7 @@ from topics.core import errors
 from topics.core.errors import (
     AppendTimeoutError,
     BatchTooLargeError,
+    ColdStoreUnavailableError,
     CorruptSegmentError,
     DamageError,
     Finding,
@@ -75,6 +76,7 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     (AppendTimeoutError(), "append_timeout", RetryLaterError, {}),
     (ThrottledError.over_cap("max_topics", 5), "throttled", RetryLaterError, {"limit": "max_topics", "max": 5}),
     (ThrottledError.under_pressure(250), "throttled", RetryLaterError, {"retry_after_ms": 250}),
+    (ColdStoreUnavailableError("refused"), "cold_store_unavailable", RetryLaterError, {}),
     (NotReadyError(0.5), "not_ready", RetryLaterError, {"replay_progress": 0.5}),
     (ShuttingDownError(), "shutting_down", RetryLaterError, {}),
     (ReadOnlyError(3, "no space left"), "read_only", OperatorError, {"shard": 3, "cause": "no space left"}),

@@ -3,7 +3,9 @@
 import pytest
 
 from tests.unit.engine.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
+from topics.core.ranges import union
 from topics.engine import Engine
+from topics.engine.removals import TOLD_MAX
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.replaced import replace_file
@@ -93,3 +95,39 @@ def test_without_an_archive_nothing_is_kept(disk: FakeDisk) -> None:
 def test_a_folder_that_ever_had_a_pipeline_keeps_them(disk: FakeDisk) -> None:
     disk.make_dirs(LAYOUT.pipeline)
     assert open_engine(disk).removals.on
+
+
+def test_lists_of_ranges_are_joined_while_nobody_confirms_them(disk: FakeDisk) -> None:
+    engine = open_engine(disk, track_removals=True)
+    count = 3 * TOLD_MAX
+    for number in range(count):
+        append(engine, "orders", 1, tag=f"t{number}")
+    append(engine, "orders", 1, tag="kept")
+    move(engine, "orders", "sealed")
+    for number in range(count):
+        delete(engine, "orders", match=eq(f"t{number}"))
+        assert checkpoint(engine)
+    found = told(disk)
+    assert len(found) == TOLD_MAX
+    assert [removal for removal, _ in found] == sorted({removal for removal, _ in found})
+    assert found[-1][0] == engine.checkpointer.number
+    assert found[0][1] == [(1, count - TOLD_MAX + 1)]
+    assert union(*(ranges for _, ranges in found)) == [(1, count)]
+
+
+def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is_told(
+    disk: FakeDisk, engine: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    delete(engine, "orders", match=eq("a"))
+    assert checkpoint(engine)
+    engine.close_inline()
+    former = disk.clone()
+    former.make_dirs(LAYOUT.pipeline)
+    for folder, ranges in ((disk, []), (former, [(1, 2)])):
+        again = open_engine(folder)
+        append(again, "orders", 9)
+        assert checkpoint(again)
+        assert union(*(one for _, one in told(folder))) == ranges
+        warned = "deletes are kept for an archive that is turned off" in caplog.text
+        assert warned == bool(ranges)
+        again.close_inline()

@@ -1,7 +1,9 @@
 """The archive: what is copied, hidden, rewritten and removed, on a fake disk and without Spark."""
 
+import io
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.spark.archives import ROOT, advance, archived, check_manifests, manifests, pipeline, run_all
@@ -121,6 +123,38 @@ def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
     [day] = [name for name in folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001") if name.startswith("date=")]
     assert len(folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001/{day}")) == 1
     assert archived(folder.disk, "orders").keys() == {1, 2, 3, 6}
+
+
+def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
+    folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
+    folder.seal()
+    run_all(folder.disk, folder)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_all(folder.disk, folder)
+    manifest = manifests(folder.disk)["orders"]
+    assert (manifest.rows, manifest.deleted) == (10, ((4, 4),))
+    run_all(folder.disk, folder, deleted_share=0)
+    manifest = manifests(folder.disk)["orders"]
+    assert (manifest.rows, manifest.deleted) == (9, ())
+    assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
+
+
+def test_files_are_compressed_and_say_what_is_in_them(folder: Folder) -> None:
+    folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
+    folder.seal()
+    run_all(folder.disk, folder)
+    [file] = manifests(folder.disk)["orders"].files
+    whole = bytes(folder.disk.open(f"{ROOT}/topic_id=0000000000000001/{file.path}").map())
+    group = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0)
+    columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    assert {column.compression for column in columns.values()} == {"ZSTD"}
+    assert [one.column_index for one in group.sorting_columns] == [list(columns).index("seq")]
+    assert (columns["seq"].statistics.min, columns["seq"].statistics.max) == (1, 10)
+    assert columns["ts"].statistics.has_min_max
+    assert (columns["tag"].statistics.min, columns["tag"].statistics.max) == ("t0", "t9")
+    assert columns["tag"].bloom_filter_offset is not None
+    assert columns["data"].bloom_filter_offset is None
 
 
 def test_many_small_files_become_one(folder: Folder) -> None:

@@ -123,6 +123,12 @@ def test_options_have_names_in_any_case_and_unknown_ones_are_refused() -> None:
         read_options({"topci": "a"}, streaming=False)
 
 
+def test_a_stream_begins_at_the_moment_that_it_was_told() -> None:
+    moment = {"topic": "a", "startingTimestamp": "5"}
+    assert read_options(moment, streaming=True).starting == Bound("earliest")
+    assert read_options({**moment, "startingOffsets": "latest"}, streaming=True).starting == Bound("latest")
+
+
 @pytest.mark.parametrize(
     ("given", "streaming", "message"),
     [

@@ -1,12 +1,14 @@
 """The supervisor keeps a process while there is work, starts a failed one again, and ends it on drain."""
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 
 from topics.config.settings import Settings
 from topics.spark.pipeline import supervisor as module
@@ -42,7 +44,7 @@ async def until(what: Callable[[], bool]) -> None:
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), _PATIENCE_S))
+    uvloop.run(asyncio.wait_for(scene(), _PATIENCE_S))  # As the server does; it starts processes in its own way.
 
 
 def test_it_is_started_with_the_first_work_and_not_before(tmp_path: Path) -> None:
@@ -153,3 +155,34 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     assert not wanted(done)
     clock.advance(3_600_001)
     assert wanted(done)
+
+
+def test_it_is_in_the_session_of_the_server(tmp_path: Path) -> None:
+    """Between two sessions priorities may count for nothing."""
+    told = tmp_path / "told"
+    script = f"import os, pathlib; pathlib.Path({str(told)!r}).write_text(str(os.getsid(0)))"
+    made = make(tmp_path, script, [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(told.exists)
+        await until(lambda: told.read_text() != "")
+        await made.stop()
+
+    play(scene)
+    assert int(told.read_text()) == os.getsid(0)
+
+
+def test_a_launch_that_fails_in_any_way_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    made = make(tmp_path, "", [1])
+    made._command = ("/nonexistent/python",)
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.restarts >= 1)
+        made._command = (1,)  # type: ignore[assignment]
+        await until(lambda: made.restarts >= 2)
+        await made.stop()
+
+    play(scene)
+    assert caplog.text.count("the pipeline's process could not be started") >= 2

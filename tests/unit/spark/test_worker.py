@@ -62,6 +62,12 @@ def test_it_ends_with_its_server(tmp_path: Path) -> None:
         assert process.wait(_PATIENCE_S) == 0
 
 
+def test_the_terminals_interrupt_passes_it_by(tmp_path: Path) -> None:
+    with worker(tmp_path) as process:
+        assert os.getpgid(process.pid) == process.pid
+        assert os.getsid(process.pid) == os.getsid(0)
+
+
 def test_it_ends_when_told_and_a_second_one_gives_way(tmp_path: Path) -> None:
     with worker(tmp_path) as first:
         with worker(tmp_path) as second:

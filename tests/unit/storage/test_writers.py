@@ -123,6 +123,56 @@ def test_submissions_of_one_tick_are_handed_over_together() -> None:
     run(test)
 
 
+def test_after_a_group_of_several_the_next_one_stays_open_for_two_more_ticks() -> None:
+    async def test(bench: Bench) -> None:
+        bench.writer.seconds = lambda: 100.0
+        for name in "abcd":
+            bench.submit(name)
+        assert await bench.until(4) == list("abcd")
+        assert bench.writer.commits == 1
+        for name in "efg":
+            bench.submit(name)
+            await asyncio.sleep(0)
+        assert bench.writer.commits == 2
+        assert await bench.until(7) == list("abcdefg")
+        # Those were three: the next one is not waited with.
+        bench.submit("h")
+        await asyncio.sleep(0)
+        assert bench.writer.commits == 3
+
+    run(test)
+
+
+def test_a_group_does_not_stay_open_where_ticks_are_long() -> None:
+    async def test(bench: Bench) -> None:
+        now = 100.0
+        bench.writer.seconds = lambda: now
+        for name in "abcd":
+            bench.submit(name)
+        assert await bench.until(4) == list("abcd")
+        bench.submit("e")
+        now += 0.001
+        await asyncio.sleep(0)
+        assert bench.writer.commits == 2
+
+    run(test)
+
+
+def test_a_rotation_does_not_wait_for_company() -> None:
+    async def test(bench: Bench) -> None:
+        bench.writer.seconds = lambda: 100.0
+        for name in "abcd":
+            bench.submit(name)
+        assert await bench.until(4) == list("abcd")
+        bench.submit("e")
+        bench.committer.rotate(Rotation(lambda position: bench.submit("f"), lambda error: None))
+        assert await bench.until(6) == list("abcdef")
+        assert bench.lsns() == [1, 2, 3, 4, 5]
+        assert bench.lsns(number=2) == [6]
+
+    run(test)
+
+
 def test_a_commit_wakes_the_loop_once() -> None:
     async def test(bench: Bench) -> None:
         for name in "abc":

@@ -1,5 +1,7 @@
 import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,27 @@ def test_resident_memory_grows_with_what_is_touched() -> None:
 def test_a_kernel_that_does_not_tell_reports_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_STATM", tmp_path / "missing")
     assert machine.resident_bytes() == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("idle", f"{os.SCHED_IDLE} 0"), ("low", f"{os.SCHED_OTHER} 10"), ("normal", f"{os.SCHED_OTHER} 0")],
+)
+def test_a_process_steps_back_with_those_it_starts(how: str, told: str) -> None:
+    ask = "import os; print(os.sched_getscheduler(0), os.nice(0))"
+    code = (
+        "import subprocess, sys; from topics.system.machine import step_back; "
+        f"step_back({how!r}); subprocess.run([sys.executable, '-c', {ask!r}])"
+    )
+    before = os.nice(0)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    policy, niceness = done.stdout.split()
+    assert f"{policy} {min(int(niceness), 19) - min(before, 9 if how == 'low' else 19)}" == told
+
+
+def test_where_there_is_no_such_class_the_lowest_priority_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    niced: list[int] = []
+    monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
+    monkeypatch.setattr(os, "nice", niced.append)
+    machine.step_back("idle")
+    assert niced == [19]

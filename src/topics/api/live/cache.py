@@ -4,10 +4,13 @@ thousand clients come back with the same cursor."""
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from topics.api.live.frames import Frame
+from topics.api.live.frames import Frame, Projection
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
+
+Kin = tuple[int, Projection]
+"""A topic by its id, and a projection: what the feeds that make the same frames have in common."""
 
 CACHE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -24,36 +27,37 @@ class FrameCache:
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[tuple[Feed, int], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[Kin, int], _Entry] = OrderedDict()
         self.size = 0
 
     def put(self, feed: "Feed", frame: Frame, filled: bool) -> None:
-        self._drop((feed, frame.from_seq))
-        self._entries[feed, frame.from_seq] = _Entry(frame, filled, _state(feed))
+        self._drop((feed.kin, frame.from_seq))
+        self._entries[feed.kin, frame.from_seq] = _Entry(frame, filled, _state(feed))
         self.size += len(frame.data)
         while self.size > self._bytes_max:
             self._drop(next(iter(self._entries)))
 
-    def find(self, feed: "Feed", cursor: int) -> Frame | None:
-        """The frame from this cursor, if reading again would give the same or less."""
-        entry = self._entries.get((feed, cursor))
+    def find(self, feed: "Feed", cursor: int, up_to: int) -> Frame | None:
+        """The frame from this cursor, if reading again up to a seq would give the same or less."""
+        key = (feed.kin, cursor)
+        entry = self._entries.get(key)
         if entry is None:
             return None
         if entry.state != _state(feed):
-            self._drop((feed, cursor))
+            self._drop(key)
             return None
         end = entry.frame.cursor
-        if end > feed.position or not (entry.filled or end == feed.position):
+        if end > up_to or not (entry.filled or end == up_to):
             return None
-        self._entries.move_to_end((feed, cursor))
+        self._entries.move_to_end(key)
         return entry.frame
 
     def forget(self, feed: "Feed") -> None:
-        """Nobody follows this feed any more."""
-        for key in [key for key in self._entries if key[0] is feed]:
+        """Nobody follows this feed any more, nor another of its kin."""
+        for key in [key for key in self._entries if key[0] == feed.kin]:
             self._drop(key)
 
-    def _drop(self, key: "tuple[Feed, int]") -> None:
+    def _drop(self, key: tuple[Kin, int]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.size -= len(entry.frame.data)

@@ -1,9 +1,13 @@
-"""One topic, as everyone sees it who asks for the same projection of it.
+"""One topic, as those see it who ask for the same projection of it.
 
 The feed stands at a position. A new frame is made from there and given to all live subscriptions, as many a tick as the
 allowance has room for; the next frame is made when everyone has the last one. Subscriptions that fall out on the way,
 or come in meanwhile, read for themselves up to the position and never past it, so nobody is ever ahead of the feed
 except where a gap carried it there.
+
+A feed has about as many followers as are served in one tick; more make further feeds of their own, which share the
+frames they make while they stand at the same position. Under load they do not: each gets, when its turn comes, all that
+there is by then, so a record waits for one round of the feeds and not for the end of one round and then for the next.
 """
 
 import logging
@@ -11,9 +15,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from topics.api.live.cache import Kin
 from topics.api.live.frames import Frame, FrameKind, Projection, RecordBatch, cursor_behind, reason_to_tell
 from topics.api.live.subscription import Subscription
-from topics.api.live.turns import Turns
+from topics.api.live.turns import ALLOWANCE, READ_COST, Turns
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.engine import ReadRequest, ReadResult
 from topics.engine.topic import Topic
@@ -21,6 +26,8 @@ from topics.engine.topic import Topic
 if TYPE_CHECKING:
     from topics.api.live.feeds import TopicFeeds
 
+FOLLOWERS_MAX = ALLOWANCE - READ_COST
+"""So many get a frame in the tick that makes it."""
 _UNKNOWN = -1
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +39,7 @@ class Feed:
         self.topics = topics
         self.topic: Topic = topics.topic
         self.projection = projection
+        self.kin: Kin = (self.topic.id, projection)
         self.queued = False
         self.gone = False
         self.position = _UNKNOWN if projection.strong else self.topic.head
@@ -47,6 +55,10 @@ class Feed:
         self._asking = False
 
     # Who follows.
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._members) < FOLLOWERS_MAX
 
     def add(self, subscription: Subscription) -> None:
         self._members.add(subscription)
@@ -114,6 +126,11 @@ class Feed:
         if not self._live:
             self._move(self._target)
         elif self.position < self._target and not turns.hold(self):
+            shared = self.shared_frame(self.position, self._target)
+            if shared is not None:
+                self._frames.append(shared)
+                self._give_out(turns)
+                return
             self._reading = True
             self.read(self.position, self._target, self._got)
 
@@ -132,7 +149,11 @@ class Feed:
             return
         turns.spend(len(outcome.body))
         self._frames += self.frames(outcome, self.position, False)
-        turns.add(self)
+        if turns.running:
+            # At once, as what a turn makes it also gives out: the next feed then has what came meanwhile.
+            self._give_out(turns)
+        else:
+            turns.add(self)
 
     def _give_out(self, turns: Turns) -> None:
         if self._frame is None:
@@ -147,9 +168,12 @@ class Feed:
         del receivers[-len(some) :]
         turns.left -= len(some) * cost
         self._give(self._frame, some)
-        if not receivers:
-            self._frame = None
-        if receivers or self._frames or self.position < self._target:
+        if receivers:
+            # Before any other feed: what is made does not grow old while others have their turns.
+            turns.go_on(self)
+            return
+        self._frame = None
+        if self._frames or self.position < self._target:
             turns.add(self)
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
@@ -235,11 +259,11 @@ class Feed:
             frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
         return frames
 
-    def shared_frame(self, cursor: int) -> Frame | None:
-        """The frame from this cursor that somebody else just had, if reading again would give no more than it has."""
+    def shared_frame(self, cursor: int, up_to: int) -> Frame | None:
+        """The frame from this cursor that somebody else just had, if reading up to a seq would give no more."""
         # As a read would: time may have taken records that the frame holds.
         self.topics.engine.core.expire(self.topic)
-        return self.topics.cache.find(self, cursor)
+        return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self) -> Frame:
         data = self.projection.framing.caught_up(self.topic.name, self.position)

@@ -1,6 +1,7 @@
 """All feeds, by topic: the one waiter of each topic, and the way in for subscribers."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 
 from topics.api.live.cache import FrameCache
 from topics.api.live.feed import Feed
@@ -22,25 +23,34 @@ class TopicFeeds:
         self.turns = feeds.turns
         self.cache = feeds.cache
         self.topic = topic
-        self.by_projection: dict[Projection, Feed] = {}
+        self._by_projection: dict[Projection, list[Feed]] = {}
         self._unwatch: Callable[[], None] = lambda: None
         self._gone = False
         self._left = False
         self._watch()
 
     def feed(self, projection: Projection) -> Feed:
-        found = self.by_projection.get(projection)
+        """A feed of the projection that has room for one more."""
+        alike = self._by_projection.setdefault(projection, [])
+        found = next((feed for feed in alike if feed.has_room), None)
         if found is None:
-            found = self.by_projection[projection] = Feed(self, projection)
+            found = Feed(self, projection)
+            alike.append(found)
             found.changed()
         return found
 
+    def __iter__(self) -> Iterator[Feed]:
+        return itertools.chain.from_iterable(list(self._by_projection.values()))
+
     def forget(self, feed: Feed) -> None:
         """Nobody follows this feed any more."""
-        self.cache.forget(feed)
-        if self.by_projection.get(feed.projection) is feed:
-            del self.by_projection[feed.projection]
-        if not self.by_projection and not self._gone:
+        alike = self._by_projection.get(feed.projection, [])
+        if feed in alike:
+            alike.remove(feed)
+        if not alike:
+            self.cache.forget(feed)
+            self._by_projection.pop(feed.projection, None)
+        if not self._by_projection and not self._gone:
             self._left = True
             self._unwatch()
             self._feeds.forget(self)
@@ -50,7 +60,7 @@ class TopicFeeds:
         if not self._gone and self.engine.core.topics.get(self.topic.id) is not self.topic:
             self._gone = True
             self._feeds.forget(self)
-            for feed in list(self.by_projection.values()):
+            for feed in list(self):
                 feed.end()
         return self._gone
 
@@ -67,7 +77,7 @@ class TopicFeeds:
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
             self._watch()
-            for feed in self.by_projection.values():
+            for feed in self:
                 feed.changed()
         self.turns.run()
 
@@ -102,7 +112,7 @@ class Feeds:
         feeds = self._by_topic.get(topic.id)
         if feeds is not None:
             retry_after_ms = self.put_off_ms(topic)
-            for feed in list(feeds.by_projection.values()):
+            for feed in list(feeds):
                 feed.pace(retry_after_ms)
 
     def put_off_ms(self, topic: Topic) -> int:

@@ -63,7 +63,7 @@ class Subscription:
         elif feed.position < self.cursor <= feed.topic.head:
             feed.await_position(self)
         else:
-            frame = feed.shared_frame(self.cursor)
+            frame = feed.shared_frame(self.cursor, feed.position)
             if frame is not None:
                 turns.left -= turns.cost(len(frame.data))
                 self.too_old = False

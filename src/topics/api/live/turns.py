@@ -5,7 +5,8 @@ What is left when the allowance is spent goes on in the next tick, after the req
 with ten thousand subscribers and a reader of a year's backlog get their turns like everyone else.
 
 Delivery that took long is followed by a pause in which no new frame is made, a quarter as long. Records that come
-meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good.
+meanwhile make one frame instead of many, so that overload makes frames larger and never delivery late for good. Who
+waits for the end of the pause goes on before everyone who comes later.
 """
 
 import logging
@@ -13,13 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-ALLOWANCE = 256
-"""Deliveries in one tick; about two milliseconds, most of them the kernel's. A request that comes meanwhile waits that
-long."""
+ALLOWANCE = 128
+"""Deliveries in one tick; about a millisecond, most of it the kernel's. A request that comes meanwhile waits."""
 READ_COST = 4
 """What a read costs in deliveries, besides its bytes."""
 BYTES_A_UNIT = 32 * 1024
-_COSTLY_S = 0.002
+_COSTLY_S = 0.004
+"""A quarter of it is what the loop's timers can tell apart."""
 _PAUSE_SHARE = 0.25
 _PAUSE_MAX_S = 0.02
 
@@ -55,24 +56,30 @@ class Turns:
         self._begun: float | None = None
         """When this tick's delivery began; None while there was none."""
         self._spent_s = 0.0
-        """What delivery took since the last frame was begun."""
+        """What delivery took since the last pause."""
+        self._delivered_at = 0.0
         self._open_at = 0.0
-        self._running = False
+        self.running = False
 
     def add(self, worker: Worker) -> None:
         """Gives a worker a turn, in the next tick unless one is being run."""
         if not worker.queued:
             worker.queued = True
             self._queue.append(worker)
-            if not self._running:
+            if not self.running:
                 self._begin()
+
+    def go_on(self, worker: Worker) -> None:
+        """Gives a worker that is in the middle of something the next turn of all."""
+        worker.queued = True
+        self._queue.appendleft(worker)
 
     def run(self) -> None:
         """Runs what waits, as far as this tick's allowance goes."""
-        if self._running or not self._queue:
+        if self.running or not self._queue:
             return
         self._begin()
-        self._running = True
+        self.running = True
         queue = self._queue
         try:
             while queue and self.left > 0:
@@ -84,13 +91,12 @@ class Turns:
                     # One broken follower must not stop the delivery to all others.
                     _logger.exception("a turn of live delivery failed")
         finally:
-            self._running = False
+            self.running = False
 
     def hold(self, worker: Worker) -> bool:
         """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
         wait_s = self._open_at - self.seconds()
-        if wait_s <= 0:
-            self._spent_s = 0.0
+        if wait_s <= 0 and not self._held:
             return False
         if not worker.queued:
             worker.queued = True
@@ -118,15 +124,20 @@ class Turns:
         now = self.seconds()
         if self._begun is not None and self.left < ALLOWANCE:
             # Only by ticks that delivered: another would put the end of the pause off for ever.
-            self._spent_s += now - self._begun
-            self._pause(now)
+            self._pause(self._begun, now)
         self.left = ALLOWANCE
         self._begun = None
         self.run()
 
-    def _pause(self, now: float) -> None:
+    def _pause(self, begun: float, now: float) -> None:
+        """Notes a tick of delivery. Ticks that follow each other count as one; a rest between them is a pause, too."""
+        if begun - self._delivered_at > _COSTLY_S:
+            self._spent_s = 0.0
+        self._delivered_at = now
+        self._spent_s += now - begun
         if self._spent_s > _COSTLY_S:
             self._open_at = now + min(self._spent_s * _PAUSE_SHARE, _PAUSE_MAX_S)
+            self._spent_s = 0.0
 
     def _release(self) -> None:
         held, self._held = self._held, []

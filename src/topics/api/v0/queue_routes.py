@@ -27,7 +27,8 @@ QUEUE_ROUTES = (
     Route(
         "POST", "/v0/topics/{topic}/claim", queues.claim, Scope.READ | Scope.WRITE, takes_body=True,
         operation=Operation(
-            "claim", "Lease jobs to a worker.", {200: ClaimAnswer}, (*_CHANGES, "corrupt_segment"), ClaimBody, True
+            "claim", "Lease jobs to a worker.", {200: ClaimAnswer},
+            (*_CHANGES, "corrupt_segment", "cold_store_unavailable"), ClaimBody, True,
         ),
     ),
     Route(
@@ -46,7 +47,7 @@ QUEUE_ROUTES = (
         "POST", "/v0/topics/{topic}/redrive", queues.redrive, Scope.READ | Scope.WRITE | Scope.DELETE, takes_body=True,
         operation=Operation(
             "redrive", "Move dead letters back into their queue.", {200: RedriveAnswer},
-            (*_CHANGES, "corrupt_segment", "topic_full", "record_too_large"), RedriveBody,
+            (*_CHANGES, "corrupt_segment", "cold_store_unavailable", "topic_full", "record_too_large"), RedriveBody,
         ),
     ),
     Route(

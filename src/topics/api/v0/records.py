@@ -10,6 +10,7 @@ from topics.api.calls import Call
 from topics.api.patience import Patience
 from topics.api.v0.appends import encode_appended, throttled, with_key
 from topics.api.v0.bodies import decode_body
+from topics.core.batch import Batch
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
@@ -25,10 +26,11 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 def append(call: Call) -> None:
     head = call.exchange.head
-    batch = decode_body("append", _decode_append, call.exchange.body)
-    key = batch.idempotency_key
-    if key is None and b"idempotency-key" in head.headers.first:
-        key = head.headers.get("idempotency-key")
+    batch: Batch = decode_body("append", _decode_append, call.exchange.body)
+    if batch.idempotency_key is not None:
+        batch = with_key(batch, batch.idempotency_key)
+    elif b"idempotency-key" in head.headers.first:
+        batch = with_key(batch, head.headers.get("idempotency-key"))
     if batch.config is not None and call.topic not in call.engine.core.by_name:
         # Creating with a config of one's own is the control plane by another door.
         call.key.check(Scope.ADMIN)
@@ -40,7 +42,7 @@ def append(call: Call) -> None:
         return_seqs = not head.query or call.flag("return_seqs", True)
         call.finish(201 if outcome.created else 200, encode_appended(outcome, return_seqs, call.spent_ms()))
 
-    call.engine.append(call.topic, with_key(batch, key), done)
+    call.engine.append(call.topic, batch, done)
 
 
 def diff(call: Call) -> None:

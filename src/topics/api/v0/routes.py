@@ -73,14 +73,14 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}/diff", records.diff, Scope.READ, takes_body=True,
         operation=Operation(
             "diff", "The records behind a cursor, and any loss in front of them.", {200: DiffAnswer},
-            ("topic_not_found", "corrupt_segment"), DiffBody,
+            ("topic_not_found", "corrupt_segment", "cold_store_unavailable"), DiffBody,
         ),
     ),
     Route(
         "POST", "/v0/topics/{topic}/delete", records.delete, Scope.DELETE, takes_body=True,
         operation=Operation(
             "deleteRecords", "Delete records for good.", {200: DeleteAnswer},
-            ("topic_not_found", "corrupt_segment", *_WRITES), DeleteBody, True,
+            ("topic_not_found", "corrupt_segment", "cold_store_unavailable", *_WRITES), DeleteBody, True,
         ),
     ),
     Route(

@@ -291,7 +291,7 @@ class Dispatcher:
         outcome: object
         try:
             outcome = execute_cut(cut, reader)
-        except CorruptSegmentError as error:
+        except TopicsError as error:
             outcome = error
         self._deliver(queue, demand, leases, outcome, ready, timing)
 
@@ -306,7 +306,7 @@ class Dispatcher:
     def _unreadable(self, queue: Queue, demand: Demand, leases: list[Lease], problem: object) -> None:
         """Some jobs cannot be read: those are held back, the others free at once, and the caller is told."""
         if not isinstance(problem, CorruptSegmentError):
-            problem = TopicsError(f"jobs could not be read: {problem}")
+            problem = problem if isinstance(problem, TopicsError) else TopicsError(f"jobs could not be read: {problem}")
             first, last = leases[0].seq, leases[-1].seq
         else:
             first, last = int(str(problem.detail["from_seq"])), int(str(problem.detail["to_seq"]))

@@ -78,7 +78,7 @@ class DeadLetters:
             return
         try:
             found = _take_apart(where, seqs, reader)
-        except CorruptSegmentError as error:
+        except TopicsError as error:
             cut(error)
         else:
             cut(found)

@@ -34,6 +34,8 @@ class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     round_bytes: int = ROUND_BYTES
     """Segments beyond this wait for the next round, so that a long backlog is committed piece by piece."""
     groups_min: int = 2
+    deleted_share: float = DELETED_SHARE
+    """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
 
 
 class Copy(msgspec.Struct, frozen=True, tag=True):
@@ -83,7 +85,7 @@ def plan_archive(
     plan.copies = [Copy(group) for group in pack(ready, rules.group_bytes, rules.groups_min)]
     for topic_id, manifest in settled.items():
         if topic_id not in shut_out:
-            plan.rewrites += _rewrites(manifest)
+            plan.rewrites += _rewrites(manifest, rules.deleted_share)
     return plan
 
 
@@ -133,11 +135,11 @@ def _settle(
     return changed
 
 
-def _rewrites(manifest: Manifest) -> list[Rewrite]:
+def _rewrites(manifest: Manifest, deleted_share: float) -> list[Rewrite]:
     """Only neighbours are written into one file, so that no two files ever span the same seqs."""
     found = []
     for run in _neighbours(manifest.files):
-        spoiled = any(deleted_rows(file, manifest.deleted) > DELETED_SHARE * file.rows for file in run)
+        spoiled = any(deleted_rows(file, manifest.deleted) > deleted_share * file.rows for file in run)
         if spoiled or len(run) > SMALL_FILES_MAX:
             spans = union([(file.first_seq, file.last_seq) for file in run])
             hidden = intersection(manifest.deleted, spans)

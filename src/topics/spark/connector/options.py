@@ -7,8 +7,10 @@ from typing import Literal
 
 import msgspec
 
+from topics.config.values import SettingsError
 from topics.spark.connector.offsets import Bound, parse_bounds
 from topics.storage.layout import Layout
+from topics.storage.places import check_place
 
 Mode = Literal["auto", "http", "segments"]
 
@@ -89,7 +91,8 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     options = _normal(given)
-    starting = "latest" if streaming else "earliest"
+    # A moment says where to begin; the latest of a stream would be behind it.
+    starting = "latest" if streaming and "startingTimestamp" not in options else "earliest"
     topics = tuple(name.strip() for name in options.get("topics", options.get("topic", "")).split(",") if name.strip())
     pattern = options.get("topicPattern", "")
     if len({"topic", "topics", "topicPattern"} & options.keys()) != 1 or not (topics or pattern):
@@ -143,8 +146,15 @@ def _access(options: Mapping[str, str]) -> Access:
         url=options.get("url"),
         api_key=options.get("apiKey"),
         path=path.rstrip("/") or "/" if path is not None else None,
-        cold_dir=options.get("coldDir"),
+        cold_dir=_cold_dir(options.get("coldDir")),
     )
+
+
+def _cold_dir(place: str | None) -> str | None:
+    try:
+        return check_place(place)
+    except SettingsError as error:
+        raise OptionError(f"option coldDir: {error}") from error
 
 
 def _normal(given: Mapping[str, str]) -> dict[str, str]:

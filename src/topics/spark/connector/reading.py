@@ -21,6 +21,7 @@ from topics.spark.segments import (
     read_segment,
 )
 from topics.storage.layout import Layout
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
@@ -34,7 +35,7 @@ def read_span(span: SeqSpan, options: ReadOptions) -> Iterator[pa.RecordBatch]:
             layout = options.access.layout
             assert layout is not None
             try:
-                yield from read_segment(PosixFileSystem(), layout, part)
+                yield from read_segment(guest_files(layout.cold_root), layout, part)
             except SegmentGoneError:
                 # It went between the look at the catalog and now. What is left of it, the server knows.
                 yield from _rest_of(part, span, options, losses)

@@ -31,6 +31,7 @@ from topics.spark.connector.planning import SeqSpan, limited, resolve, spans, sp
 from topics.spark.connector.reading import read_span
 from topics.spark.connector.sink import BatchSink, StreamSink
 from topics.spark.segments import ScanOptions, SegmentRef, load_catalog, pack, plan_scan, read_group
+from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
@@ -103,6 +104,9 @@ class TopicsReader(DataSourceReader):
         positions = origin.positions(options)
         history = [Piece(history=part) for part in plan_history(options, positions)]
         if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
+            for position in positions.values():
+                after = origin.first_at(position, options.from_ts) if options.from_ts else position.earliest - 1
+                origin.report(position.topic, after, position.head, Losses(options.fail_on_loss))
             return [*history, *self._segment_pieces()]
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)
@@ -193,7 +197,7 @@ def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.Rec
         layout = options.access.layout
         assert layout is not None
         refs = _decode_group(piece.group)
-        yield from read_group(PosixFileSystem(), layout, refs)
+        yield from read_group(guest_files(layout.cold_root), layout, refs)
     if piece.history is not None:
         yield from read_history(piece.history, options)
     for span in piece.spans:

@@ -1,8 +1,9 @@
 """Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,11 +11,13 @@ import pyarrow as pa
 from topics.spark.pipeline import archiving
 from topics.spark.pipeline.products import Perform, Piece
 from topics.spark.pipeline.rounds import JobFailedError
+from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.connect.shell.progress import StageInfo
 
 PERFORM: dict[str, Perform] = {archiving.NAME: archiving.perform}
 """The task half of every product."""
@@ -44,19 +47,33 @@ class InlineExecutor:
 class SparkExecutor:
     """All pieces as one job, a task each."""
 
-    def __init__(self, spark: "SparkSession") -> None:
+    def __init__(self, spark: "SparkSession", cold_dir: str | None = None) -> None:
         self._spark = spark
+        self._cold_dir = cold_dir
+        """Where each task looks for cold segments; what it needs to get in comes from its own environment."""
+        self._told = 0
+        if is_remote(spark):
+            # A client of Spark Connect has no status to ask for: it is told.
+            spark.registerProgressHandler(self._on_told)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """Lets a server of Spark Connect forget the session and the code that came with it."""
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        if is_remote(self._spark):
+            with suppress(PySparkException):  # A server that is gone has forgotten it.
+                self._spark.stop()
 
     def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
 
         count = len(pieces)
-        work = list(pieces)
+        work, cold_dir = list(pieces), self._cold_dir
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(PosixFileSystem(), work[place])
+                    outcome = perform(guest_files(cold_dir), work[place])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
 
         # A range of as many partitions as numbers has one number a partition: exactly one piece a task.
@@ -80,10 +97,12 @@ class SparkExecutor:
                 except FutureTimeoutError:
                     on_done(self._finished_tasks())
 
+    def _on_told(self, stages: "Iterable[StageInfo] | None", **_: object) -> None:
+        self._told = sum(stage.num_completed_tasks for stage in stages or ())
+
     def _finished_tasks(self) -> int:
-        try:
-            tracker = self._spark.sparkContext.statusTracker()
-        except Exception:
-            return 0  # Spark Connect has no such thing; the bar then stands still until the end.
+        if is_remote(self._spark):
+            return self._told
+        tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return sum(stage.numCompletedTasks for stage in stages if stage is not None)

@@ -19,13 +19,13 @@ from topics.spark.pipeline.worker import (
     make_pipeline,
     run_until_idle,
 )
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
 from topics.system.clock import SystemClock
 
 
 def main() -> int:
     settings = Settings.from_env(os.environ, {"archive": "1"})
-    fs, clock = PosixFileSystem(), SystemClock()
+    fs, clock = guest_files(settings.cold_dir), SystemClock()
     lock = hold_pipeline(fs, layout_of(settings), f"spark-submit, process {os.getpid()}")
     try:
         check_tracked(fs, layout_of(settings))

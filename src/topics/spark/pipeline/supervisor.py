@@ -102,8 +102,9 @@ class Supervisor:
                     await self._watch()
                 elif self._clock.monotonic() >= self._not_before and self.wanted():
                     await self._launch()
-            except OSError as error:
-                _log.error("the pipeline's process could not be started", extra={"error": str(error)})
+            except Exception:
+                # Whatever it is, the server goes on, and so do the attempts.
+                _log.exception("the pipeline's process could not be started")
                 self._back_off()
             await asyncio.sleep(_TICK_S)
 
@@ -112,8 +113,8 @@ class Supervisor:
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             env={**os.environ, **_as_env(self._settings)},
-            # Not the terminal's Ctrl-C: the server ends it when it drains.
-            start_new_session=True,
+            # It makes a process group of its own, so that the terminal's Ctrl-C passes it by, but no session: Linux may
+            # share the processor out among sessions first, and priorities count for nothing between two of them.
         )
         _log.info("the pipeline was started", extra={"pid": self._process.pid})
 

@@ -22,7 +22,7 @@ import msgspec
 
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
-from topics.spark.archive.planning import ArchiveRules
+from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.products import Piece, Product
@@ -32,13 +32,13 @@ from topics.spark.segments import NoCatalogError
 from topics.storage.catalog import read_catalog
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
+from topics.storage.places import absolute, check_place
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
 from topics.system.logs import configure_logs
-from topics.system.machine import cpu_count
+from topics.system.machine import cpu_count, step_back
 
-_NICENESS = 10
 _log = logging.getLogger(__name__)
 
 
@@ -65,24 +65,33 @@ class LateSpark:
             options = SparkOptions.of(self._settings, "topics pipeline")
             if self._under_submit:
                 options = msgspec.structs.replace(options, master="")
-            self._inner = SparkExecutor(open_session(options))
+            self._inner = SparkExecutor(open_session(options), self._settings.cold_dir)
         return self._inner.run(pieces, on_done)
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
 
 
 def layout_of(settings: Settings) -> Layout:
-    return Layout(os.path.abspath(settings.data_dir), settings.cold_dir and os.path.abspath(settings.cold_dir))
+    return Layout(os.path.abspath(settings.data_dir), absolute(check_place(settings.cold_dir)))
 
 
 def archive_root(settings: Settings) -> str:
     return os.path.abspath(settings.archive_dir) if settings.archive_dir else layout_of(settings).archive
 
 
-def make_pipeline(settings: Settings, fs: FileSystem, executor: Executor, clock: Clock) -> Pipeline:
-    """The pipeline with every product that the settings ask for."""
+def make_pipeline(
+    settings: Settings, fs: FileSystem, executor: Executor, clock: Clock, compact: bool = False
+) -> Pipeline:
+    """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
     layout = layout_of(settings)
     products: list[Product] = []
     if settings.archive in ("1", "true"):
-        rules = ArchiveRules(retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count())
+        share = 0.0 if compact else DELETED_SHARE
+        rules = ArchiveRules(
+            retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count(), deleted_share=share
+        )
         products.append(ArchiveProduct(fs, layout, archive_root(settings), rules, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock)
 
@@ -137,24 +146,29 @@ def main() -> int:
     # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getpgrp() != os.getpid():
+        # The server ends this process and Java with it when it drains; the terminal's Ctrl-C is not for them.
+        os.setpgrp()
     # The server comes first: a job that is a little slower harms nobody.
-    os.nice(_NICENESS)
+    step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    fs, clock = PosixFileSystem(), SystemClock()
+    fs, clock = guest_files(settings.cold_dir), SystemClock()
     layout = layout_of(settings)
     try:
         lock = hold_pipeline(fs, layout, f"process {os.getpid()}")
     except PipelineBusyError as error:
         _log.warning("another process has the pipeline", extra={"error": str(error)})
         return 3
+    spark = LateSpark(settings)
     try:
-        pipeline = make_pipeline(settings, fs, LateSpark(settings), clock)
+        pipeline = make_pipeline(settings, fs, spark, clock)
         run_until_idle(pipeline, settings, clock, threading.Event().wait)
     except Exception as error:
         _log.exception("the pipeline failed")
         note_failure(fs, layout, error, clock)
         return 1
     finally:
+        spark.close()
         lock.release()
     return 0
 

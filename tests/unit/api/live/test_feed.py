@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from tests.unit.api.live.rig import Rig
+from topics.api.live.feed import FOLLOWERS_MAX
+from topics.api.live.turns import BYTES_A_UNIT
 from topics.core.errors import CorruptSegmentError
 from topics.storage.commit import InlineCommitter
 
@@ -29,6 +31,67 @@ def test_everyone_at_the_same_position_gets_the_very_same_bytes() -> None:
     rig.settle()
     assert rig.framing.encoded == before + 1
     assert len({id(f.outlet.frames[-1][1].data) for f in followers}) == 1
+
+
+def test_more_followers_than_a_tick_serves_still_share_one_frame() -> None:
+    rig = Rig()
+    rig.put("t")
+    followers = [rig.follow("t") for _ in range(3 * FOLLOWERS_MAX)]
+    rig.settle()
+    before = rig.framing.encoded
+    rig.append("t", 2)
+    rig.settle()
+    assert rig.framing.encoded == before + 1
+    assert len({id(f.outlet.frames[-1][1].data) for f in followers}) == 1
+
+
+def test_who_gets_a_turn_gets_all_there_is_by_then() -> None:
+    """A record that comes during a round goes with that round to everyone who still waits for it."""
+    rig = Rig()
+    rig.put("t")
+    first, second = ([rig.follow("t") for _ in range(FOLLOWERS_MAX)] for _ in range(2))
+    rig.settle()
+    for follower in first + second:
+        follower.take()
+    rig.append("t")
+    assert [len(f.outlet.frames) for f in first + second] == [1] * FOLLOWERS_MAX + [0] * FOLLOWERS_MAX
+    rig.append("t")
+    rig.settle()
+    assert all(f.story() == [[1], [2]] for f in first)
+    assert all(f.story() == [[1, 2]] for f in second)
+
+
+def test_a_frame_that_does_not_fit_into_a_tick_is_finished_before_another_feed_begins() -> None:
+    rig = Rig()
+    for topic in ("large", "small"):
+        rig.put(topic)
+    large = [rig.follow("large") for _ in range(FOLLOWERS_MAX)]
+    small = rig.follow("small")
+    rig.settle()
+    for follower in [*large, small]:
+        follower.take()
+    rig.append("large", data="x" * 4 * BYTES_A_UNIT)
+    rig.append("small")
+    while not small.outlet.frames:
+        assert rig.tick()
+    assert all(follower.story() == [[1]] for follower in large)
+    rig.settle()
+    assert small.story() == [[1]]
+
+
+def test_feeds_are_forgotten_with_their_last_followers() -> None:
+    rig = Rig()
+    rig.append("t")
+    followers = [rig.follow("t") for _ in range(2 * FOLLOWERS_MAX)]
+    rig.settle()
+    assert rig.feeds.cache.size
+    for follower in followers[1:]:
+        follower.subscription.cancel()
+    rig.append("t")
+    rig.settle()
+    assert followers[0].story() == [[1], "caught_up", [2]]
+    followers[0].subscription.cancel()
+    assert len(rig.feeds) == rig.feeds.cache.size == 0
 
 
 def test_a_full_connection_is_given_nothing_more_and_then_one_larger_batch() -> None:

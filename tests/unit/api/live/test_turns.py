@@ -111,6 +111,32 @@ def test_a_pause_ends_however_many_ask_for_turns_meanwhile() -> None:
     assert frames.made > 20
 
 
+def test_short_ticks_that_follow_each_other_make_a_pause_together() -> None:
+    bench = Bench()
+    greedy = Greedy(ALLOWANCE)
+    bench.turns.add(greedy)
+    for _ in range(3):
+        bench.tick()
+        assert not bench.turns.hold(Greedy())
+        bench.clock.advance(2)
+    bench.tick()
+    assert bench.turns.hold(Greedy())
+
+
+def test_who_waits_for_the_end_of_a_pause_is_not_overtaken() -> None:
+    bench = Bench()
+    bench.turns.add(Greedy(ALLOWANCE))
+    bench.tick()
+    bench.clock.advance(8)
+    bench.tick()
+    assert bench.turns.hold(Greedy())
+    bench.clock.advance(8)
+    # The pause is over, and the timer has not come yet.
+    assert bench.turns.hold(Greedy())
+    bench.timers[0][1]()
+    assert not bench.turns.hold(Greedy())
+
+
 def test_a_pause_is_never_long() -> None:
     bench = Bench()
     bench.turns.add(Greedy(ALLOWANCE))

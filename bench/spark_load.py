@@ -1,0 +1,186 @@
+"""What the Spark benchmark works on: a folder of sealed records, a server on one, and a writer that keeps time."""
+
+import gc
+import http.client
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from topics.client import Client
+from topics.core.errors import TopicsError
+from topics.core.records import Record
+from topics.engine import Batch, Engine, EngineOptions
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+from topics.system.dice import SystemDice
+from topics.system.machine import boot_id
+
+BATCH = 1000
+APPENDS_PER_S = 250
+_SLICE_S = 1.0
+_PATIENCE_S = 60.0
+_NOTE = b"x" * 110
+
+
+def fill(folder: Path, first: int, to: int) -> None:
+    """Records `first` up to `to` of the topic `orders`, about 200 bytes each, sealed by the engine itself."""
+    options = EngineOptions(data_dir=str(folder), wal_shards=1)
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    for start in range(first, to, BATCH):
+        engine.append("orders", Batch(records=_orders(start, min(start + BATCH, to))), _expect_success)
+    topic = engine.core.by_name["orders"]
+    engine.core.before_change(topic)
+    engine.sealer.cut(topic)
+    engine.close_inline()
+
+
+def _orders(first: int, to: int) -> list[Record]:
+    """Every payload is another; written as text, because encoding a dict for each would be most of the work."""
+    return [
+        Record(
+            b'{"id":%d,"customer":"customer-%d","total":%d.%02d,"note":"%b"}' % (n, n % 5000, n % 997, n % 83, _NOTE),
+            tag=f"t{n % 50}",
+        )
+        for n in range(first, to)
+    ]
+
+
+def _expect_success(result: object) -> None:
+    if isinstance(result, TopicsError):
+        raise result
+
+
+def forget_archive(data: Path) -> None:
+    """As if the pipeline had never run on a folder; no pipeline may be running there now."""
+    for name in ("archive", "pipeline"):
+        shutil.rmtree(data / name, ignore_errors=True)
+
+
+def sealed_bytes(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.rglob("seg-*"))
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The address of a server in a process of its own, with an archive whose pipeline is left to the benchmark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port_file = folder / "port"
+    env = {
+        "TOPICS_PORT": "0",
+        "TOPICS_PORT_FILE": str(port_file),
+        "TOPICS_DATA_DIR": str(folder / "data"),
+        "TOPICS_ARCHIVE": "1",
+        "TOPICS_PIPELINE": "off",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from topics.cli import main; main(['serve'])"],
+        env={**os.environ, **env},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        give_up = time.monotonic() + _PATIENCE_S
+        while not port_file.exists() or not port_file.read_text():
+            if time.monotonic() > give_up or process.poll() is not None:
+                raise SystemExit("the server did not start")
+            time.sleep(0.05)
+        url = f"http://{port_file.read_text()}"
+        with Client(url) as client:
+            client.list_topics()
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextmanager
+def archiving(data: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The pipeline's process as a server starts it, on a folder that has everything to do again."""
+    forget_archive(data)
+    env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "topics.spark.pipeline.worker"],
+        env={**os.environ, **env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+    if process.returncode:
+        raise SystemExit("the archive job failed")
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """How long the appends of one window took, from the moment each was due."""
+
+    p50_ms: float
+    p99_ms: float
+    appends: int
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> "Latencies":
+        ordered = sorted(1000 * one for one in seconds)
+        return cls(statistics.median(ordered), ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)], len(ordered))
+
+
+class Writer:
+    """Appends a record every few milliseconds, whether the one before was answered late or not."""
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        assert place.hostname is not None
+        self._connection = http.client.HTTPConnection(place.hostname, place.port)
+        self._number = 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def window(self, go_on: Callable[[float], bool]) -> Latencies:
+        """Appends while `go_on`, which hears the seconds since the beginning, says so; asked once a second."""
+        found: list[float] = []
+        gc.collect()
+        gc.disable()
+        try:
+            begun = time.perf_counter()
+            while go_on(time.perf_counter() - begun):
+                found += self._slice()
+        finally:
+            gc.enable()
+        return Latencies.of(found)
+
+    def _slice(self) -> list[float]:
+        found = []
+        begun = time.perf_counter()
+        for number in range(int(APPENDS_PER_S * _SLICE_S)):
+            due = begun + number / APPENDS_PER_S
+            wait = due - time.perf_counter()
+            if wait > 0:
+                time.sleep(wait)
+            self._append()
+            found.append(time.perf_counter() - due)
+        return found
+
+    def _append(self) -> None:
+        self._number += 1
+        body = msgspec.json.encode({"records": [{"data": {"id": self._number, "text": "x" * 180}}]})
+        self._connection.request("POST", "/v0/topics/appended", body, {"content-type": "application/json"})
+        answer = self._connection.getresponse()
+        answer.read()
+        if answer.status >= 300:
+            raise SystemExit(f"an append was answered with {answer.status}")

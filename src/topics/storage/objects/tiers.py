@@ -1,0 +1,107 @@
+"""One file system for both tiers: paths below the URL of the cold tier are objects, all others are local files.
+
+This is the one place where a cold tier's URL becomes something to work with. A server keeps copies nearby; a guest,
+such as a Spark task or `topics verify`, reads each object once and wants it as the store has it, so it keeps none.
+"""
+
+from collections.abc import Callable
+
+from topics.storage.fs import File, FileSystem, FolderLock
+from topics.storage.objects.copies import NearCopies
+from topics.storage.objects.files import ObjectFileSystem
+from topics.storage.objects.guard import GuardedStore
+from topics.storage.objects.remote import RemoteStore
+from topics.storage.objects.store import ObjectStore
+from topics.storage.places import check_place, is_object_store
+from topics.storage.posix import PosixFileSystem
+
+
+class TieredFileSystem:
+    """Sends each path to where it belongs. Nothing is ever renamed from one tier into the other."""
+
+    def __init__(self, near: FileSystem, root: str, far: ObjectFileSystem) -> None:
+        self._near = near
+        self._below = root + "/"
+        self._far = far
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
+        fs, inner = self._at(path)
+        return fs.open(inner, write=write, create=create)
+
+    def rename(self, source: str, target: str) -> None:
+        fs, inner = self._at(source)
+        fs.rename(inner, self._at(target)[1])
+
+    def remove(self, path: str) -> None:
+        fs, inner = self._at(path)
+        fs.remove(inner)
+
+    def remove_dir(self, path: str) -> None:
+        fs, inner = self._at(path)
+        fs.remove_dir(inner)
+
+    def list_dir(self, path: str) -> list[str]:
+        fs, inner = self._at(path)
+        return fs.list_dir(inner)
+
+    def make_dirs(self, path: str) -> None:
+        fs, inner = self._at(path)
+        fs.make_dirs(inner)
+
+    def sync_dir(self, path: str) -> None:
+        fs, inner = self._at(path)
+        fs.sync_dir(inner)
+
+    def exists(self, path: str) -> bool:
+        fs, inner = self._at(path)
+        return fs.exists(inner)
+
+    def lock(self, path: str, note: str) -> FolderLock:
+        fs, inner = self._at(path)
+        return fs.lock(inner, note)
+
+    # What only the far tier has
+
+    def tail(self, path: str, length: int) -> bytes:
+        """The last bytes of an object, from nearby where they are kept."""
+        return self._far.tail(path.removeprefix(self._below), length)
+
+    def is_near(self, segment: str) -> bool:
+        """Whether index and flags of a segment, a path without an ending, are kept nearby."""
+        return self._far.is_near(segment.removeprefix(self._below))
+
+    def drop_copies(self, path: str) -> bool:
+        """Forgets what is kept nearby of an object; whether there was anything."""
+        return self._far.drop_copies(path.removeprefix(self._below))
+
+    def keep_only(self, wanted: Callable[[str], bool]) -> None:
+        """Removes the copies of all objects whose paths are not wanted."""
+        self._far.keep_only(lambda name: wanted(self._below + name))
+
+    def _at(self, path: str) -> tuple[FileSystem, str]:
+        if path.startswith(self._below):
+            return self._far, path.removeprefix(self._below)
+        return self._near, path
+
+
+def tiered(near: FileSystem, root: str, store: ObjectStore, copies: NearCopies | None = None) -> TieredFileSystem:
+    return TieredFileSystem(near, root, ObjectFileSystem(store, copies))
+
+
+def guest_files(cold_dir: str | None) -> FileSystem:
+    """The files of a data folder for a process that only visits."""
+    cold_dir = check_place(cold_dir)
+    near = PosixFileSystem()
+    if cold_dir is None or not is_object_store(cold_dir):
+        return near
+    return tiered(near, cold_dir, RemoteStore(cold_dir))
+
+
+def server_files(cold_dir: str | None, copies_dir: str, copies_bytes: int, seconds: Callable[[], float]) -> FileSystem:
+    """The files of a data folder for the server that owns it. `seconds` is a clock that never runs back."""
+    cold_dir = check_place(cold_dir)
+    near = PosixFileSystem()
+    if cold_dir is None or not is_object_store(cold_dir):
+        return near
+    store = GuardedStore(RemoteStore(cold_dir), seconds)
+    return tiered(near, cold_dir, store, NearCopies(near, copies_dir, copies_bytes))

@@ -1,0 +1,32 @@
+"""Where segments may be kept besides the data folder: in a folder, or in an object store that a URL names."""
+
+import os
+
+from topics.config.values import SettingsError
+
+SCHEMES = ("s3", "gs", "az")
+"""Amazon S3 and everything that speaks like it, Google Cloud Storage, Azure Blob Storage."""
+
+
+def is_object_store(place: str | None) -> bool:
+    return place is not None and "://" in place
+
+
+def check_place(place: str | None) -> str | None:
+    """A place in its one spelling; raises SettingsError for a URL that names no object store."""
+    if place is None:
+        return None
+    if not is_object_store(place):
+        return place.rstrip("/") or "/"
+    scheme, _, rest = place.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/") or rest.startswith("/"):
+        accepted = ", ".join(f"{known}://bucket/prefix" for known in SCHEMES)
+        raise SettingsError(f"the cold folder {place} names no object store: accepted is a folder, or {accepted}")
+    if any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")):
+        raise SettingsError(f"the cold folder {place} has an empty part, or one that leads elsewhere")
+    return place.rstrip("/")
+
+
+def absolute(place: str | None) -> str | None:
+    """The place as every process on the machine can find it."""
+    return place if place is None or is_object_store(place) else os.path.abspath(place)

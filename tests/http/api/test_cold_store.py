@@ -1,0 +1,94 @@
+"""A server whose old segments are in an object store, over HTTP on both sides: what its callers see of that store."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import httpx
+import pytest
+
+from tests.http.live import LiveServer
+from tests.s3 import S3Server
+
+_PATIENCE_S = 60.0
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    give_up = monotonic() + _PATIENCE_S
+    while not holds():
+        assert monotonic() < give_up
+        sleep(0.05)
+
+
+def moved(client: httpx.Client, folder: Path) -> bool:
+    """Whether three segments are in the store only. Without writes there would be no checkpoint."""
+    assert client.post("/v0/topics/busy", json={"records": [{"data": 1}], "config": {"cap_records": 1}}).is_success
+    near = list(folder.glob("data/near/topics/0000000000000001/seg-*.idx"))
+    return len(near) == 3 and not list(folder.glob("data/topics/0000000000000001/seg-*.data"))
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    with S3Server() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
+        yield store
+
+
+def live(folder: Path, url: str) -> LiveServer:
+    return LiveServer(
+        folder, cold_dir=url, hot_retain_segments="0", segment_max_events="10", snapshot_interval_ms="100"
+    )
+
+
+def diff(client: httpx.Client, from_seq: int = 0) -> httpx.Response:
+    return client.post("/v0/topics/t/diff", json={"from_seq": from_seq, "limit": 1000})
+
+
+def ready(client: httpx.Client) -> bool:
+    return client.get("/readyz").status_code == 200
+
+
+def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tmp_path: Path) -> None:
+    url = s3.make_bucket() + "/cold"
+    with live(tmp_path, url) as server, httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as client:
+        wait_until(lambda: ready(client))
+        for number in range(35):
+            assert client.post("/v0/topics/t", json={"records": [{"data": number}]}).is_success
+        wait_until(lambda: moved(client, tmp_path))
+        whole = diff(client).json()
+        assert [record["data"] for record in whole["records"]] == list(range(35))
+
+        # A start fetches no segment, so from here on they are in the store only; and it needs no store.
+        server.stop()
+        s3.down()
+        server.start()
+        wait_until(lambda: ready(client))
+        refused = diff(client)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "cold_store_unavailable"
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert "a-secret" not in refused.text + server.log()
+        assert "tombstone" not in refused.text
+        assert [record["data"] for record in diff(client, 30).json()["records"]] == [30, 31, 32, 33, 34]
+        stream = client.get("/v1/stream/t")
+        assert stream.status_code == 503
+
+        # Writes, deletes and checkpoints go on.
+        assert client.post("/v0/topics/t", json={"records": [{"data": 35}]}).is_success
+        assert client.post("/v0/topics/t/delete", json={"before_seq": 6}).json()["deleted"] == 5
+
+        s3.up()
+        wait_until(lambda: diff(client).status_code == 200)
+        answer = diff(client).json()
+        assert [record["data"] for record in answer["records"]] == list(range(5, 36))
+        assert not answer.get("tombstone")
+        server.stop()
+
+
+def test_a_server_with_nothing_of_its_own_waits_for_the_store(s3: S3Server, tmp_path: Path) -> None:
+    url = s3.make_bucket() + "/cold"
+    s3.down()
+    server = live(tmp_path, url)
+    with server:
+        wait_until(lambda: "cold_store_unavailable" in server.log() or "does not answer now" in server.log())

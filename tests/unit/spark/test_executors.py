@@ -1,0 +1,54 @@
+"""What a client of Spark Connect makes of its session; the jobs themselves run in tests/spark."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql.connect.shell.progress import StageInfo
+
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.shipping import is_remote
+
+
+class Remote:
+    """Stands for a session of Spark Connect, which is known by its module."""
+
+    def __init__(self, gone: bool = False) -> None:
+        self.stopped = 0
+        self._gone = gone
+        self.handler: Callable[..., None] = lambda **_: None
+
+    def registerProgressHandler(self, handler: Callable[..., None]) -> None:
+        self.handler = handler
+
+    def stop(self) -> None:
+        self.stopped += 1
+        if self._gone:
+            raise PySparkException("there is nobody")
+
+
+Remote.__module__ = "pyspark.sql.connect.session"
+
+
+def remote(gone: bool = False) -> Any:
+    return Remote(gone)
+
+
+def test_progress_is_what_the_server_told_last() -> None:
+    session = remote()
+    executor = SparkExecutor(session)
+    assert executor._finished_tasks() == 0
+    stages = [StageInfo(0, 4, 3, 0, False), StageInfo(1, 8, 2, 0, False)]
+    session.handler(stages=stages, inflight_tasks=2, operation_id="x", done=False)
+    assert executor._finished_tasks() == 5
+    session.handler(stages=None, inflight_tasks=0, operation_id="x", done=True)
+    assert executor._finished_tasks() == 0
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_session_is_given_back_also_when_its_server_is_gone(gone: bool) -> None:
+    session = remote(gone)
+    assert is_remote(session)
+    SparkExecutor(session).close()
+    assert session.stopped == 1

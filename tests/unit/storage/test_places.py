@@ -1,0 +1,33 @@
+import os
+
+import pytest
+
+from topics.config.settings import SettingsError
+from topics.storage.places import absolute, check_place, is_object_store
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        (None, None), ("cold", "cold"), ("/mnt/cold//", "/mnt/cold"), ("/", "/"), ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b"), ("gs://bucket/x", "gs://bucket/x"), ("az://container", "az://container"),
+    ],
+)  # fmt: skip
+def test_a_place_has_one_spelling(given: str | None, place: str | None) -> None:
+    assert check_place(given) == place
+    assert check_place(place) == place
+
+
+@pytest.mark.parametrize("place", ["s3://", "s3:///x", "ftp://host/x", "http://host/x", "s3://b//x", "s3://b/../c"])
+def test_what_names_no_place_is_refused(place: str) -> None:
+    with pytest.raises(SettingsError, match="cold folder"):
+        check_place(place)
+
+
+def test_only_a_folder_is_made_absolute() -> None:
+    assert absolute("cold") == os.path.abspath("cold")
+    assert absolute("s3://bucket/x") == "s3://bucket/x"
+    assert absolute(None) is None
+    assert is_object_store("s3://bucket")
+    assert not is_object_store("cold")
+    assert not is_object_store(None)
