@@ -1,8 +1,8 @@
 """`topics serve` that counts its objects when it is asked to, and that may have a mistake planted in it.
 
 Run as `python counted_server.py CENSUS [MISTAKE]`. On SIGUSR1 it collects garbage and writes into the file CENSUS how
-many objects of the server's own classes there are. A mistake is made once, in the middle of things, so that a test that
-would notice such a thing can be seen to notice it.
+many objects of the server's own classes there are. A mistake is made in the middle of things, so that a test that would
+notice such a thing can be seen to notice it.
 """
 
 import gc
@@ -38,13 +38,21 @@ class Once:
         return self._left == 0
 
 
+class Often(Once):
+    """True every so many times: a client that happens to come back at that moment makes good what went wrong."""
+
+    def __call__(self) -> bool:
+        self._left = self._left - 1 or _AFTER
+        return self._left == _AFTER
+
+
 def drop() -> None:
-    """One watcher is not given one frame of records."""
+    """A watcher is not given a frame of records."""
     _instead_of_giving(lambda give, feed, frame, receivers: None)
 
 
 def repeat() -> None:
-    """One watcher is given one frame of records twice."""
+    """A watcher is given a frame of records twice."""
 
     def twice(give: Callable[..., None], feed: Feed, frame: Frame, receivers: list[Subscription]) -> None:
         give(feed, frame, receivers)
@@ -54,7 +62,7 @@ def repeat() -> None:
 
 
 def _instead_of_giving(wrong: Callable[..., None]) -> None:
-    give, is_due = Feed._give, Once()
+    give, is_due = Feed._give, Often()
 
     def giving(feed: Feed, frame: Frame, receivers: list[Subscription]) -> None:
         if frame.kind is FrameKind.RECORDS and receivers and is_due():

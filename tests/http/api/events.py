@@ -75,6 +75,10 @@ class EventStream:
         self.opening: Event | None = None
         """The first block, once it was read."""
 
+    def take(self, count: int) -> bytes:
+        """So many bytes as they come, instead of events; fewer at the end of the stream."""
+        return self._file.read(count)
+
     @property
     def refusal(self) -> httpx.Response:
         """The answer, if it is no stream, for `refused`."""

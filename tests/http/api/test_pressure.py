@@ -100,6 +100,28 @@ def test_deferring_keeps_low_priorities_waiting_and_high_ones_not(
     assert metrics(api)["topics_scheduler_deferred"] == 0.0
 
 
+@pytest.mark.parametrize(
+    ("sample", "level", "coalesces", "widens"),
+    [
+        (CALM, 0.0, False, False),
+        (COALESCING, 1.0, True, False),
+        (Sample(queue_part=0.60), 2.0, True, True),
+        (DEFERRING, 3.0, True, True),
+        (OVERLOAD, 4.0, True, True),
+    ],
+)
+def test_every_step_is_seen_in_the_metrics(
+    pressed: PressedServer, api: httpx.Client, sample: Sample, level: float, coalesces: bool, widens: bool
+) -> None:
+    pressed.press(sample)
+    shown = metrics(api)
+    assert shown["topics_throttle_level"] == level
+    assert (shown["topics_coalesce_window_ms"] > 0, shown["topics_commit_window_ms"] > 0) == (coalesces, widens)
+    assert (shown["topics_pressure"] > 0) == (level > 0)
+    pressed.press(CALM)
+    assert metrics(api)["topics_throttle_level"] == 0.0
+
+
 def test_an_event_stream_is_told_that_pressure_makes_it_wait(pressed: PressedServer, api: httpx.Client) -> None:
     api.put("/v0/topics/low", json={"priority": -500})
     api.put("/v0/topics/plain", json={})

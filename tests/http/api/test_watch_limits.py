@@ -176,6 +176,22 @@ def test_a_reader_that_takes_nothing_is_cut_off_and_its_session_stays(tmp_path: 
             assert [record["$seq"] for record in stream.records(61 - last)] == list(range(last + 1, 62))
 
 
+def test_a_client_that_reads_slowly_is_not_cut_off_in_the_middle_of_a_large_frame(tmp_path: Path) -> None:
+    """It would come back for the same frame and be cut off again, for ever."""
+    with LiveServer(tmp_path, slow_consumer_timeout_ms="2000") as live:
+        wait_until_ready(live.url)
+        for _ in range(40):
+            append(live, "t", "x" * 200_000)
+        with watch(live.url, "t", max_batch_bytes=8 * 1024 * 1024).open(buffer_bytes=65536) as slow:
+            # Several times as long as the timeout, and something all the while.
+            taken = b""
+            while len(taken) < 7_800_000:
+                taken += slow.take(120_000)
+                time.sleep(0.1)
+            assert b"event: error" not in taken
+            assert b'"$seq":39' in taken
+
+
 def test_a_slow_reader_of_a_lossy_topic_is_told_what_it_missed(tmp_path: Path) -> None:
     with LiveServer(tmp_path, buffer_grace_ms="300") as live:
         wait_until_ready(live.url)

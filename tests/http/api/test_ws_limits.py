@@ -11,7 +11,8 @@ import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.http.api.conftest import wait_until_ready
+from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.api.events import EventStream, watch
 from tests.http.api.sockets import Socket, open_socket
 from tests.http.live import LiveServer
 
@@ -38,9 +39,9 @@ def subscribe(topic: str) -> dict[str, Any]:
 
 def status(url: str, key: str | None = None, **options: Any) -> tuple[int, dict[str, Any]]:
     """How a handshake is refused: the status, and the error."""
-    with pytest.raises(InvalidStatus) as refused, open_socket(url, key, **options):
+    with pytest.raises(InvalidStatus) as refusal, open_socket(url, key, **options):
         pass
-    response = refused.value.response
+    response = refusal.value.response
     error: dict[str, Any] = httpx.Response(response.status_code, content=bytes(response.body or b"")).json()["error"]
     return response.status_code, {**error, "retry-after": response.headers.get("retry-after")}
 
@@ -126,6 +127,20 @@ def test_connections_are_counted_in_all_and_by_key(tmp_path: Path) -> None:
         with open_socket(live.url, "a") as socket:
             socket.connection.socket.close()
         until(lambda: gauge("topics_sse_connections") == 0)
+
+
+def test_sockets_watches_and_work_streams_share_one_limit(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, max_sse_connections="3") as live:
+        wait_until_ready(live.url)
+        httpx.put(f"{live.url}/v0/topics/jobs", json={"type": "queue"})
+        work = "/v0/topics/jobs/work?node=w"
+        session = watch(live.url, "jobs")
+        with open_socket(live.url), session.open(), EventStream(live.url, work):
+            full = {"limit": "max_sse_connections", "max": 3}
+            assert status(live.url, None)[1]["detail"] == full
+            for path in (watch(live.url, "jobs").made["stream_url"], work):
+                with EventStream(live.url, path) as stream:
+                    assert refused(stream.refusal, 429, "throttled") == full
 
 
 def test_a_socket_follows_only_so_many_topics(tmp_path: Path) -> None:

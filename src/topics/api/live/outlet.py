@@ -3,7 +3,11 @@
 open ── transport full ──▶ full ── drained ──▶ open          what did not fit is read again from the cursors
                             │
                             ├─ longer than the grace: a loss met on the way on is told as `from_seq_too_old`
-                            └─ longer than the timeout: a last error, and the connection ends
+                            └─ nothing read for the timeout: a last error, and the connection ends
+
+Being full for long is no reason to end: a client on a slow line that takes a large frame for minutes would come back
+for the same frame, and be cut off again, for ever. It has to take something, however little; that is seen when the
+kernel's buffer takes more of ours, in steps of up to a third of it.
 """
 
 from collections.abc import Callable
@@ -21,7 +25,7 @@ _SWEPT_AT_ONCE = 500
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a connection may be full. Seconds."""
+    """How long a connection may be full without more, and how long without taking anything. Seconds."""
 
     grace_s: float = 5.0
     timeout_s: float = 30.0
@@ -35,7 +39,9 @@ class Outlet:
     """
 
     __slots__ = (
+        "_moved_at",
         "_patience",
+        "_waiting_bytes",
         "closed",
         "full",
         "full_since",
@@ -53,6 +59,9 @@ class Outlet:
         self.closed = False
         self.full = False
         self.full_since = 0.0
+        self._moved_at = 0.0
+        """When a full transport was last seen to hold less than before."""
+        self._waiting_bytes = 0
         self.sent = False
         """Whether anything was written since the last sweep."""
         self.idle_since = turns.seconds()
@@ -81,13 +90,18 @@ class Outlet:
     def beat(self) -> None:
         """Nothing was written for `idle_timeout_s`."""
 
+    def waiting_bytes(self) -> int:
+        """What was written and is not taken yet: that it becomes less is how a slow client shows that it reads."""
+        return 0
+
     # What the connection's owner calls.
 
     def filled(self) -> None:
         """The transport is full: nothing more is written until it has drained."""
         if not self.full:
             self.full = True
-            self.full_since = self.turns.seconds()
+            self.full_since = self._moved_at = self.turns.seconds()
+            self._waiting_bytes = self.waiting_bytes()
 
     def drained(self) -> None:
         """There is room: whoever waited reads on."""
@@ -112,7 +126,10 @@ class Outlet:
         if self.closed:
             return
         if self.full:
-            if now - self.full_since > self._patience.timeout_s:
+            before, self._waiting_bytes = self._waiting_bytes, self.waiting_bytes()
+            if self._waiting_bytes < before:
+                self._moved_at = now
+            elif now - self._moved_at > self._patience.timeout_s:
                 self.end_slow()
         elif self.sent:
             self.sent = False

@@ -89,6 +89,9 @@ class WatchStream(Outlet):
         seconds = self._live.patience.timeout_s
         self._end_with(error_event(408, f"nothing was read for {seconds:g} seconds; come back to go on"))
 
+    def waiting_bytes(self) -> int:
+        return self._stream.buffered_bytes
+
     def beat(self) -> None:
         self._write(heartbeat(self._live.clock.now_ms()))
 

@@ -126,6 +126,9 @@ class WorkStream(Outlet):
             self._write(text)
             self.sent = True
 
+    def waiting_bytes(self) -> int:
+        return self._stream.buffered_bytes
+
     def beat(self) -> None:
         self._write(heartbeat(self._live.clock.now_ms()))
 

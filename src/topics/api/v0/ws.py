@@ -186,6 +186,9 @@ class Session(Outlet):
         self._send(error_frame(error))
         self._socket.close(_TRY_AGAIN_LATER, error.message)
 
+    def waiting_bytes(self) -> int:
+        return self._socket.buffered_bytes
+
     # Commands.
 
     def _publish(self, command: Publish, nbytes: int) -> None:

@@ -1,7 +1,7 @@
 """Slow connections: how long they may be full, what that costs them, and heartbeats of quiet ones."""
 
 from tests.unit.api.live.rig import MemoryOutlet, Rig
-from topics.api.live import Sweep
+from topics.api.live import Patience, Sweep
 
 
 def full_outlet(rig: Rig, **patience: float) -> MemoryOutlet:
@@ -30,6 +30,34 @@ def test_one_that_drains_now_and_then_does_not() -> None:
         outlet.drain()
         outlet.filled()
     assert not outlet.slow
+
+
+class Draining(MemoryOutlet):
+    """Its client takes a little at a time, and never so much that there is room again."""
+
+    held = 1_000_000
+
+    def waiting_bytes(self) -> int:
+        return self.held
+
+
+def test_one_that_takes_a_large_frame_slowly_does_not_either() -> None:
+    """It would come back for the same frame, and never get it."""
+    rig = Rig()
+    outlet = Draining(rig.turns, Patience(grace_s=5.0, timeout_s=30.0))
+    outlet.filled()
+    for _ in range(10):
+        rig.clock.advance(29_000)
+        outlet.held -= 1
+        outlet.sweep(rig.clock.monotonic())
+    assert not outlet.slow
+    rig.clock.advance(29_000)
+    outlet.held += 5
+    outlet.sweep(rig.clock.monotonic())
+    assert not outlet.slow
+    rig.clock.advance(1_100)
+    outlet.sweep(rig.clock.monotonic())
+    assert outlet.slow, "what is written besides does not count as taken"
 
 
 def test_a_loss_met_after_the_grace_is_the_readers_own() -> None:
