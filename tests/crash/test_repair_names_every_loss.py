@@ -231,6 +231,21 @@ def test_files_removed_cut_or_overwritten() -> None:
             check(disk, mend(disk), may_bring_back=kind_of(path) != "topics")
 
 
+def test_text_and_flags_overwritten_together_are_told_of_once() -> None:
+    """Flags that turn into deletes by chance, of records whose text is gone as well."""
+    for path in files(folder().disk):
+        if kind_of(path) != "topics" or not path.endswith(".data"):
+            continue
+        size = len(content(folder().disk, path))
+        for at in range(size // 2, size, 16):
+            for sign in (DELETED, 0xFF):
+                disk = folder().disk.clone()
+                overwrite(disk, path, at, bytes([sign]) * (size - at))
+                print(f"{path}: {sign:#x} from {at} on")
+                if not look(disk).sound:
+                    check(disk, mend(disk), may_bring_back=False)
+
+
 @pytest.mark.parametrize(
     "lost",
     [("/snapshot-",), ("/meta/",), ("/wal/",), ("/meta/", "/wal/"), (".idx",), (".data",)],

@@ -121,19 +121,23 @@ class Assembler:
         self._fill(topic, runs)
         if topic_id in self.unsure or state is None:
             lost += holes(runs.covered(), state.head + 1 if state is not None else 1, topic.head)
+        known = [(lost.first, lost.last) for lost in state.lost] if state is not None else []
+        # What lies below the first live record is gone anyway; what is remembered as lost is told already.
+        earliest = state.earliest if state is not None else 1
         for seqs in _merged(lost):
-            for open_seqs in holes(runs.covered(), *seqs):
-                self._tell(topic, open_seqs, state)
-        for seqs in doubtful:
-            self._lost(topic, seqs, False)
+            for first, last in holes(runs.covered(), *seqs):
+                known = self._tell(topic, known, max(first, earliest), last, sure=True)
+        for first, last in _merged(doubtful):
+            # Damage may have taken the flags of records together with their text.
+            known = self._tell(topic, known, first, last, sure=False)
         return topic
 
-    def _tell(self, topic: Topic, seqs: SeqRange, state: TopicState | None) -> None:
-        """What lies below the first live record is gone anyway; what is remembered as lost is told already."""
-        first = max(seqs[0], state.earliest) if state is not None else seqs[0]
-        known = [(lost.first, lost.last) for lost in state.lost] if state is not None else []
-        for part in holes(known, first, seqs[1]):
-            self._lost(topic, part, True)
+    def _tell(self, topic: Topic, known: list[SeqRange], first: int, last: int, *, sure: bool) -> list[SeqRange]:
+        """Tells of what is lost in a range and not known to be; returns what is known then."""
+        parts = holes(known, first, last)
+        for part in parts:
+            self._lost(topic, part, sure)
+        return sorted([*known, *parts])
 
     # Segments
 

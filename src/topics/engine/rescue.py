@@ -46,7 +46,7 @@ def rescue(
     last_seq = segment.first_seq + segment.count - 1
     if image.head is None:
         return Rescued(lost=[(segment.first_seq, last_seq)])
-    flags, unsure = _settle_flags(image.flags, segment.marked)
+    flags, unsure = _settle_flags(image.flags, segment.marked, sure)
     if len(segment.flags) == len(flags) == segment.count:
         # The state knows better, and the file only follows it, unless a newer state has been lost.
         flags, unsure = segment.flags if sure else _either(segment.flags, image.flags), b""
@@ -146,12 +146,13 @@ def _blocks(image: SegmentImage, flags: bytes) -> Iterator[Block]:
         yield block
 
 
-def _settle_flags(flags: bytes, marked: int) -> tuple[bytes, bytes]:
+def _settle_flags(flags: bytes, marked: int, sure: bool) -> tuple[bytes, bytes]:
     """Flags that are only set or clear, and those among the set ones of which nobody knows.
 
     How many are set in all is known. When the readable ones are that many, the others are clear; when all the others
     are needed to make up the number, they are set. In between they count as set: a record that was deleted must not
-    come back, and of one that was not its readers are told.
+    come back, and of one that was not its readers are told. When more are set than ever were, and there is no newer
+    state that could know why, any of them may be one that nobody set.
     """
     unknown = [index for index, flag in enumerate(flags) if flag not in (0, DELETED)]
     missing = marked - flags.count(DELETED)
@@ -162,6 +163,8 @@ def _settle_flags(flags: bytes, marked: int) -> tuple[bytes, bytes]:
     if 0 < missing < len(unknown):
         for index in unknown:
             unsure[index] = DELETED
+    elif missing < 0 and sure:
+        unsure = bytearray(DELETED if flag == DELETED else 0 for flag in flags)
     return bytes(settled), bytes(unsure)
 
 
