@@ -109,6 +109,8 @@ class Writer:
                 return
             if len(waiting) < len(batch):
                 answer([submission for submission in batch if not submission.needs_sync], timing, None)
+            # Only here: as long as somebody waits for this sync, the loop does not write by itself.
+            self._log.fill_ahead()
             self._sync()
             answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
         except OSError as error:

@@ -216,3 +216,66 @@ def test_closing_lets_go_of_the_file() -> None:
     log.close()
     assert not log.has_room(1)
     log.close()
+
+
+MIB = 1024 * 1024
+
+
+def roomy_log(disk: FakeDisk) -> ShardLog:
+    disk.make_dirs(FOLDER)
+    return ShardLog(disk, FOLDER, 1, MIB)
+
+
+def test_filling_ahead_never_touches_what_was_written() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    written = b""
+    for number in range(1, 200):
+        frame = bytes([number]) * (37 * number)
+        log.write(frame)
+        written += frame
+        log.fill_ahead()
+        log.sync()
+        if number % 7 == 0:
+            # Others write without asking for a fill.
+            log.write(b"unsynced")
+            written += b"unsynced"
+    assert len(written) < MIB
+    assert content(disk, 1) == written + bytes(MIB - len(written))
+    assert content(disk.crash(Survival.NOTHING), 1)[: len(written)] == written
+
+
+def test_the_room_ahead_is_filled_once_a_piece() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    log.write(b"frame")
+    log.fill_ahead()
+    log.sync()
+    disk.trace.clear()
+    for _ in range(100):
+        log.write(b"x" * 1000)
+        log.fill_ahead()
+        log.sync()
+    assert operations(disk).count("write") == 100
+
+
+def test_a_sync_of_much_data_is_not_made_longer() -> None:
+    disk = FakeDisk()
+    log = roomy_log(disk)
+    log.write(bytes(100_000))
+    disk.trace.clear()
+    log.fill_ahead()
+    assert operations(disk) == []
+
+
+def test_filling_ends_with_the_file_and_begins_again_with_the_next() -> None:
+    disk = FakeDisk()
+    log = new_log(disk)
+    log.fill_ahead()
+    log.write(b"a" * 600)
+    log.fill_ahead()
+    log.fill_ahead()
+    assert len(content(disk, 1)) == FILE_BYTES
+    log.write(b"b" * 600)
+    log.fill_ahead()
+    assert content(disk, 2) == b"b" * 600 + bytes(400)
