@@ -43,12 +43,24 @@ def step_back(how: Literal["idle", "low", "normal"]) -> None:
 
     `low` is a low priority: a share of the processor also when others want all of it. But a process that wakes up then
     waits until the slice of the one that runs is over, which writers would notice. `idle` is a class of scheduling that
-    gives way at once and gets only what nobody else wants; where there is none, the lowest priority has to do.
+    gives way at once and gets only what nobody else wants; where there is none, the lowest priority has to do. Not even
+    such a process gives way within a call of the kernel, so one core of several is left alone altogether.
     """
     if how == "idle":
         try:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         except (AttributeError, OSError):
             os.nice(_LOWEST_PRIORITY)
+        _leave_a_core()
     elif how == "low":
         os.nice(_LOW_PRIORITY)
+
+
+def _leave_a_core() -> None:
+    try:
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) > 1:
+            os.sched_setaffinity(0, cores[1:])
+    except (AttributeError, OSError):
+        # Only some systems let a process choose its cores.
+        return

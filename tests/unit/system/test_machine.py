@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -61,9 +62,26 @@ def test_a_process_steps_back_with_those_it_starts(how: str, told: str) -> None:
     assert f"{policy} {min(int(niceness), 19) - min(before, 9 if how == 'low' else 19)}" == told
 
 
+@pytest.mark.parametrize(
+    ("how", "cores", "chosen"),
+    [("idle", {2, 3, 5}, [3, 5]), ("idle", {4}, None), ("low", {2, 3}, None), ("normal", {2, 3}, None)],
+)
+def test_of_several_cores_one_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, how: Literal["idle", "low", "normal"], cores: set[int], chosen: list[int] | None
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: None, raising=False)
+    monkeypatch.setattr(os, "nice", lambda _: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: cores, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, wanted: asked.append(wanted), raising=False)
+    machine.step_back(how)
+    assert asked == ([] if chosen is None else [chosen])
+
+
 def test_where_there_is_no_such_class_the_lowest_priority_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     niced: list[int] = []
     monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
     monkeypatch.setattr(os, "nice", niced.append)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     machine.step_back("idle")
     assert niced == [19]
