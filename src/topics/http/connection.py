@@ -102,11 +102,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         nbytes, hub = len(data), self._hub
         hub.counters.bytes_in += nbytes
-        vigil = hub.vigil
-        if vigil.awake:
-            vigil.heard = True
-        else:
-            vigil.rouse()
+        hub.vigil.hear()
         if self._input_over:
             self._discard(nbytes)
             return

@@ -22,17 +22,9 @@ Run = Callable[[], None]
 
 
 class Vigil:
-    """`defer` runs a function in the loop's next turn, which then does not sleep; `window_s` of 0 is never awake.
+    """`defer` runs a function in the loop's next turn, which then does not sleep; `window_s` of 0 is never awake."""
 
-    Whoever hears from a client does this, which costs next to nothing while the loop is awake:
-
-        if vigil.awake:
-            vigil.heard = True
-        else:
-            vigil.rouse()
-    """
-
-    __slots__ = ("_credit", "_defer", "_last", "_looked", "_seconds", "_window_s", "awake", "busy", "heard")
+    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_seconds", "_window_s", "awake", "busy")
 
     def __init__(self, defer: Callable[[Run], object], seconds: Callable[[], float], window_s: float) -> None:
         self._defer = defer
@@ -44,11 +36,18 @@ class Vigil:
         self._looked = 0.0
         # Without a window it counts as awake for ever and never asks for a turn.
         self.awake = window_s <= 0
-        self.heard = False
+        self._heard = False
         self.busy: Callable[[], bool] = lambda: False
         """Whether threads are at work on what was asked."""
 
-    def rouse(self) -> None:
+    def hear(self) -> None:
+        """A client said something."""
+        if self.awake:
+            self._heard = True
+        else:
+            self._rouse()
+
+    def _rouse(self) -> None:
         """A client was heard by a loop that had slept."""
         now = self._seconds()
         soon, self._last = now - self._last < self._window_s, now
@@ -61,8 +60,8 @@ class Vigil:
     def _look(self) -> None:
         now = self._seconds()
         turn_s, self._looked = now - self._looked, now
-        if self.heard:
-            self.heard = False
+        if self._heard:
+            self._heard = False
             self._last = now
             self._learn(True)
         elif turn_s > _WORK_S:

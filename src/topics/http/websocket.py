@@ -238,11 +238,7 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
-        vigil = self._hub.vigil
-        if vigil.awake:
-            vigil.heard = True
-        else:
-            vigil.rouse()
+        self._hub.vigil.hear()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)

@@ -31,15 +31,9 @@ class Loop:
         for run in ready:
             run()
 
-    def hear(self) -> None:
-        if self.vigil.awake:
-            self.vigil.heard = True
-        else:
-            self.vigil.rouse()
-
     def requests(self, count: int, gap_s: float) -> None:
         for _ in range(count):
-            self.hear()
+            self.vigil.hear()
             self.wait(gap_s)
 
 
@@ -89,7 +83,7 @@ def test_the_loops_own_work_is_not_a_clients_silence() -> None:
     loop = Loop()
     loop.requests(10, DENSE_S)
     for _ in range(5):
-        loop.hear()
+        loop.vigil.hear()
         loop.turn(WINDOW_S)
         loop.turn(WINDOW_S)
         loop.wait(DENSE_S)
