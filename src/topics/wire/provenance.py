@@ -31,8 +31,7 @@ class Provenance(NamedTuple):
 def stamp(meta: bytes | None, source: str, deliveries: int, seq: int) -> bytes:
     """The meta of a dead letter. Of a job that was one before, only the last queue is told."""
     earlier = read_provenance(meta)
-    if earlier is not None:
-        meta = earlier.meta
+    meta = earlier.meta if earlier is not None else _without_keys(meta)
     front = b'{"$dead_letter_from":%b,"$dead_letter_deliveries":"%d","$dead_letter_src_seq":"%d"' % (
         _encode(source), deliveries, seq,
     )  # fmt: skip
@@ -45,13 +44,30 @@ def read_provenance(meta: bytes | None) -> Provenance | None:
     if meta is None or _FROM not in meta:
         return None
     front = _FRONT.match(meta)
-    if front is not None and _FROM not in meta[front.end() :]:
+    if front is not None:
         rest = meta[front.end() :]
-        return Provenance(str(front[1], "utf-8"), b"{" + rest if rest else None)
+        own = b"{" + rest if rest else None
+        if own is _without_keys(own):
+            return Provenance(str(front[1], "utf-8"), own)
     try:
         keys = _decode_object(meta)
         source = _decode_text(keys["$dead_letter_from"])
     except (ValueError, KeyError, RecursionError):
         return None
+    return Provenance(source, _encode_own(keys))
+
+
+def _without_keys(meta: bytes | None) -> bytes | None:
+    """A meta without the three keys, whatever their values: they are ours to write. Itself where it has none."""
+    if meta is None or (b"dead_letter" not in meta and b"\\" not in meta):
+        return meta
+    try:
+        keys = _decode_object(meta)
+    except (ValueError, RecursionError):
+        return meta
+    return meta if _KEYS.isdisjoint(keys) else _encode_own(keys)
+
+
+def _encode_own(keys: dict[str, msgspec.Raw]) -> bytes | None:
     own = {key: value for key, value in keys.items() if key not in _KEYS}
-    return Provenance(source, _encode(own) if own else None)
+    return _encode(own) if own else None

@@ -30,12 +30,31 @@ def test_an_empty_object_comes_back_as_none(meta: bytes) -> None:
     assert read_provenance(stamp(meta, "jobs", 1, 1)) == Provenance("jobs", None)
 
 
-@given(st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.integers()), min_size=1))
+KEYS = ("$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq")
+VALUES = (
+    st.none() | st.integers() | st.text() | st.lists(st.integers()) | st.dictionaries(st.sampled_from(KEYS), st.text())
+)
+
+
+@given(st.dictionaries(st.text() | st.sampled_from(KEYS), VALUES, min_size=1))
 def test_any_object(value: dict[str, object]) -> None:
-    meta = json.dumps(value).encode()
-    stamped = stamp(meta, "jobs", 2, 3)
-    assert json.loads(stamped).items() >= value.items()
-    assert read_provenance(stamped) == Provenance("jobs", meta)
+    own = {key: each for key, each in value.items() if key not in KEYS}
+    stamped = stamp(json.dumps(value).encode(), "jobs", 2, 3)
+    assert json.loads(stamped) == {**dict(zip(KEYS, ("jobs", "2", "3"), strict=True)), **own}
+    found = read_provenance(stamped)
+    assert found is not None
+    assert found.source == "jobs"
+    if own == value:
+        assert found.meta == json.dumps(value).encode()
+    else:
+        assert (found.meta is None and not own) or json.loads(found.meta or b"") == own
+
+
+@pytest.mark.parametrize("key", ['"$dead_letter_from"', '"\\u0024dead_letter_from"'])
+def test_a_key_of_ours_with_a_value_that_is_none_of_ours_gives_way(key: str) -> None:
+    stamped = stamp(b'{%b:null,"a":1}' % key.encode(), "jobs", 2, 3)
+    assert read_provenance(stamped) == Provenance("jobs", b'{"a":1}')
+    assert json.loads(stamped)["$dead_letter_from"] == "jobs"
 
 
 def test_only_the_last_queue_is_told() -> None:
