@@ -18,7 +18,7 @@ from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, Survival
 
 FOLDER = "wal"
 NEVER_S = 3600.0
-AT_ONCE_BYTES = 32 * 1024
+AT_ONCE_BYTES = 1024 * 1024
 
 
 class Bench:
