@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
+import msgspec
+
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
-from topics.api.calls import Call, Waiting, parse_query
+from topics.api.calls import Call, Waiting, parse_query, refuse
 from topics.api.errors import (
     MethodNotAllowedError,
     NotFoundError,
@@ -41,6 +43,21 @@ Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
 
 
+Seconds = Callable[[], float]
+
+
+class Shortcut(Protocol):
+    """A shorter way for the plainest requests of a route. What it does not take, the route's handler does."""
+
+    def fits(self, head: RequestHead) -> bool:
+        """Whether requests with this head may go this way."""
+        ...
+
+    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> bool:
+        """Takes a request, or leaves it as it is."""
+        ...
+
+
 class Route(NamedTuple):
     """One thing that can be asked. `ops` routes answer without an engine, also while the log is replayed."""
 
@@ -61,12 +78,24 @@ class Route(NamedTuple):
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
+    shortcut: Callable[[Seconds, int], Shortcut] | None = None
+    """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, eq=False):
+    """What a head asks for."""
+
     route: Route
     topic: str
     key: Key
+    shortcut: Callable[[Exchange, Engine, "Match"], bool] | None
+
+
+def match_of(head: RequestHead) -> Match:
+    """What was found when the request was admitted."""
+    match = head.context
+    assert isinstance(match, Match)
+    return match
 
 
 class Family(Protocol):
@@ -143,6 +172,10 @@ class Api:
         self.draining = False
         self.probe_auth = False
         self.waits: set[Waiting] = set()
+        counted = inflight_max if len(keys) else 0
+        self._shortcuts = {
+            r.handler: r.shortcut(clock.monotonic, counted) for r in routes.all if r.shortcut is not None
+        }
 
     def admit(self, head: RequestHead) -> int | Refusal:
         try:
@@ -155,26 +188,28 @@ class Api:
                 self._check_serving()
             if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
                 raise UnsupportedMediaTypeError
-            head.context = Match(route, topic, key)
+            shortcut = self._shortcuts.get(route.handler)
+            take = shortcut.take if shortcut is not None and shortcut.fits(head) else None
+            head.context = Match(route, topic, key, take)
         except TopicsError as error:
             return self._refusal(error)
         return self._body_bytes_max
 
     def handle(self, exchange: Exchange) -> None:
-        match = exchange.head.context
-        assert isinstance(match, Match)
-        route, topic, key = match
+        match: Match = exchange.head.context  # type: ignore[assignment]
+        engine, take = self.engine, match.shortcut
+        if take is not None and engine is not None and take(exchange, engine, match):
+            return
+        route = match.route
         if route.ops:
             route.handler(exchange)  # type: ignore[arg-type]
             return
-        engine = self.engine
         if engine is None:
-            error = NotReadyError(self.replay_progress())
-            exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+            refuse(exchange, NotReadyError(self.replay_progress()))
             return
-        call = Call(exchange, engine, key, topic, self._clock.monotonic, self.waits, self._live)
+        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
         try:
-            if key is not ANYONE:
+            if match.key is not ANYONE:
                 self._count_in(call)
             route.handler(call)  # type: ignore[arg-type]
         except TopicsError as error:

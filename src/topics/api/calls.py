@@ -32,6 +32,11 @@ def parse_query(text: str) -> dict[str, str]:
     return {name: value for name, _, value in reversed(pairs)}
 
 
+def refuse(exchange: Exchange, error: TopicsError) -> None:
+    """Answers with an error where nothing but the exchange is there."""
+    exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+
+
 class Waiting(Protocol):
     def end(self) -> None:
         """Answers now with what there is."""

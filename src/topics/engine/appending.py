@@ -21,7 +21,7 @@ from topics.core.names import check_topic_name
 from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.apply import forget_old_keys
 from topics.engine.core import EngineCore, Note
-from topics.engine.gathering import Gatherer, may_gather
+from topics.engine.gathering import Gatherer, answer_each, may_gather
 from topics.engine.operations import AppendDone, AppendOperation, deduped
 from topics.engine.runs import Block, block_head
 from topics.engine.topic import Topic
@@ -65,15 +65,13 @@ class Appender:
         """Called after each batch that was published (`engine.sealing`)."""
         self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
         """Told of jobs that are held back until a moment (`engine.queues`)."""
-        self._gatherers: dict[Shard, Gatherer] = {}
+        self.gatherer = Gatherer(core, self._stage)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name."""
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
-        if topic is not None and len(records) == 1 and self._gathered(topic, records[0], batch, done):
-            return
         plain = check_records(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
@@ -82,30 +80,6 @@ class Appender:
         elif topic.guard is not None:
             topic.guard.check_append(topic)
         self.write(topic, batch, done, plain=plain)
-
-    def _gathered(self, topic: Topic, record: Record, batch: Batch, done: AppendDone) -> bool:
-        """The shortest way to what `write` would do: whether this is a plain record for a topic known as plain."""
-        core, config = self._core, topic.staged_config
-        if (
-            config is not topic.plain_config
-            or config is not topic.config
-            or topic.guard is not None
-            or batch.idempotency_key is not None
-            or batch.node is not None
-            or batch.delay_ms
-            or record.tag is not None
-            or record.meta is not None
-            or record.node is not None
-            or len(record.data) > core.limits.max_record_bytes
-            or core.limits.max_total_bytes
-        ):
-            return False
-        shard = core.shards[topic.shard]
-        # Where something was gathered in this tick already, there was room for it.
-        if shard.gathered is None and not shard.gathers:
-            return False
-        self._gatherer(shard).add(topic, record, done)
-        return True
 
     def write(
         self,
@@ -129,19 +103,14 @@ class Appender:
         if config.discard is Discard.REJECT or quota:
             self._check_room(topic, batch.records)
         shard = core.shards[topic.shard]
+        alone = len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
         unruled = rider is None and ts is None and not quota
-        if unruled and shard.gathers and may_gather(topic, batch):
-            self._gatherer(shard).add(topic, batch.records[0], done)
+        if alone and unruled and may_gather(topic) and shard.gathers:
+            self.gatherer.add(topic, batch.records[0], done, answer_each)
             return
         if config.durability.logged or not topic.created:
             shard.check_open(patient=batch.disable_backpressure)
         self._stage(topic, batch, shard, done, rider, ts, plain)
-
-    def _gatherer(self, shard: Shard) -> Gatherer:
-        found = self._gatherers.get(shard)
-        if found is None:
-            found = self._gatherers[shard] = Gatherer(shard, self._stage)
-        return found
 
     def _stage(
         self,

@@ -15,6 +15,7 @@ import msgspec
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
+from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
@@ -23,6 +24,7 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.cold_store import Sweeper
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
+from topics.engine.gathering import AnswerAll
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
@@ -286,6 +288,18 @@ class Engine:
         if hard_pressed and self.admission.keeps_waiting(name, batch, done):
             return
         self._appender.append(topic, name, batch, done)
+
+    def gather(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
+        """The shortest way for a lone record that brings nothing but its data to a topic that exists.
+
+        It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
+        is to be looked at more closely: then nothing happened, and `append` is the way.
+        """
+        core = self.core
+        topic = core.by_name.get(name)
+        if topic is None or core.closed or self.sealer.failures or self.admission.refusing:
+            return False
+        return self._appender.gatherer.take(topic, record, caller, answer)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """The same for one that had to wait before it was let in."""

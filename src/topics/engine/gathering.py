@@ -10,12 +10,15 @@ shard then has everything that was gathered staged at once.
 """
 
 import logging
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
 
 from topics.core.batch import Batch
 from topics.core.config import Discard
 from topics.core.errors import TopicsError
 from topics.core.records import Record
+from topics.engine.core import EngineCore
 from topics.engine.operations import AppendDone, AppendResult
 from topics.engine.topic import Topic
 from topics.storage.commit import Shard
@@ -25,6 +28,9 @@ _GATHERED_MAX = 256
 
 _log = logging.getLogger(__name__)
 
+AnswerAll = Callable[[list[Any], AppendResult | TopicsError], None]
+"""Told what became of a block: who asked for its records, in their order, and the result for all of them together."""
+
 
 class Stage(Protocol):
     """Stages a batch for so many callers (`Appender`)."""
@@ -32,67 +38,104 @@ class Stage(Protocol):
     def __call__(self, topic: Topic, batch: Batch, shard: Shard, done: AppendDone, *, askers: int) -> None: ...
 
 
-def may_gather(topic: Topic, batch: Batch) -> bool:
-    """Whether an append is a plain record to a topic without rules that look at each request by itself."""
+def may_gather(topic: Topic) -> bool:
+    """Whether a topic is without rules that look at each request by itself."""
     config = topic.staged_config
     if topic.created and config.durability.logged and not config.ttl_ms and config.discard is not Discard.REJECT:
-        # The next one is known by this and does not come here (`Appender.append`).
+        # The next one is known by this (`Gatherer.take`).
         topic.plain_config = config
-        return len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
+        return True
     return False
 
 
+class Group:
+    """What one tick brought for one topic."""
+
+    __slots__ = ("answer", "callers", "records")
+
+    def __init__(self, answer: AnswerAll) -> None:
+        self.answer = answer
+        self.records: list[Record] = []
+        self.callers: list[Any] = []
+
+
 class Gatherer:
-    """Gathers for one shard."""
+    """Gathers for every topic there is."""
 
-    def __init__(self, shard: Shard, stage: Stage) -> None:
-        self._shard = shard
+    def __init__(self, core: EngineCore, stage: Stage) -> None:
+        self._core = core
         self._stage = stage
-        self._waiting: dict[Topic, list[tuple[Record, AppendDone]]] = {}
+        self._groups: dict[Topic, Group] = {}
 
-    def add(self, topic: Topic, record: Record, done: AppendDone) -> None:
+    def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
+        """Takes a record that nobody has looked at yet, if it is as plain as the topic; whether it did."""
+        core, config = self._core, topic.staged_config
+        limits = core.limits
+        if (
+            config is not topic.plain_config
+            or config is not topic.config
+            or topic.guard is not None
+            or topic.closing
+            or record.tag is not None
+            or record.meta is not None
+            or record.node is not None
+            or len(record.data) > limits.max_record_bytes
+            or limits.max_total_bytes
+        ):
+            return False
+        group = self._groups.get(topic)
+        if group is None:
+            if not core.shards[topic.shard].gathers:
+                return False
+        elif group.answer is answer and len(group.callers) < _GATHERED_MAX:
+            group.records.append(record)
+            group.callers.append(caller)
+            return True
+        self.add(topic, record, caller, answer)
+        return True
+
+    def add(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> None:
         """Keeps a checked record until the end of the tick, or until something else wants to be staged."""
-        members = self._waiting.get(topic)
-        if members is None:
-            self._waiting[topic] = [(record, done)]
-            if self._shard.gathered is None:
-                self._shard.gathered = self._stage_all
-                self._shard.committer.expect()
-            return
-        members.append((record, done))
-        if len(members) == _GATHERED_MAX:
-            self._stage_group(topic, self._waiting.pop(topic))
+        group = self._groups.get(topic)
+        if group is not None and (group.answer is not answer or len(group.callers) == _GATHERED_MAX):
+            self._stage_group(topic, group)
+            group = None
+        if group is None:
+            group = self._groups[topic] = Group(answer)
+        group.records.append(record)
+        group.callers.append(caller)
+        shard = self._core.shards[topic.shard]
+        if shard.gathered is None:
+            shard.gathered = partial(self._stage_all, shard)
+            shard.committer.expect()
 
-    def _stage_all(self) -> None:
-        waiting, self._waiting = self._waiting, {}
-        for topic, members in waiting.items():
-            self._stage_group(topic, members)
+    def _stage_all(self, shard: Shard) -> None:
+        groups = self._groups
+        if len(self._core.shards) == 1:
+            self._groups = {}
+        else:
+            groups = {topic: group for topic, group in groups.items() if topic.shard == shard.number}
+            for topic in groups:
+                del self._groups[topic]
+        for topic, group in groups.items():
+            self._stage_group(topic, group)
 
-    def _stage_group(self, topic: Topic, members: list[tuple[Record, AppendDone]]) -> None:
-        if len(members) == 1:
-            record, done = members[0]
-            self._stage(topic, Batch(records=[record]), self._shard, done, askers=1)
-            return
-
-        def done_for_all(outcome: AppendResult | TopicsError) -> None:
-            if isinstance(outcome, TopicsError):
-                for _, done in members:
-                    _refuse(done, outcome)
-                return
-            name, write_ms, sync_ms = topic.name, outcome.wal_append_ms, outcome.fsync_ms
-            for seq, (_, done) in enumerate(members, outcome.first_seq):
-                try:
-                    done(AppendResult(name, seq, seq, seq, False, False, write_ms, sync_ms))
-                except Exception:
-                    # One caller's broken callback must not keep the answers of the others.
-                    _log.exception("a commit callback failed")
-
-        batch = Batch(records=[record for record, _ in members])
-        self._stage(topic, batch, self._shard, done_for_all, askers=len(members))
+    def _stage_group(self, topic: Topic, group: Group) -> None:
+        shard, done = self._core.shards[topic.shard], partial(group.answer, group.callers)
+        self._stage(topic, Batch(records=group.records), shard, done, askers=len(group.callers))
 
 
-def _refuse(done: AppendDone, error: TopicsError) -> None:
-    try:
-        done(error)
-    except Exception:
-        _log.exception("a commit callback failed")
+def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:
+    """Tells each of those who asked for a record of one block what became of it."""
+    told = outcome
+    for number, done in enumerate(dones):
+        if isinstance(outcome, AppendResult):
+            seq = outcome.first_seq + number
+            told = AppendResult(
+                outcome.topic, seq, seq, seq, wal_append_ms=outcome.wal_append_ms, fsync_ms=outcome.fsync_ms
+            )
+        try:
+            done(told)
+        except Exception:
+            # One caller's broken callback must not keep the answers of the others.
+            _log.exception("a commit callback failed")

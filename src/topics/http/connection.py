@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
         "_hub",
         "_input_over",
         "_known",
+        "_latest",
         "_lingering",
         "_must_linger",
         "_pipeline",
@@ -64,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._unparsed: bytes | memoryview = b""
         # Heads this client has sent before, by their bytes; see `http.repeats`.
         self._known: dict[bytes, Repeat] = {}
+        # The one of them that came last, and will mostly come next.
+        self._latest: Repeat | None = None
         # The head of the request being read, while it may become known.
         self._candidate: bytes | None = None
         # How many bytes came since the parser last stood between two requests, and how many the request that began
@@ -102,19 +105,22 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         nbytes, hub = len(data), self._hub
         hub.counters.bytes_in += nbytes
-        hub.vigil.hear()
+        if not hub.vigil.awake:
+            hub.vigil.rouse()
         if self._input_over:
             self._discard(nbytes)
             return
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
         if at_rest and self._since_bytes == self._due_bytes:
-            head = data[: data.find(HEAD_END)]
-            repeat = self._known.get(head)
+            repeat = self._latest
+            if repeat is None or repeat.nbytes != nbytes or not data.startswith(repeat.lead):
+                head = data[: data.find(HEAD_END)]
+                repeat = self._latest = self._known.get(head)
             if repeat is not None and repeat.nbytes == nbytes and not hub.draining:
                 self._start_repeat(repeat, data)
                 return
-            self._since_bytes, self._due_bytes, self._candidate = 0, -1, head
+            self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
         self._since_bytes += nbytes
         if at_rest and nbytes <= PIECE_BYTES:
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
@@ -334,10 +340,13 @@ class Connection(asyncio.Protocol):
         hub, pipeline = self._hub, self._pipeline
         hub.counters.requests += 1
         self._requests += 1
-        exchange = Exchange(repeat.head, pipeline, hub.monotonic(), True, True, data[repeat.head_nbytes :])
+        exchange = Exchange(repeat.head, pipeline, hub.monotonic(), True, True, data[len(repeat.lead) :])
         pipeline.exchanges.append(exchange)
         pipeline.gathering = True
-        self._start(exchange)
+        try:
+            hub.application.handle(exchange)
+        except Exception:
+            self._failed(exchange)
         pipeline.gathering = False
         if not pipeline.exchanges:
             pipeline.flush()
@@ -346,9 +355,13 @@ class Connection(asyncio.Protocol):
         try:
             self._hub.application.handle(exchange)
         except Exception:
-            _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
-            if not exchange.answered:
-                exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL)))
+            self._failed(exchange)
+
+    def _failed(self, exchange: Exchange) -> None:
+        """A handler raised what it should not have."""
+        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+        if not exchange.answered:
+            exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL)))
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""

@@ -24,6 +24,12 @@ class Channel(Protocol):
     renderer: Renderer
     gzip_min_bytes: int
     gzip_inline_bytes: int
+    small_bytes: int
+    """Bodies shorter than this are never compressed, and the line that tells their length is made already."""
+
+    def deliver_plain(self, exchange: "Exchange", answer: bytes) -> None:
+        """Sends a small answer in the usual form when the exchange's turn comes."""
+        ...
 
     def deliver(self, exchange: "Exchange", payload: tuple[bytes, ...]) -> None:
         """Sends the answer when the exchange's turn comes."""
@@ -90,12 +96,12 @@ class Exchange(msgspec.Struct, eq=False):
             self._drop_answer()
             return
         nbytes = len(body)
-        if self.plain and not headers and nbytes < 1024 and nbytes < channel.gzip_min_bytes:
+        if self.plain and not headers and nbytes < channel.small_bytes:
             prefix = channel.renderer.prefixes.get((status, content_type))
             if prefix is not None:
                 self.answered = True
                 self.channel = None
-                channel.deliver(self, (prefix + LENGTH_LINES[nbytes] + body,))
+                channel.deliver_plain(self, prefix + LENGTH_LINES[nbytes] + body)
                 return
         self._respond_in_full(channel, Answer(status, body, content_type, headers))
 
@@ -130,7 +136,10 @@ class Exchange(msgspec.Struct, eq=False):
         self.answered = True
         if self.channel is not None:
             self.channel = None
-            channel.deliver(self, payload)
+            if self.plain and self.keep and len(payload) == 1:
+                channel.deliver_plain(self, payload[0])
+            else:
+                channel.deliver(self, payload)
 
     def start_stream(self, status: int, headers: Sequence[tuple[str, str]], *, chunked: bool = False) -> Stream:
         """Begins an answer without a known end; the handler gives its Content-Type among the headers.

@@ -83,9 +83,9 @@ class Hub:
         self.renderer = Renderer()
         self.renderer.set_time(clock.now_ms())
         self.budget = Budget(limits.bodies_bytes)
-        self.counters = Counters()
+        counters = self.counters = Counters()
         self.connections: set[Served] = set()
-        self.vigil = Vigil(_soon, clock.monotonic, limits.awake_s)
+        self.vigil = Vigil(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()

@@ -17,7 +17,7 @@ from topics.http.encodings import compress
 from topics.http.exchange import Exchange
 from topics.http.hub import Hub
 from topics.http.messages import RequestHead
-from topics.http.render import CONTINUE
+from topics.http.render import CONTINUE, LENGTH_LINES
 from topics.http.streams import Stream, Upgrade
 
 # Small answers of one turn are sent together, up to this many; a large one is sent at once.
@@ -63,6 +63,7 @@ class Pipeline:
         "peer",
         "receiving",
         "renderer",
+        "small_bytes",
         "upgrading",
         "waiting",
         "write_paused",
@@ -76,6 +77,7 @@ class Pipeline:
         self.renderer = hub.renderer
         self.gzip_min_bytes = hub.limits.gzip_min_bytes
         self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
+        self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
         self.peer = _address(transport.get_extra_info("peername"))
         self.gathering = False
         # Whether the client has left so much unread that the transport asked for no more.
@@ -120,17 +122,20 @@ class Pipeline:
 
     # What exchanges call.
 
-    def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
+    def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         exchanges = self.exchanges
-        if exchange.plain and len(exchanges) == 1 and not self.gathering and len(payload) == 1:
-            # The usual case, the only request of its connection answered later, in fewer steps than below.
-            exchanges.popleft()
-            self._hub.counters.bytes_out += len(payload[0])
-            self._transport.write(payload[0])
-            self._owner.after_answer()
+        if self.gathering or len(exchanges) != 1:
+            self.deliver(exchange, (answer,))
             return
+        # The usual case, the only request of its connection answered later, in fewer steps than below.
+        exchanges.popleft()
+        self._hub.counters.bytes_out += len(answer)
+        self._transport.write(answer)
+        self._owner.after_answer()
+
+    def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
         exchange.payload = payload
-        if exchanges[0] is exchange:
+        if self.exchanges[0] is exchange:
             self._advance()
             if not self.gathering:
                 self._owner.go_on()

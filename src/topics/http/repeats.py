@@ -24,7 +24,8 @@ _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 class Repeat(NamedTuple):
     head: RequestHead
-    head_nbytes: int
+    lead: bytes
+    """Everything before the body."""
     nbytes: int
     """Of the whole request."""
 
@@ -41,5 +42,5 @@ def remember(
             return
     if len(known) >= _KNOWN_MAX:
         known.clear()
-    nbytes = len(candidate) + len(HEAD_END)
-    known[candidate] = Repeat(head, nbytes, nbytes + length)
+    lead = candidate + HEAD_END
+    known[candidate] = Repeat(head, lead, len(lead) + length)

@@ -22,13 +22,17 @@ Run = Callable[[], None]
 
 
 class Vigil:
-    """`defer` runs a function in the loop's next turn, which then does not sleep; `window_s` of 0 is never awake."""
+    """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts what clients say, in
+    whatever measure; `window_s` of 0 is never awake."""
 
-    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_seconds", "_window_s", "awake", "busy")
+    __slots__ = ("_credit", "_defer", "_heard", "_last", "_looked", "_said", "_seconds", "_window_s", "awake", "busy")
 
-    def __init__(self, defer: Callable[[Run], object], seconds: Callable[[], float], window_s: float) -> None:
+    def __init__(
+        self, defer: Callable[[Run], object], seconds: Callable[[], float], said: Callable[[], int], window_s: float
+    ) -> None:
         self._defer = defer
         self._seconds = seconds
+        self._said = said
         self._window_s = window_s
         self._credit = 0
         self._last = 0.0
@@ -36,32 +40,27 @@ class Vigil:
         self._looked = 0.0
         # Without a window it counts as awake for ever and never asks for a turn.
         self.awake = window_s <= 0
-        self._heard = False
+        self._heard = 0
         self.busy: Callable[[], bool] = lambda: False
         """Whether threads are at work on what was asked."""
 
-    def hear(self) -> None:
-        """A client said something."""
-        if self.awake:
-            self._heard = True
-        else:
-            self._rouse()
-
-    def _rouse(self) -> None:
-        """A client was heard by a loop that had slept."""
+    def rouse(self) -> None:
+        """A client was heard by a loop that is not awake. One that is finds out for itself."""
         now = self._seconds()
         soon, self._last = now - self._last < self._window_s, now
         self._learn(soon)
         if self._credit >= _CREDIT_NEEDED:
             self.awake = True
             self._looked = now
+            self._heard = self._said()
             self._defer(self._look)
 
     def _look(self) -> None:
         now = self._seconds()
         turn_s, self._looked = now - self._looked, now
-        if self._heard:
-            self._heard = False
+        said = self._said()
+        if said != self._heard:
+            self._heard = said
             self._last = now
             self._learn(True)
         elif turn_s > _WORK_S:

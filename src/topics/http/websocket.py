@@ -238,7 +238,8 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
-        self._hub.vigil.hear()
+        if not self._hub.vigil.awake:
+            self._hub.vigil.rouse()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)

@@ -26,6 +26,8 @@ from tests.unit.engine.conftest import (
 )
 from topics.core.config import Discard
 from topics.core.errors import ReadOnlyError
+from topics.core.limits import Limits
+from topics.core.records import Record
 from topics.engine import AppendResult, DropResult, Engine
 from topics.formats.frame import FrameKind
 from topics.storage.commit import Submission
@@ -36,6 +38,31 @@ def gather(engine: Engine) -> None:
     """From now on single records wait for `flush`, together."""
     for committer in committers(engine):
         committer.hold = committer.gathers = True
+
+
+class Callers:
+    """Callers who are answered together, by their names."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.outcomes: list[tuple[list[str], object]] = []
+        self._answer_all = self._answer
+
+    def ask(self, name: str, caller: str, record: Record | None = None) -> bool:
+        return self._engine.gather(name, record or Record(b"1"), caller, self._answer_all)
+
+    def _answer(self, callers: list[str], outcome: object) -> None:
+        self.outcomes.append((callers, outcome))
+
+
+def known_as_plain(engine: Engine, name: str, **config: object) -> Callers:
+    """A topic to which a lone record was appended before, and those who append the next ones."""
+    put(engine, name, **config)
+    gather(engine)
+    ask_append(engine, name, 0)
+    flush(engine)
+    gather(engine)
+    return Callers(engine)
 
 
 def told(answers: list[Answers]) -> list[tuple[int, int, int]]:
@@ -182,3 +209,128 @@ def test_a_cohort_is_counted_by_those_who_wait(engine: Engine, monkeypatch: pyte
     ask_append(engine, "a", 6)
     flush(engine)
     assert [count for count in askers if count > 1] == [3]
+
+
+def test_those_who_come_the_shortest_way_are_answered_together(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    assert all([callers.ask("a", caller, Record(b"%d" % n)) for n, caller in enumerate("xyz", 1)])
+    flush(engine)
+    ((names, outcome),) = callers.outcomes
+    assert names == ["x", "y", "z"]
+    assert isinstance(outcome, AppendResult)
+    assert (outcome.topic, outcome.first_seq, outcome.last_seq, outcome.head_seq) == ("a", 2, 4, 4)
+    assert values(engine, "a") == [0, 1, 2, 3]
+
+
+def test_two_ways_to_append_keep_the_order_of_arrival(engine: Engine) -> None:
+    callers, others = known_as_plain(engine, "a"), Callers(engine)
+    callers.ask("a", "first", Record(b"1"))
+    answers = ask_append(engine, "a", 2)
+    others.ask("a", "third", Record(b"3"))
+    callers.ask("a", "fourth", Record(b"4"))
+    flush(engine)
+    assert values(engine, "a") == [0, 1, 2, 3, 4]
+    assert told([answers]) == [(3, 3, 3)]
+    assert [names for names, _ in callers.outcomes] == [["first"], ["fourth"]]
+    assert [names for names, _ in others.outcomes] == [["third"]]
+
+
+def test_the_shortest_way_is_bounded_too(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    assert all([callers.ask("a", str(number)) for number in range(600)])
+    flush(engine)
+    assert [len(names) for names, _ in callers.outcomes] == [256, 256, 88]
+    assert seqs(engine, "a") == list(range(1, 602))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [Record(b"1", tag="t"), Record(b"1", node="n"), Record(b"1", meta=b"{}"), Record(b'"%b"' % (b"x" * 300))],
+    ids=["tag", "node", "meta", "too large"],
+)
+def test_a_record_that_brings_more_than_its_data_is_left_to_append(record: Record) -> None:
+    engine = open_engine(limits=Limits(max_record_bytes=256))
+    callers = known_as_plain(engine, "a")
+    assert not callers.ask("a", "x", record)
+    assert engine.core.shards[0].gathered is None
+    assert topic(engine, "a").staged_head == 1
+
+
+@pytest.mark.parametrize(
+    "config", [{"durability": EPHEMERAL}, {"ttl_ms": 1000}, {"cap_records": 5, "discard": Discard.REJECT}]
+)
+def test_a_topic_with_rules_of_its_own_is_left_to_append(engine: Engine, config: dict[str, object]) -> None:
+    assert not known_as_plain(engine, "a", **config).ask("a", "x")
+
+
+def test_a_topic_that_is_not_there_is_left_to_append(engine: Engine) -> None:
+    put(engine, "new")
+    callers = Callers(engine)
+    assert not callers.ask("a", "x")
+    assert not callers.ask("new", "x")
+
+
+def test_a_topic_that_changes_is_left_to_append(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    answers = ask_put(engine, "a", ttl_ms=1000)
+    assert not callers.ask("a", "x")
+    flush(engine)
+    assert answers
+    assert not callers.ask("a", "x")
+
+
+def test_a_topic_on_its_way_out_is_left_to_append(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    ask_drop(engine, "a")
+    assert not callers.ask("a", "x")
+
+
+def test_a_quota_is_left_to_append() -> None:
+    engine = open_engine(limits=Limits(max_total_bytes=1000))
+    assert not known_as_plain(engine, "a").ask("a", "x")
+
+
+def test_an_engine_under_pressure_takes_nobody_the_shortest_way(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    engine.admission.set_policy(refusing=True, retry_after_ms=100)
+    assert not callers.ask("a", "x")
+    engine.admission.set_policy(refusing=False, retry_after_ms=0)
+    engine.sealer.failures = 1
+    assert not callers.ask("a", "x")
+    engine.sealer.failures = 0
+    assert callers.ask("a", "x")
+    engine.core.closed = True
+    assert not callers.ask("a", "y")
+
+
+def test_a_log_that_failed_takes_nobody_the_shortest_way(disk: FakeDisk) -> None:
+    fs = FaultyFileSystem(disk)
+    engine = open_engine(fs)
+    callers = known_as_plain(engine, "a")
+    assert callers.ask("a", "x")
+    fs.plan = FaultPlan(call=fs.calls + 1)
+    flush(engine)
+    ((names, outcome),) = callers.outcomes
+    assert names == ["x"]
+    assert isinstance(outcome, ReadOnlyError)
+    assert not callers.ask("a", "y")
+
+
+def test_shards_gather_apart() -> None:
+    engine = open_engine(wal_shards=2)
+    names = [f"t{number}" for number in range(8)]
+    for name in names:
+        put(engine, name)
+    gather(engine)
+    for name in names:
+        ask_append(engine, name, 0)
+    flush(engine)
+    gather(engine)
+    assert {topic(engine, name).shard for name in names} == {0, 1}
+    callers = Callers(engine)
+    assert all([callers.ask(name, name) for name in names])
+    engine.core.shards[1].stage_gathered()
+    assert engine.core.shards[0].gathered is not None
+    flush(engine)
+    assert sorted(names for (names,), _ in callers.outcomes) == names
+    assert [values(engine, name) for name in names] == [[0, 1]] * 8

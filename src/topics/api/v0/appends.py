@@ -11,7 +11,7 @@ _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
     b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
 )
-_ONE_APPENDED = (
+LONE_APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,"deduped":false,'
     b'"performance":{"server_total_ms":%.3f%b'
 )
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @lru_cache(maxsize=16)
-def _log_times(write_ms: float, sync_ms: float) -> bytes:
+def log_times(write_ms: float, sync_ms: float) -> bytes:
     """How the answers of one commit end: the same for all of them."""
     return b',"wal_append_ms":%.3f,"fsync_ms":%.3f}}' % (write_ms, sync_ms)
 
@@ -38,8 +38,8 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
     topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms = astuple(outcome)
     if first == last and return_seqs and not (created or was_known or parked_ms):
         # One record that is nothing special is what most answers are about.
-        log_times = _log_times(write_ms, sync_ms)
-        return _ONE_APPENDED % (before, _encode(topic), first, first, first, head, spent_ms, log_times)
+        times = log_times(write_ms, sync_ms)
+        return LONE_APPENDED % (before, _encode(topic), first, first, first, head, spent_ms, times)
     count = last - first + 1
     if not return_seqs:
         seqs = b""

@@ -4,6 +4,7 @@ from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
 from topics.api.v0 import records, routers, topics, ws
+from topics.api.v0.lone import LoneAppends
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,
@@ -61,7 +62,7 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True,
+        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, shortcut=LoneAppends,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
