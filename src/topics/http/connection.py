@@ -276,7 +276,8 @@ class Connection(asyncio.Protocol):
         if transport is None:
             return
         phase, progress = self._phase(transport)
-        stuck_s = self._watch.look(phase, progress, now)
+        step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
+        stuck_s = self._watch.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
             return
         if phase in (Phase.CLOSING, Phase.WRITING):

@@ -19,8 +19,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 64 * MIB
     # All bodies that are being received at this moment. It is what makes many large uploads at once bounded.
     bodies_bytes: int = 512 * MIB
-    # The longest time without a byte of the body.
+    # The longest time for so many bytes of a body, or for its end: one that drips in must not hold its place for ever.
     body_idle_timeout_s: float = 30.0
+    body_step_bytes: int = KIB
     # A compressed body may grow by this factor; up to `inflate_free_bytes` by any factor, as small texts compress well.
     inflate_ratio: int = 200
     inflate_free_bytes: int = MIB

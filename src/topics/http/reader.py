@@ -189,7 +189,8 @@ class RequestReader:
             self._small = self._small + part if self._small else part
 
     def on_message_complete(self) -> None:
-        self.progress += 1
+        # However short it was, a whole request is a step.
+        self.progress += self._limits.body_step_bytes
         self.in_body = False
         if self._headers.first:
             # Trailers. Nobody asked for them, and they must not become headers of the next request.

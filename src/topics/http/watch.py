@@ -2,7 +2,8 @@
 
 There is no timer for a connection and no note of the time in the path of a request. Once in a while a sweep looks at
 every connection and compares what it sees with what it saw the last time: the phase, and a number that changes when
-the phase makes progress. The same twice means that the connection has not moved in between.
+the phase makes progress. The same twice, or nearly so where bytes are counted, means that the connection has not moved
+in between.
 """
 
 import enum
@@ -15,7 +16,7 @@ class Phase(enum.Enum):
     IDLE = enum.auto()
     # Within a head; the number is the request's, so that dripping bytes are no progress.
     HEAD = enum.auto()
-    # Within a body; the number is the bytes received.
+    # Within a body; the number is the bytes received, and a few more are no progress.
     BODY = enum.auto()
     # The handler, or the order of the answers, has the turn: no limit.
     ANSWERING = enum.auto()
@@ -35,9 +36,9 @@ class Watch:
         self._progress = -1
         self._since = 0.0
 
-    def look(self, phase: Phase, progress: int, now: float) -> float:
-        """The seconds for which phase and progress have been the same."""
-        if phase is not self._phase or progress != self._progress:
+    def look(self, phase: Phase, progress: int, now: float, step: int = 1) -> float:
+        """The seconds for which phase and progress have been the same; progress by less than a step is none."""
+        if phase is not self._phase or abs(progress - self._progress) >= step:
             self._phase = phase
             self._progress = progress
             self._since = now

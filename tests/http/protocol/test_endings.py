@@ -205,7 +205,7 @@ def test_the_times_of_the_sweep(loops: Loops) -> None:
         fresh, idle, head, body, busy = [await site.connect() for _ in range(5)]
         await idle.ask(get("/"))
         head.send(b"GET / HTTP/1.1\r\nhost: x\r\n")
-        body.send(get("/", "content-length: 10", method="POST"))
+        body.send(get("/", "content-length: 5000", method="POST"))
         busy.send(get("/wait"))
         await site.exchange(2)
         await until(lambda: counters.connections_open == 5 and len(site.app.admitted) == 3)
@@ -218,11 +218,14 @@ def test_the_times_of_the_sweep(loops: Loops) -> None:
         await pass_time(0)
         await pass_time(29_000)
         assert counters.refused == 0
-        body.send(b"x")
-        await until(lambda: counters.bytes_in == site_bytes + 1)
+        body.send(bytes(1024))
+        await until(lambda: counters.bytes_in == site_bytes + 1024)
         await pass_time(0)
         await pass_time(29_999)
         assert (counters.refused, counters.connections_open) == (0, 5)
+        # Nor do those that drip into a body.
+        body.send(b"x")
+        await until(lambda: counters.bytes_in == site_bytes + 1025)
         await pass_time(1)
         assert (await body.answer()).status == 408
         # Bytes that drip into a head do not buy it time.
@@ -239,7 +242,7 @@ def test_the_times_of_the_sweep(loops: Loops) -> None:
         assert (await busy.answer()).body == b"patience"
 
     site_bytes = len(get("/")) + len(b"GET / HTTP/1.1\r\nhost: x\r\n") + len(get("/wait"))
-    site_bytes += len(get("/", "content-length: 10", method="POST"))
+    site_bytes += len(get("/", "content-length: 5000", method="POST"))
 
     def handler(exchange: Exchange) -> None:
         if exchange.head.path == "/":
