@@ -154,11 +154,21 @@ class CarefulWriter(Writer):
 
     def step(self, line: Line) -> None:
         number = len(self.batches) + 1
-        headers = self.headers(stream_seq=f"{number:08d}")
-        answer, sent = line.insist("POST", self.path, headers, self.kind.encode(self.values(number)))
+        body = self.kind.encode(self.values(number))
+        answer, sent = line.try_once("POST", self.path, self._seq(number), body), 1
+        if answer is None:
+            # Whoever restarts must know the last answered number again, before anyone tells it a later one.
+            if number > 1:
+                old, _ = line.insist("POST", self.path, self._seq(number - 1), self.kind.encode(("old",)))
+                line.expect(old, 409)
+            answer, again = line.insist("POST", self.path, self._seq(number), body)
+            sent += again
         self.remember(line, number, answer, sent, 204, (409,))
         if answer.status_code == 409 and "sequence_conflict" not in answer.text:
             line.stage.problems.append(f"{self.name}/{number}: {answer.text}")
+
+    def _seq(self, number: int) -> Headers:
+        return self.headers(stream_seq=f"{number:08d}")
 
 
 class IdempotentWriter(Writer):
@@ -184,6 +194,10 @@ class IdempotentWriter(Writer):
             self._take_over(line)
             return
         if answer is None:
+            if self.seq:
+                # Whoever restarts must know the last answered one again, before anyone repeats the one in doubt.
+                old = self.producer(self.epoch, self.seq - 1)
+                line.expect(line.insist("POST", self.path, old, self.kind.encode(("old",)))[0], 204)
             answer, again = line.insist("POST", self.path, headers, body)
             before += again
         self.remember(line, self.number, answer, before, 200, (204,))

@@ -1,7 +1,8 @@
 """A server that is killed again and again under writers, followers and forks of streams keeps every promise.
 
-SIGKILL at random moments, also while it starts. In the end everything that was acknowledged is there, exactly once where
-the writer gave the server a way to tell, and every follower has seen what the stream holds, in order, nothing twice.
+SIGKILL at random moments, also while it starts. In the end everything that was acknowledged is there, exactly once
+where the writer gave the server a way to tell, and every follower has seen what the stream holds, in order, nothing
+twice.
 """
 
 import os
