@@ -87,6 +87,9 @@ class Subscription:
         """Linked streams with something behind what is acknowledged."""
         self.claim: Claim | None = None
         self.failures = 0
+        """Calls in a row that were not taken."""
+        self.last_error = ""
+        """Why the last of them was not; empty when there was none."""
         self.resting: Callable[[], None] | None = None
         """Takes back the next try after failures."""
         self.notified = False

@@ -18,8 +18,14 @@ _RETRY_S_MAX = 300.0
 _encode = msgspec.json.Encoder().encode
 
 
+class NotTaken(msgspec.Struct, frozen=True):
+    """A call that a webhook did not take, and why."""
+
+    reason: str
+
+
 class Deliver(Protocol):
-    """Calls a webhook and tells, on the loop, what came back: its JSON, or None when it did not take the call."""
+    """Calls a webhook and tells, on the loop, what came back: its JSON, or NotTaken."""
 
     def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
 
@@ -76,7 +82,7 @@ class Wakes:
 
         def written(error: TopicsError | None) -> None:
             if error is not None:
-                self._rest(subscription, claim)
+                self._rest(subscription, claim, error.message)
                 return
             signature = self._book.signer.header(body, self._core.now() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
@@ -91,19 +97,20 @@ class Wakes:
             done(error)
 
     def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
-        if answer is None:
-            self._rest(subscription, claim)
+        if isinstance(answer, NotTaken):
+            self._rest(subscription, claim, answer.reason)
             return
-        subscription.failures = 0
+        subscription.failures, subscription.last_error = 0, ""
         if isinstance(answer, dict) and answer.get("done") is True and subscription.claim is claim:
             self.finished(subscription, claim)
 
-    def _rest(self, subscription: Subscription, claim: Claim) -> None:
+    def _rest(self, subscription: Subscription, claim: Claim, reason: str) -> None:
         """A call failed: the next one waits a while, longer each time."""
         if subscription.claim is not claim:
             return
         self.leases.end(subscription)
         subscription.failures += 1
+        subscription.last_error = reason
 
         def again() -> None:
             subscription.resting = None

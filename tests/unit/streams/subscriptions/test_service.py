@@ -17,6 +17,7 @@ from topics.streams.subscriptions.errors import AlreadyClaimedError, FencedError
 from topics.streams.subscriptions.model import Webhook
 from topics.streams.subscriptions.service import Ack
 from topics.streams.subscriptions.store import NAME
+from topics.streams.subscriptions.wakes import NotTaken
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -126,12 +127,13 @@ def test_an_acknowledgement_renews_the_lease_and_only_moves_forward(stage: Stage
 
 
 def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
-    stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
     create(stage.streams, "jobs/a", body=b"x")
-    waits = []
+    waits: list[float] = []
     for _ in range(4):
         body, done = stage.calls.pop()
-        done(None)
+        done(NotTaken(f"call {len(waits)}"))
+        assert (found.failures, found.last_error) == (len(waits) + 1, f"call {len(waits)}")
         (timer,) = stage.timers
         waits.append(timer[0])
         stage.fire()
@@ -140,6 +142,7 @@ def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
     assert body["generation"] == 5
     done({"done": True})
     assert not stage.timers and not stage.calls
+    assert (found.failures, found.last_error) == (0, "")
     append(stage.streams, "jobs/a", b"y")
     assert [one["path"] for one in stage.calls.pop()[0]["streams"]] == ["jobs/a"]
 
