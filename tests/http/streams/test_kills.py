@@ -30,8 +30,9 @@ from tests.http.streams.players import (
     Stage,
     Writer,
     read_all,
+    read_seqs,
 )
-from tests.http.streams.verdicts import broken, counter_of
+from tests.http.streams.verdicts import broken, entries_before
 
 SHOWN = 10
 OFFSETS_READ = 30
@@ -42,9 +43,11 @@ SETTINGS = {"segment_max_events": "40", "wal_file_bytes": "65536", "snapshot_int
 class Show:
     """One stream with everyone who is at it."""
 
-    def __init__(self, stage: Stage, name: str, kind: Kind, seed: int) -> None:
+    def __init__(self, stage: Stage, kind: Kind, durability: str, seed: int) -> None:
         self.stage = stage
-        self.path = f"/v1/stream/{name}"
+        self.name = f"{durability}-{seed}"
+        self.path = f"/v1/stream/{self.name}"
+        self.durability = durability
         self.kind = kind
         self.luck = random.Random(seed)
         cast = [IdempotentWriter, IdempotentWriter, PipelinedWriter, PlainWriter, CarefulWriter]
@@ -56,6 +59,7 @@ class Show:
     def create(self) -> None:
         with self.stage.line() as line:
             line.expect(line.http.put(self.path, headers={"content-type": self.kind.content_type}), 201)
+            line.expect(line.http.put(f"/v0/topics/{self.name}", json={"durability": self.durability}), 200)
 
     def close(self) -> None:
         with self.stage.line() as line:
@@ -66,19 +70,25 @@ class Show:
         batches = [batch for writer in self.writers for batch in writer.batches]
         with self.stage.line() as line:
             entries, last = read_all(line, self.path, self.kind)
-            wrong = list(broken(entries, batches))
+            seqs = read_seqs(line, self.name)
+            print(f"{self.path}: {len(entries)} entries up to {max(seqs, default=0)}")
+            wrong = list(broken(entries, batches, seqs))
+            if len(seqs) != len(entries) or (self.durability == "fsync" and seqs != list(range(1, len(seqs) + 1))):
+                wrong.append(f"{len(entries)} entries have {len(seqs)} places up to {max(seqs, default=0)}")
             if "stream-closed" not in last.headers:
                 wrong.append("it is not closed")
             for follower in self.followers:
                 if follower.seen != entries:
                     wrong.append(f"the follower by {follower.live} saw something else: {_parting(follower, entries)}")
+                if any(entries_before(offset, seqs) != count for offset, count in follower.told):
+                    wrong.append(f"an offset that the follower by {follower.live} was told is somewhere else")
             for writer in self.writers:
                 keyed, _ = read_all(line, f"{self.path}/pk/{writer.name}", self.kind)
                 if keyed != [value for value in entries if value.startswith(f"{writer.name}/")]:
                     wrong.append(f"what has the key {writer.name} is not what {writer.name} wrote")
             offsets = [offset for batch in batches for offset in (batch.end, batch.floor) if offset]
             for offset in self.luck.sample(offsets, min(OFFSETS_READ, len(offsets))):
-                if read_all(line, self.path, self.kind, offset)[0] != entries[counter_of(offset) :]:
+                if read_all(line, self.path, self.kind, offset)[0] != entries[entries_before(offset, seqs) :]:
                     wrong.append(f"behind {offset} is something else than was there")
         silent = [writer.name for writer in self.writers if not writer.batches]
         return [f"{self.path}: {text}" for text in (*wrong, *(f"{name} wrote nothing" for name in silent))]
@@ -94,14 +104,15 @@ def seed_of_this_run() -> int:
     return int(os.environ.get("TOPICS_TEST_SEED", "0")) or random.randrange(1, 1 << 32)
 
 
-def kill_again_and_again(folder: Path, kills: int) -> None:
+def kill_again_and_again(folder: Path, kills: int, classes: tuple[str, str]) -> None:
+    """Two streams, one of values and one of bytes, each of a class that loses nothing when its process is killed."""
     seed = seed_of_this_run()
     print(f"TOPICS_TEST_SEED={seed}")
     luck = random.Random(seed)
     with LiveServer(folder, wal_shards="2", **SETTINGS) as live:
         wait_until_ready(live.url)
         stage = Stage(live.url)
-        shows = [Show(stage, "values", JSON, seed), Show(stage, "bytes", TEXT, seed + 100)]
+        shows = [Show(stage, JSON, classes[0], seed), Show(stage, TEXT, classes[1], seed + 100)]
         families = Families(stage, seed)
         for show in shows:
             show.create()
@@ -157,9 +168,10 @@ def _join(threads: list[threading.Thread]) -> None:
 
 
 def test_streams_survive_a_few_kills(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 4)
+    kill_again_and_again(tmp_path, 3, ("fsync", "disk"))
 
 
 @pytest.mark.slow
-def test_streams_survive_many_kills(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 60)
+@pytest.mark.parametrize("classes", [("fsync", "fsync"), ("disk", "disk")], ids=str)
+def test_streams_survive_many_kills(tmp_path: Path, classes: tuple[str, str]) -> None:
+    kill_again_and_again(tmp_path, 30, classes)

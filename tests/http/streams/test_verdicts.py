@@ -10,6 +10,7 @@ B = Batch("b", 1, ("b1",), most=3)
 AGAIN = Batch("a", 2, ("a2",), floor=encode_offset(7, 4))
 GIVEN_UP = Batch("b", 2, ("b2",), least=0)
 ALL = [A, B, AGAIN, GIVEN_UP]
+SEQS = range(1, 100)
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ ALL = [A, B, AGAIN, GIVEN_UP]
     ids=["plain", "given up and there", "repeated"],
 )
 def test_what_is_as_promised_is_not_complained_about(entries: list[str]) -> None:
-    assert list(broken(entries, ALL)) == []
+    assert list(broken(entries, ALL, SEQS)) == []
 
 
 @pytest.mark.parametrize(
@@ -35,4 +36,10 @@ def test_what_is_as_promised_is_not_complained_about(entries: list[str]) -> None
     ],
 )
 def test_each_broken_promise_is_found(entries: list[str], complaint: str) -> None:
-    assert any(complaint in text for text in broken(entries, ALL))
+    assert any(complaint in text for text in broken(entries, ALL, SEQS))
+
+
+def test_an_offset_counts_seqs_and_not_entries() -> None:
+    far = [Batch("a", 1, ("x",), end=encode_offset(7, 1)), Batch("a", 2, ("y",), end=encode_offset(7, 257))]
+    assert list(broken(["x", "y"], far, [1, 257])) == []
+    assert any("its offset said" in text for text in broken(["x", "y"], far, [1, 258]))

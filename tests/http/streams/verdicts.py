@@ -5,6 +5,7 @@ producer exactly once, however often it was repeated; one of a plain writer at l
 sent; one that was given up without an answer at most as often as it was sent.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,8 @@ class Copy:
     end: int
 
 
-def broken(entries: Sequence[str], batches: Sequence[Batch]) -> Iterator[str]:
-    """What is not as promised, in words; nothing when all is well."""
+def broken(entries: Sequence[str], batches: Sequence[Batch], seqs: Sequence[int]) -> Iterator[str]:
+    """What is not as promised, in words; nothing when all is well. `seqs` are the places of the entries."""
     copies: list[Copy] = []
     yield from _cut(entries, batches, copies)
     found: dict[tuple[str, int], list[Copy]] = {}
@@ -52,10 +53,12 @@ def broken(entries: Sequence[str], batches: Sequence[Batch]) -> Iterator[str]:
         there = found.get((batch.writer, batch.number), [])
         if not batch.least <= len(there) <= batch.most:
             yield f"{batch.values} is there {len(there)} times instead of {batch.least} to {batch.most}"
-        elif batch.end and all(counter_of(batch.end) != copy.end for copy in there):
-            yield f"{batch.values} ends at {[copy.end for copy in there]}, and its offset said {counter_of(batch.end)}"
-        elif batch.floor and all(counter_of(batch.floor) < copy.end for copy in there):
-            yield f"{batch.values} ends at {[copy.end for copy in there]}, behind {counter_of(batch.floor)} as was told"
+        elif batch.end and all(entries_before(batch.end, seqs) != copy.end for copy in there):
+            told = entries_before(batch.end, seqs)
+            yield f"{batch.values} ends at {[copy.end for copy in there]}, and its offset said {told}"
+        elif batch.floor and all(entries_before(batch.floor, seqs) < copy.end for copy in there):
+            told = entries_before(batch.floor, seqs)
+            yield f"{batch.values} ends at {[copy.end for copy in there]}, behind {told} as was told"
 
 
 def _cut(entries: Sequence[str], batches: Sequence[Batch], copies: list[Copy]) -> Iterator[str]:
@@ -72,6 +75,6 @@ def _cut(entries: Sequence[str], batches: Sequence[Batch], copies: list[Copy]) -
         at = end
 
 
-def counter_of(offset: str) -> int:
-    """How many entries lie before an offset."""
-    return decode_offset(offset)[1]
+def entries_before(offset: str, seqs: Sequence[int]) -> int:
+    """How many entries lie before an offset. It counts seqs, of which class disk leaves some out after a kill."""
+    return bisect_right(seqs, decode_offset(offset)[1])
