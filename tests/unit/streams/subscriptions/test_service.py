@@ -8,10 +8,10 @@ import pytest
 
 from tests.unit.engine.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
-from topics.streams.offsets import tail_offset
+from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
 from topics.streams.subscriptions.errors import AlreadyClaimedError, FencedError, NoPendingWorkError
 from topics.streams.subscriptions.model import Webhook
@@ -124,6 +124,56 @@ def test_an_acknowledgement_renews_the_lease_and_only_moves_forward(stage: Stage
     stage.service.ack("s", granted.token, back, answers.append)
     assert found.links["jobs/a"].acked == acked
     assert len(stage.timers) == 1, "one lease, one timer"
+
+
+@pytest.mark.parametrize("offset", ["7" + "Z" * 25, "z" * 26, "-1", "now", ""])
+def test_what_was_never_there_cannot_be_acknowledged(stage: Stage, offset: str) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    ahead = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", offset)], done=True)
+    with pytest.raises(InvalidRequestError):
+        stage.service.ack("s", granted.token, ahead, _ignore)
+    assert found.links["jobs/a"].acked == START
+    assert not stage.ack(granted, "jobs/a"), "and nothing is in the way of what is there"
+
+
+def test_an_entry_that_is_not_there_yet_cannot_be_acknowledged(stage: Stage) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    epoch, counter, _ = decode_offset(tail_offset(stage.streams.topic("jobs/a")))
+    next_one = [Ack("jobs/a", encode_offset(epoch, counter + 1))]
+    with pytest.raises(InvalidRequestError, match="beyond the end"):
+        said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=next_one)
+        stage.service.ack("s", granted.token, said, _ignore)
+
+
+def test_offsets_may_be_acknowledged_in_any_spelling(stage: Stage) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    for number in range(40):
+        append(stage.streams, "jobs/a", b"%d" % number)
+    granted = stage.claim()
+    tail = tail_offset(stage.streams.topic("jobs/a"))
+    said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", tail.lower())], done=True)
+    stage.service.ack("s", granted.token, said, _ignore)
+    assert (found.links["jobs/a"].acked, found.pending) == (tail, set())
+
+
+def test_what_is_said_of_an_earlier_stream_of_that_name_does_not_count(stage: Stage) -> None:
+    found = stage.put(type="pull-wake", streams=["jobs/a"], wake_stream="wake")
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    old = [Ack("jobs/a", tail_offset(stage.streams.topic("jobs/a")))]
+    delete(stage.streams, "jobs/a")
+    create(stage.streams, "jobs/a", body=b"new")
+    said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=old, done=True)
+    stage.service.ack("s", granted.token, said, _ignore)
+    assert (found.links["jobs/a"].acked, found.pending) == (START, {"jobs/a"})
+
+
+def _ignore(outcome: object) -> None: ...
 
 
 def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
