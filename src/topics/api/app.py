@@ -41,8 +41,6 @@ SECURE = (("x-content-type-options", "nosniff"), ("access-control-allow-origin",
 
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
-
-
 Seconds = Callable[[], float]
 
 

@@ -113,14 +113,14 @@ class Connection(asyncio.Protocol):
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
         if at_rest and self._since_bytes == self._due_bytes:
-            repeat = self._latest
+            repeat, head = self._latest, b""
             if repeat is None or repeat.nbytes != nbytes or not data.startswith(repeat.lead):
                 head = data[: data.find(HEAD_END)]
                 repeat = self._latest = self._known.get(head)
             if repeat is not None and repeat.nbytes == nbytes and not hub.draining:
                 self._start_repeat(repeat, data)
                 return
-            self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
+            self._since_bytes, self._due_bytes, self._candidate = 0, -1, head
         self._since_bytes += nbytes
         if at_rest and nbytes <= PIECE_BYTES:
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.

@@ -68,7 +68,8 @@ class LoneAppends:
                 match_of(exchange.head).key.inflight -= 1
         if isinstance(outcome, TopicsError):
             for exchange in exchanges:
-                refuse(exchange, outcome)
+                if not exchange.answered:
+                    refuse(exchange, outcome)
             return
         topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
         now = self._seconds()
