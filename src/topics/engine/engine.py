@@ -290,7 +290,7 @@ class Engine:
         self._appender.append(topic, name, batch, done)
 
     def gather(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
-        """The shortest way for a lone record that brings nothing but its data to a topic that exists.
+        """The shortest way for a lone record to a topic that exists and has no rules for single requests.
 
         It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
         is to be looked at more closely: then nothing happened, and `append` is the way.

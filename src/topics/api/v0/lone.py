@@ -1,8 +1,9 @@
 """Appends of a lone record, the shorter way.
 
-Most appends bring one record with nothing but its data, many clients at a time. Those of one tick share a block in the
-log (`engine.gathering`), and here they share the rest: none has an object or a callback besides its exchange, and one
-pass answers all of them. Whatever is not as plain as that is left to `records.append`, which knows all of it.
+Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
+a block in the log (`engine.gathering`), and here they share the rest: none has an object or a callback besides its
+exchange, and one pass answers all of them. Whatever is not as plain as that is left to `records.append`, which knows
+all of it.
 """
 
 import logging
