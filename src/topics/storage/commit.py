@@ -22,6 +22,9 @@ from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.latency import LatencyHistogram
 from topics.storage.wal import LogMark, ShardLog
 
+STALL_S = 0.005
+"""A write into the page cache that takes so long was made to wait: the system has more to write than the disk takes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +93,8 @@ class Writer:
         self.syncs = 0
         self.written_bytes = 0
         self.rotations = 0
+        self.stalls = 0
+        """Writes that were made to wait."""
         self.sync_latency = LatencyHistogram()
 
     def commit(self, batch: list[Submission], answer: Answer) -> None:
@@ -102,6 +107,8 @@ class Writer:
         try:
             self._write(batch, begun)
             written = self.seconds()
+            if written - begun > STALL_S:
+                self.stalls += 1
             timing = CommitTiming((written - begun) * 1000.0)
             waiting = [submission for submission in batch if submission.needs_sync]
             if not waiting:

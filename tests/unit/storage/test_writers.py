@@ -210,6 +210,28 @@ def test_a_large_group_goes_to_the_thread() -> None:
     run(test)
 
 
+def test_after_a_write_that_had_to_wait_the_next_ones_go_to_the_thread() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        # The clock moves by more than a stall between the beginning of a write and its end, once.
+        moments = iter([0.0, 0.006])
+        bench.writer.seconds = lambda: next(moments, 0.006)
+        wake_ups = bench.wake_ups
+        bench.submit("stalled")
+        await bench.until(2)
+        assert (bench.writer.stalls, bench.wake_ups) == (1, wake_ups)
+        for number in range(64):
+            bench.submit(str(number))
+            await bench.until(3 + number)
+        assert bench.wake_ups == wake_ups + 64
+        bench.submit("last")
+        await bench.until(67)
+        assert bench.wake_ups == wake_ups + 64
+
+    run(test)
+
+
 def test_a_write_that_needs_a_new_file_goes_to_the_thread() -> None:
     async def test(bench: Bench) -> None:
         bench.submit("first")
