@@ -19,6 +19,7 @@ from pathlib import Path
 from bench.command import end_with_servers
 from bench.load import Load, Workload
 from bench.peers import BOTH, OURS, Launch, Running, launch_topics, running
+from bench.protocols import PAYLOAD_BYTES
 
 _HERE = Path(__file__).resolve().parent.parent
 
@@ -34,9 +35,10 @@ def launch_from(checkout: Path) -> Callable[[Path, int], Launch]:
 
 
 def parse_row(text: str) -> Workload:
-    """`16x100` is 16 connections with batches of 100."""
+    """`16x100` is 16 connections with batches of 100; `16x1v` has records of 100 to 300 bytes instead of 200."""
     connections, _, records = text.partition("x")
-    return Workload(text, text, int(connections), int(records))
+    sizes = range(100, 301, 5) if records.endswith("v") else (PAYLOAD_BYTES,)
+    return Workload(text, text, int(connections), int(records.removesuffix("v")), sizes=sizes)
 
 
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
@@ -79,7 +81,7 @@ class Sides:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the other one, a folder with `src` in it")
-    parser.add_argument("--rows", default="1x1,16x1,64x1,1x100,16x100", help="connections x records of an append")
+    parser.add_argument("--rows", default="1x1,16x1,16x1v,64x1,1x100,16x100", help="connections x records of an append")
     parser.add_argument("--durability", choices=BOTH, default="disk")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.8)

@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -29,15 +30,26 @@ def load(target: Running) -> Load:
     return Load(None, 0.3, warm_up_s=0.1, patience_s=0)
 
 
-def count(target: Running, place: str) -> int:
+def ask(target: Running, method: str, path: str, body: str | None = None) -> Any:
     host, _, port = target.address.rpartition(":")
     client = http.client.HTTPConnection(host, int(port), timeout=30)
     try:
-        client.request("GET", f"/v0/topics/{place}")
-        found: int = json.loads(client.getresponse().read())["count"]
-        return found
+        client.request(method, path, body, {"content-type": "application/json"})
+        return json.loads(client.getresponse().read())
     finally:
         client.close()
+
+
+def count(target: Running, place: str) -> int:
+    found: int = ask(target, "GET", f"/v0/topics/{place}")["count"]
+    return found
+
+
+def read(target: Running, place: str, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(target, "POST", f"/v0/topics/{place}/diff", json.dumps({"limit": limit}))[
+        "records"
+    ]
+    return found
 
 
 def test_a_place_is_filled_to_the_record(target: Running, load: Load) -> None:
@@ -53,6 +65,14 @@ def test_no_append_is_counted_that_was_not_made(target: Running, load: Load, con
     found = load.measure(target, place, Workload(place, place, connections, records))
     assert 0 < found.records_per_s * load.seconds <= count(target, place)
     assert 0.0 < found.p50_ms <= found.p99_ms
+
+
+def test_sizes_take_turns(target: Running, load: Load) -> None:
+    target.server.speaker.make(target.address, "sizes")
+    sizes = range(100, 301, 5)
+    load.measure(target, "sizes", Workload("sizes", "sizes", 3, 1, sizes=sizes))
+    found = {len(json.dumps(each["data"], separators=(",", ":"))) for each in read(target, "sizes", 200)}
+    assert found == set(sizes)
 
 
 def test_reads_go_over_all_there_is(target: Running, load: Load) -> None:

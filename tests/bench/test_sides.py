@@ -7,7 +7,8 @@ from bench.sides import compare, launch_from, parse_row
 
 def test_a_row_is_connections_and_records() -> None:
     row = parse_row("16x100")
-    assert (row.connections, row.records, row.reads) == (16, 100, False)
+    assert (row.connections, row.records, row.reads, len(row.sizes)) == (16, 100, False, 1)
+    assert (parse_row("4x1v").records, len(parse_row("4x1v").sizes)) == (1, 41)
 
 
 @pytest.mark.parametrize("text", ["16", "x", "ax1", "1x"])
