@@ -197,6 +197,44 @@ def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
     assert [one["path"] for one in stage.calls.pop()[0]["streams"]] == ["jobs/a"]
 
 
+def test_a_webhook_is_not_called_twice_at_once_however_short_its_lease_is(stage: Stage) -> None:
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"), lease_ttl_ms=100)
+    create(stage.streams, "jobs/a", body=b"x")
+    (_, first), stage.calls = stage.calls[0], []
+    stage.fire()
+    assert not stage.calls, "the lease ended, and nobody knows yet what the receiver says"
+    first(NotTaken("too slow"))
+    assert (found.failures, found.last_error, [wait for wait, _ in stage.timers]) == (1, "too slow", [1.0])
+    stage.fire()
+    (_, second), stage.calls = stage.calls[0], []
+    stage.fire()
+    second({})
+    assert len(stage.calls) == 1, "it took the call and lost the lease: it is called again"
+    assert found.failures == 0
+
+
+def test_a_webhook_that_spoke_through_the_callback_took_the_call(stage: Stage) -> None:
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    (body, first), stage.calls = stage.calls[0], []
+    acks = [Ack("jobs/a", tail_offset(stage.streams.topic("jobs/a")))]
+    said = Acks(wake_id=body["wake_id"], generation=body["generation"], acks=acks, done=True)
+    stage.service.ack("s", body["callback_token"], said, _ignore)
+    append(stage.streams, "jobs/a", b"more")
+    assert not stage.calls, "one call at a time"
+    first(NotTaken("its connection broke"))
+    assert (found.failures, len(stage.calls)) == (0, 1)
+
+
+def test_a_webhook_that_is_deleted_while_it_is_called_stays_away(stage: Stage) -> None:
+    stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    (_, done), stage.calls = stage.calls[0], []
+    stage.service.drop("s", _ignore)
+    done(NotTaken("gone"))
+    assert (stage.calls, stage.timers) == ([], [])
+
+
 def test_a_stream_that_goes_and_comes_back_begins_at_its_start(stage: Stage) -> None:
     found = pull(stage)
     create(stage.streams, "jobs/a", body=b"x")
