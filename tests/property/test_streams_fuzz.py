@@ -199,7 +199,7 @@ def test_each_value_alone_is_answered_and_harms_nobody(server: LiveServer) -> No
 
 
 @given(histories)
-@effort(150)
+@effort(120)
 def test_whatever_is_asked_is_answered_and_harms_nobody(server: LiveServer, history: list[Asked]) -> None:
     play = Play(server)
     for asked in history:
