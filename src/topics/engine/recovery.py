@@ -1,7 +1,8 @@
 """Starting: the newest snapshots, then the log behind them, then what a crash means for each class.
 
-Recovery only reads until it knows everything, but for segments it seals to keep memory small, which nothing names yet;
-then one checkpoint makes the result durable and removes the old log. Cut short anywhere it can simply be run again,
+Before anything is built on the log, what a killed process left of it in the page cache is made durable: a power cut
+during the start must not take back what a sealed segment or a removed file already counts on. Then recovery only reads
+until it knows everything, but for segments it seals to keep memory small, which nothing names yet; then one checkpoint makes the result durable and removes the old log. Cut short anywhere it can simply be run again,
 and run twice it changes nothing.
 """
 
@@ -52,6 +53,8 @@ class Recovery:
         head = self._load_snapshots()
         positions = {position.shard: position for position in head.positions} if head is not None else {}
         self._core.walk_log = lambda visit: self._walk(positions, visit)
+        for shard in self._shard_folders():
+            ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).secure()
         for shard in self._shard_folders():
             self._replay(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         for position in positions.values():

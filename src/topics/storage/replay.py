@@ -70,6 +70,15 @@ class ShardReader:
             return []
         return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
 
+    def secure(self) -> None:
+        """Makes durable what was written to the newest file; every other one was synced before the next was begun."""
+        for number in self.numbers()[-1:]:
+            file = self._fs.open(wal_file(self._folder, number))
+            try:
+                file.sync()
+            finally:
+                file.close()
+
     def size_from(self, first_number: int) -> int:
         """How many bytes of log there are at most, for progress."""
         total = 0
