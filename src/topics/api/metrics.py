@@ -13,6 +13,7 @@ from topics.engine import Engine, EngineStats
 from topics.engine.throttle import ThrottleStats
 from topics.engine.topic import Topic
 from topics.http.server import HttpServer
+from topics.storage.objects.meter import StoreStats
 from topics.wire.v0 import PipelineAnswer
 
 TOPIC_SERIES_MAX = 1000
@@ -75,6 +76,8 @@ class Snapshot(Collector):
             yield from _engine_metrics(stats)
             yield from _wal_metrics(stats)
             yield from _throttle_metrics(stats.throttle)
+            if stats.cold_store is not None:
+                yield from _cold_store_metrics(stats.cold_store)
             yield from _topic_metrics(self._engine)
 
 
@@ -175,6 +178,22 @@ def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:
     yield _gauge("topics_throttle_parked", "Appends that wait to be let in.", stats.appends_parked)
     yield _counter("topics_throttle_waits", "Appends that had to wait to be let in.", stats.appends_parked_total)
     yield _counter("topics_throttle_wait_ms", "Time that appends waited to be let in.", stats.append_wait_ms_total)
+
+
+def _cold_store_metrics(stats: StoreStats) -> Iterator[Metric]:
+    text = "Requests to the object store that are over."
+    requests = CounterMetricFamily("topics_cold_store_requests", text, labels=["kind", "outcome"])
+    for kind, outcomes in stats.requests.items():
+        for outcome, count in outcomes.items():
+            requests.add_metric([kind, outcome], count)
+    yield requests
+    yield _counter("topics_cold_store_received_bytes", "Bytes received from the object store.", stats.received_bytes)
+    yield _counter("topics_cold_store_sent_bytes", "Bytes sent to the object store.", stats.sent_bytes)
+    paused = "Whether the object store is left alone for a moment after a failure."
+    yield _gauge("topics_cold_store_paused", paused, stats.paused)
+    yield _gauge("topics_cold_cache_bytes", "Segments of the object store on the local disk.", stats.cache_bytes)
+    yield _counter("topics_cold_cache_hits", "Segments that were found there when they were opened.", stats.cache_hits)
+    yield _counter("topics_cold_cache_misses", "Segments that had to be fetched for it.", stats.cache_misses)
 
 
 def _fsync_histogram(stats: EngineStats) -> Metric:

@@ -7,6 +7,7 @@ from topics.engine.core import EngineCore
 from topics.engine.routing import Routing
 from topics.engine.sealing import Sealer
 from topics.engine.throttle import Throttle, ThrottleStats
+from topics.storage.objects.meter import StoreStats
 
 
 class ShardStats(msgspec.Struct, frozen=True):
@@ -53,6 +54,8 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
     throttle: ThrottleStats
+    cold_store: StoreStats | None = None
+    """None where the cold tier is no object store."""
 
 
 def collect_stats(
@@ -68,6 +71,7 @@ def collect_stats(
         len(routers), sum(r.blocked for r in routers), sum(max(r.source.head - r.cursor, 0) for r in routers),
         sum(r.forwarded for r in routers), checkpointer.completed, checkpointer.failures,
         [_shard_stats(core, n) for n in range(len(core.shards))], throttle.stats(),
+        None if core.store.far is None else core.store.far.stats(),
     )  # fmt: skip
 
 
