@@ -7,7 +7,7 @@ what changes a topic's number of live records adds the same difference to the su
 Recovery puts topics together in its own ways and counts once, at its end.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
@@ -40,12 +40,14 @@ class Census:
         self._count(before, -1)
         self._count(after, 1)
 
-    def begin(self, topics: Iterable[Topic]) -> None:
+    def begin(self, topics: Collection[Topic]) -> None:
         """Counts from nothing: these are all the topics there are."""
-        self.by_class = dict.fromkeys(Durability, 0)
-        self.queues = self.records = 0
-        for topic in topics:
-            self.came(topic)
+        configs = [topic.config for topic in topics]
+        classes = [config.durability for config in configs]
+        # Lists count several times as fast as a loop would, and a start may have a million topics to count.
+        self.by_class = {durability: classes.count(durability) for durability in Durability}
+        self.queues = [config.type for config in configs].count(TopicType.QUEUE)
+        self.records = sum([topic.live_count for topic in topics])
 
     def _count(self, config: TopicConfig, change: int) -> None:
         self.by_class[config.durability] += change
