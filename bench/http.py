@@ -21,6 +21,7 @@ WORKLOADS = (
     Workload("append-1@1", "append 1 record, 1 connection", 1, 1),
     Workload("append-1@16", "append 1 record, 16 connections", 16, 1),
     Workload("append-1@64", "append 1 record, 64 connections", 64, 1),
+    Workload("append-1v@16", "append 1 record of 100 to 300 bytes, 16 connections", 16, 1, sizes=range(100, 301, 5)),
     Workload("append-100@1", "append batches of 100, 1 connection", 1, 100),
     Workload("append-100@16", "append batches of 100, 16 connections", 16, 100),
     Workload("read-1000@1", "catch-up read by 1000, 1 connection", 1, 1000, reads=True),
@@ -29,15 +30,15 @@ WORKLOADS = (
 SERVERS = (*OURS.values(), OURS_V1, *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
-all protocols, one request on its way on each connection) on another core{priority}. Loopback,
-records of 200 bytes of JSON, a new topic, stream or key for each row; rates are records a second,
-of {rounds}. Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass
-must find every record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it
-is a pipeline of 100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and
-acknowledged one by one. Redis writes an append-only file and is spared rewriting it; NATS uses file storage, a consumer
-without acknowledgements for reads, and `sync_interval: always` in the column of that name. Prisma Streams and the Node
-server sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size
-and answers a read with the whole rest of the stream. The tables of /v1 compare like with like: the same requests of the
+all protocols, one request on its way on each connection) on another core{priority}. Loopback, records of 200 bytes of
+JSON where no other size is told, a new topic, stream or key for each row; rates are records a second, of {rounds}.
+Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass must find every
+record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it is a pipeline of
+100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and acknowledged one by
+one. Redis writes an append-only file and is spared rewriting it; NATS uses file storage, a consumer without
+acknowledgements for reads, and `sync_interval: always` in the column of that name. Prisma Streams and the Node server
+sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size and
+answers a read with the whole rest of the stream. The tables of /v1 compare like with like: the same requests of the
 Durable Streams protocol to all of them, ours with its defaults, which are class `fsync`. In that protocol it is the
 server that chooses how much a read gives, whatever the row says."""
 

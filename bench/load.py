@@ -12,13 +12,14 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from bench.install import CACHE, go, said
 from bench.peers import Running, favour, pinned
+from bench.protocols import PAYLOAD_BYTES
 
 _SOURCE = Path(__file__).resolve().parent / "loadgen"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -41,6 +42,8 @@ class Workload:
     # Records of one append, or of one read.
     records: int
     reads: bool = False
+    # The sizes of the records, in turns.
+    sizes: Sequence[int] = (PAYLOAD_BYTES,)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ class Load:
         if workload.reads:
             order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
         else:
-            order |= {"request": speaker.append(place, workload.records), "records": workload.records}
+            first, *others = [speaker.append(place, workload.records, size) for size in workload.sizes]
+            order |= {"request": first, "others": others, "records": workload.records}
         return self.measure_order(target, order)
 
     def measure_order(self, target: Running, order: dict[str, object]) -> Result:

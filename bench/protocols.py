@@ -1,7 +1,7 @@
 """What the HTTP benchmark says to each kind of server: how to make a place for records, and what an append looks like.
 
 Requests are built here as complete bytes and replayed by the load generator, which alone knows how to read answers and
-how to follow cursors. All records are the same 200 bytes of JSON; the character `~` stands in each of them once, and in
+how to follow cursors. Records are 200 bytes of JSON unless told; the character `~` stands in each of them once, and in
 nothing else a server says, because the generator counts records by it.
 """
 
@@ -12,9 +12,13 @@ from typing import Protocol
 
 PAYLOAD_BYTES = 200
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-_TEXT = (_LETTERS * (PAYLOAD_BYTES // len(_LETTERS) + 1))[: PAYLOAD_BYTES - len('{"k":"~"}')]
-PAYLOAD = '{"k":"' + _TEXT + '~"}'
 _TIMEOUT_S = 60
+
+
+def payload(nbytes: int) -> str:
+    """A record of so many bytes."""
+    text = (_LETTERS * (nbytes // len(_LETTERS) + 1))[: nbytes - len('{"k":"~"}')]
+    return '{"k":"' + text + '~"}'
 
 
 class Speaker(Protocol):
@@ -29,8 +33,8 @@ class Speaker(Protocol):
     def drop(self, address: str, place: str) -> None:
         """Removes the place with all its records."""
 
-    def append(self, place: str, records: int) -> str:
-        """The bytes of one request that appends as many records."""
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        """The bytes of one request that appends as many records of so many bytes."""
 
     def target(self, place: str) -> str:
         """What the generator needs to read the place."""
@@ -50,8 +54,8 @@ class Topics:
     def drop(self, address: str, place: str) -> None:
         ask_http(address, "DELETE", f"/v0/topics/{place}")
 
-    def append(self, place: str, records: int) -> str:
-        body = '{"records":[' + ",".join(['{"data":' + PAYLOAD + "}"] * records) + "]}"
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        body = '{"records":[' + ",".join(['{"data":' + payload(nbytes) + "}"] * records) + "]}"
         return _post(f"/v0/topics/{place}", body)
 
     def target(self, place: str) -> str:
@@ -72,8 +76,8 @@ class Streams:
     def drop(self, address: str, place: str) -> None:
         ask_http(address, "DELETE", self.target(place))
 
-    def append(self, place: str, records: int) -> str:
-        body = PAYLOAD if records == 1 else "[" + ",".join([PAYLOAD] * records) + "]"
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        body = payload(nbytes) if records == 1 else "[" + ",".join([payload(nbytes)] * records) + "]"
         return _post(self.target(place), body)
 
     def target(self, place: str) -> str:
@@ -98,8 +102,8 @@ class Redis:
             connection.sendall(_resp("DEL", place))
             connection.recv(64)
 
-    def append(self, place: str, records: int) -> str:
-        return _resp("XADD", place, "*", "d", PAYLOAD).decode() * records
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        return _resp("XADD", place, "*", "d", payload(nbytes)).decode() * records
 
     def target(self, place: str) -> str:
         return place
@@ -117,8 +121,8 @@ class Nats:
     def drop(self, address: str, place: str) -> None:
         self._ask(address, f"$JS.API.STREAM.DELETE.{place}", "")
 
-    def append(self, place: str, records: int) -> str:
-        return f"PUB {place} _INBOX.bench0 {PAYLOAD_BYTES}\r\n{PAYLOAD}\r\n" * records
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        return f"PUB {place} _INBOX.bench0 {nbytes}\r\n{payload(nbytes)}\r\n" * records
 
     def target(self, place: str) -> str:
         return place

@@ -16,7 +16,7 @@ from bench.peers import (
     our_version,
     redis_version,
 )
-from bench.protocols import PAYLOAD, Nats, Redis, Topics, ask_http
+from bench.protocols import PAYLOAD_BYTES, Nats, Redis, Topics, ask_http, payload
 
 _BULLMQ_SCRIPT = Path(__file__).resolve().parent / "queue_bullmq.mjs"
 
@@ -38,8 +38,8 @@ class BullMq(Redis):
 
     protocol = "bullmq"
 
-    def append(self, place: str, records: int) -> str:
-        return PAYLOAD
+    def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
+        return payload(nbytes)
 
 
 class NatsQueue(Nats):

@@ -39,6 +39,11 @@ AIMS = (
     Aim("append-1@16", _DISK, "nats-debian", 0.8),
     Aim("append-1@16", _DISK, "nats", 0.8),
     Aim("append-1@16", _FSYNC, "redis-always", 0.7),
+    # Servers are not written to by clients that always send the same number of bytes.
+    Aim("append-1v@16", _DISK, "redis-everysec", 0.5),
+    Aim("append-1v@16", _DISK, "nats-debian", 0.8),
+    Aim("append-1v@16", _DISK, "nats", 0.8),
+    Aim("append-1v@16", _FSYNC, "redis-always", 0.7),
     Aim("append-100", _DISK, "redis-everysec", 1.3),
     Aim("append-100", _DISK, "nats-debian", 2.0),
     Aim("append-100", _DISK, "nats", 2.0),

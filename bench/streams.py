@@ -21,7 +21,7 @@ from rich.console import Console
 
 from bench.load import Usage
 from bench.peers import our_version
-from bench.protocols import PAYLOAD
+from bench.protocols import PAYLOAD_BYTES, payload
 from bench.report import machine, write_page
 from bench.streams_report import PAGES, Pages, Size, Start, StreamsReport, StreamsResults
 from bench.streams_server import Lister, StreamsServer, put_streams
@@ -60,7 +60,7 @@ class Bench:
             self._server.end()
 
     def _grow(self, before: int, size: int) -> None:
-        seconds = put_streams(self._server.address, map(name_of, range(before, size)), PAYLOAD.encode())
+        seconds = put_streams(self._server.address, map(name_of, range(before, size)), payload(PAYLOAD_BYTES).encode())
         self._server.rest()
         each = self._each(size)
         pages = self._pages(size)

@@ -223,14 +223,12 @@ func (p *pass) finish() error {
 
 // httpAppend sends the same append again and again.
 type httpAppend struct {
+	appends
 	order  *order
-	data   []byte
 	answer httpAnswer
 }
 
 func (s *httpAppend) greet(int) error { return nil }
-
-func (s *httpAppend) next() []byte { return s.data }
 
 func (s *httpAppend) feed(data []byte) (int, bool, error) {
 	_, done, err := s.answer.feed(data)

@@ -23,17 +23,18 @@ import (
 
 // order is what the benchmark wants measured.
 type order struct {
-	Address     string  `json:"address"` // IPv4:port
-	Protocol    string  `json:"protocol"`
-	Connections int     `json:"connections"`
-	WarmUp      float64 `json:"warm_up_s"`
-	Seconds     float64 `json:"seconds"`
-	Requests    int     `json:"requests"` // Not 0: stop after as many, however long it takes.
-	Request     string  `json:"request"`  // An append, complete with its framing; empty means reads.
-	Records     int     `json:"records"`  // How many records an append carries.
-	Name        string  `json:"name"`     // What to read: a path, a key, a stream.
-	Limit       int     `json:"limit"`    // How many records a read asks for.
-	Total       int     `json:"total"`    // How many records one pass over everything must find.
+	Address     string   `json:"address"` // IPv4:port
+	Protocol    string   `json:"protocol"`
+	Connections int      `json:"connections"`
+	WarmUp      float64  `json:"warm_up_s"`
+	Seconds     float64  `json:"seconds"`
+	Requests    int      `json:"requests"` // Not 0: stop after as many, however long it takes.
+	Request     string   `json:"request"`  // An append, complete with its framing; empty means reads.
+	Others      []string `json:"others"`   // More appends, sent in turns with the first.
+	Records     int      `json:"records"`  // How many records an append carries.
+	Name        string   `json:"name"`     // What to read: a path, a key, a stream.
+	Limit       int      `json:"limit"`    // How many records a read asks for.
+	Total       int      `json:"total"`    // How many records one pass over everything must find.
 }
 
 // answer is what was measured between the end of the warm-up and the end.

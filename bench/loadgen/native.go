@@ -8,8 +8,31 @@ import (
 	"syscall"
 )
 
+// appends are the requests of a session that appends, in turns.
+type appends struct {
+	all  [][]byte
+	turn int
+}
+
+// newAppends lets each connection begin with another one, so that they do not send the same all at once.
+func newAppends(wanted *order, index int) appends {
+	all := [][]byte{[]byte(wanted.Request)}
+	for _, other := range wanted.Others {
+		all = append(all, []byte(other))
+	}
+	return appends{all: all, turn: index % len(all)}
+}
+
+func (a *appends) next() []byte {
+	data := a.all[a.turn]
+	if a.turn++; a.turn == len(a.all) {
+		a.turn = 0
+	}
+	return data
+}
+
 func newSession(wanted *order, index int) (session, error) {
-	data, pass := []byte(wanted.Request), pass{total: wanted.Total}
+	pass, sent := pass{total: wanted.Total}, newAppends(wanted, index)
 	appends := wanted.Request != ""
 	talk := natsConversation{index: index}
 	switch {
@@ -22,15 +45,17 @@ func newSession(wanted *order, index int) (session, error) {
 	case wanted.Protocol == "streams" && !appends:
 		return &streamsRead{order: wanted, pass: pass}, nil
 	case wanted.Protocol == "topics", wanted.Protocol == "streams":
-		return &httpAppend{order: wanted, data: data}, nil
+		return &httpAppend{order: wanted, appends: sent}, nil
 	case wanted.Protocol == "redis" && appends:
-		return &redisAppend{order: wanted, data: data}, nil
+		return &redisAppend{order: wanted, appends: sent}, nil
 	case wanted.Protocol == "redis":
 		return &redisRead{order: wanted, pass: pass}, nil
 	case wanted.Protocol == "nats" && appends:
 		// The order does not know the connection: its requests name the inbox of the first one.
-		data = bytes.ReplaceAll(data, []byte("_INBOX.bench0 "), []byte(talk.inbox()+" "))
-		return &natsAppend{natsConversation: talk, order: wanted, data: data}, nil
+		for place, data := range sent.all {
+			sent.all[place] = bytes.ReplaceAll(data, []byte("_INBOX.bench0 "), []byte(talk.inbox()+" "))
+		}
+		return &natsAppend{natsConversation: talk, order: wanted, appends: sent}, nil
 	case wanted.Protocol == "nats":
 		return &natsRead{natsConversation: talk, order: wanted, pass: pass}, nil
 	}
@@ -39,8 +64,8 @@ func newSession(wanted *order, index int) (session, error) {
 
 // redisAppend sends pipelined XADDs. An answer of two lines, a length and an id, comes back for each.
 type redisAppend struct {
+	appends
 	order *order
-	data  []byte
 	lines int
 }
 
@@ -48,7 +73,7 @@ func (s *redisAppend) greet(int) error { return nil }
 
 func (s *redisAppend) next() []byte {
 	s.lines = 0
-	return s.data
+	return s.appends.next()
 }
 
 func (s *redisAppend) feed(data []byte) (int, bool, error) {
@@ -179,14 +204,14 @@ func (s *natsConversation) greet(fd int) error {
 // natsAppend publishes to a stream; every message is acknowledged by one JSON object.
 type natsAppend struct {
 	natsConversation
+	appends
 	order *order
-	data  []byte
 	acks  int
 }
 
 func (s *natsAppend) next() []byte {
 	s.acks = 0
-	return s.data
+	return s.appends.next()
 }
 
 func (s *natsAppend) feed(data []byte) (int, bool, error) {

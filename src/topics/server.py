@@ -73,7 +73,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
-    streams = StreamsApi(_stream_options(settings))
+    streams = _streams_api(settings)
     operations = Operations(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = operations.live = Live(live_limits, keys, clock, SystemDice())
@@ -94,10 +94,17 @@ def _http_limits(settings: Settings) -> HttpLimits:
     return HttpLimits(body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000)
 
 
-def _stream_options(settings: Settings) -> StreamOptions:
+def _streams_api(settings: Settings) -> StreamsApi:
     """Webhooks may call this machine itself only where nobody else can ask for them."""
     values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
-    return msgspec.convert(values, StreamOptions)
+    try:
+        return StreamsApi(msgspec.convert(values, StreamOptions))
+    except OSError as error:
+        # Found at the start, and not when the first webhook fails.
+        raise SettingsError(
+            f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
+            f"{error.strerror or error}"
+        ) from error
 
 
 def _read_keys(settings: Settings) -> KeyRing:

@@ -14,7 +14,7 @@ import uvloop
 
 from topics import server
 from topics.api.live import LiveLimits
-from topics.config.settings import Settings
+from topics.config.settings import Settings, SettingsError
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
 from topics.engine import EngineOptions
@@ -157,6 +157,16 @@ def test_a_failed_recovery_ends_the_server(tmp_path: Path, engine: FakeEngine) -
 
     with pytest.raises(TopicsError, match="damaged"):
         play(tmp_path, scene)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no certificate"], ids=["missing", "empty", "nonsense"])
+def test_a_server_does_not_start_with_authorities_that_it_cannot_read(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_bytes(content)
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), streams_webhook_ca_file=str(file))
+    with pytest.raises(SettingsError, match=r"TOPICS_STREAMS_WEBHOOK_CA_FILE is .*authorities\.pem"):
+        uvloop.run(serve(settings, asyncio.Event()))
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:

@@ -41,8 +41,6 @@ SECURE = (("x-content-type-options", "nosniff"), ("access-control-allow-origin",
 
 Handler = Callable[[Call], None]
 OpsHandler = Callable[[Exchange], None]
-
-
 Seconds = Callable[[], float]
 
 
@@ -89,6 +87,9 @@ class Match(msgspec.Struct, eq=False):
     topic: str
     key: Key
     shortcut: Callable[[Exchange, Engine, "Match"], bool] | None
+    misses: int = 0
+    skips: int = 0
+    """Of the shortcut: how many requests it leaves alone, after how many that were not for it."""
 
 
 def match_of(head: RequestHead) -> Match:

@@ -27,6 +27,8 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     sse_connections: int = 0
     watch_sessions: int = 0
     queue_leases_in_flight: int = 0
+    webhook_calls: int = 0
+    webhook_failures: int = 0
 
 
 class Snapshot(Collector):
@@ -70,6 +72,8 @@ class Snapshot(Collector):
         yield _gauge("topics_watch_sessions", "Watch sessions.", state.watch_sessions)
         leases = state.queue_leases_in_flight
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
+        yield _counter("topics_webhook_calls", "Calls of webhooks that ended, taken or not.", state.webhook_calls)
+        yield _counter("topics_webhook_failures", "Calls of webhooks that were not taken.", state.webhook_failures)
         if self._http is not None:
             yield from _http_metrics(self._http)
         if self._pipeline is not None:

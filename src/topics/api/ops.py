@@ -90,6 +90,8 @@ class Operations:
             sse_connections=0 if self.live is None else self.live.connections.open,
             watch_sessions=0 if self.live is None else len(self.live.sessions),
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
+            webhook_calls=self._streams.webhooks.calls,
+            webhook_failures=self._streams.webhooks.failures,
         )
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state())
         if "application/json" in (exchange.head.headers.get("accept") or ""):

@@ -149,6 +149,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    streams_webhook_ca_file: Annotated[
+        str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
+    ] = None
     # The pipeline on Spark, and the archive that it keeps.
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, cast
 
-import msgspec
-
 from topics.core.batch import Batch
-from topics.core.config import TopicConfig, TopicConfigPatch, TopicType
+from topics.core.config import TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
 from topics.core.routers import RouterWish
@@ -28,8 +26,8 @@ from topics.engine.gathering import AnswerAll
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
-from topics.engine.queues import QueueCounters, Queues
-from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, first_readable, plan_read
+from topics.engine.queues import Queues
+from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.removals import Removals
 from topics.engine.routing import RouterInfo, Routing
@@ -41,6 +39,7 @@ from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.stream_feature import StreamFeature
 from topics.engine.throttle import Throttle
 from topics.engine.topic import Topic
+from topics.engine.topic_info import TopicInfo, describe
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem, FolderLock, read_small, write_small
@@ -55,27 +54,6 @@ T = TypeVar("T")
 
 _READERS = 2
 """Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
-
-
-class TopicInfo(msgspec.Struct, frozen=True):
-    """A topic's state as people see it."""
-
-    topic: str
-    epoch: int
-    head_seq: int
-    earliest_seq: int
-    count: int
-    bytes: int
-    config: TopicConfig
-    effective_priority: int
-    last_write_ts: int | None
-    last_read_ts: int | None
-    queue: QueueCounters | None = None
-    """What its jobs are doing; None for a topic that is no queue."""
-
-    @property
-    def next_seq(self) -> int:
-        return self.head_seq + 1
 
 
 class Engine:
@@ -290,7 +268,7 @@ class Engine:
         self._appender.append(topic, name, batch, done)
 
     def gather(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
-        """The shortest way for a lone record that brings nothing but its data to a topic that exists.
+        """The shortest way for a lone record to a topic that exists and has no rules for single requests.
 
         It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
         is to be looked at more closely: then nothing happened, and `append` is the way.
@@ -418,7 +396,7 @@ class Engine:
         self.core.expire(topic)
         if touch:
             self.consumed(topic)
-        return self._info(topic)
+        return describe(self.core, self.queues, topic)
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
         """Topics in the order of their names, those behind `after`."""
@@ -432,7 +410,7 @@ class Engine:
             self.core.expire(topic)
             if touch:
                 self.consumed(topic)
-            infos.append(self._info(topic))
+            infos.append(describe(self.core, self.queues, topic))
         return infos
 
     def stats(self) -> EngineStats:
@@ -462,14 +440,6 @@ class Engine:
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.now()
-
-    def _info(self, topic: Topic) -> TopicInfo:
-        priority = self.core.scheduler.priority(topic)
-        return TopicInfo(
-            topic.name, topic.epoch, topic.head, first_readable(topic), topic.live_count, topic.live_bytes,
-            topic.config, priority, topic.last_write_ts or None, topic.last_read_ts or None,
-            self.queues.counters_of(topic) if topic.config.type is TopicType.QUEUE else None,
-        )  # fmt: skip
 
     def _wait_for_drop(
         self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]

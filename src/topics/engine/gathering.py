@@ -17,7 +17,8 @@ from typing import Any, Protocol
 from topics.core.batch import Batch
 from topics.core.config import Discard
 from topics.core.errors import TopicsError
-from topics.core.records import Record
+from topics.core.limits import Limits
+from topics.core.records import Record, check_records
 from topics.engine.core import EngineCore
 from topics.engine.operations import AppendDone, AppendResult
 from topics.engine.topic import Topic
@@ -48,6 +49,14 @@ def may_gather(topic: Topic) -> bool:
     return False
 
 
+def _is_right(record: Record, limits: Limits) -> bool:
+    try:
+        check_records((record,), limits)
+    except TopicsError:
+        return False
+    return True
+
+
 class Group:
     """What one tick brought for one topic."""
 
@@ -68,7 +77,7 @@ class Gatherer:
         self._groups: dict[Topic, Group] = {}
 
     def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
-        """Takes a record that nobody has looked at yet, if it is as plain as the topic; whether it did."""
+        """Takes a record that nobody has looked at yet, if it is right and the topic known as plain; whether it did."""
         core, config = self._core, topic.staged_config
         limits = core.limits
         if (
@@ -76,12 +85,12 @@ class Gatherer:
             or config is not topic.config
             or topic.guard is not None
             or topic.closing
-            or record.tag is not None
-            or record.meta is not None
-            or record.node is not None
-            or len(record.data) > limits.max_record_bytes
             or limits.max_total_bytes
+            or len(record.data) > limits.max_record_bytes
         ):
+            return False
+        bare = record.tag is None and record.meta is None and record.node is None
+        if not bare and not _is_right(record, limits):
             return False
         group = self._groups.get(topic)
         if group is None:

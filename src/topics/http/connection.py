@@ -18,7 +18,7 @@ from topics.http.hub import Hub
 from topics.http.messages import UNREAD_HEAD, RequestHead
 from topics.http.pipeline import Pipeline
 from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
-from topics.http.repeats import HEAD_END, Repeat, remember
+from topics.http.repeats import HEAD_END, Repeats
 from topics.http.streams import Upgrade
 from topics.http.watch import Phase, Watch
 
@@ -39,13 +39,12 @@ class Connection(asyncio.Protocol):
         "_eof",
         "_hub",
         "_input_over",
-        "_known",
-        "_latest",
         "_lingering",
         "_must_linger",
         "_pipeline",
         "_reader",
         "_reading",
+        "_repeats",
         "_requests",
         "_since_bytes",
         "_transport",
@@ -63,10 +62,7 @@ class Connection(asyncio.Protocol):
         self._requests = 0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
-        # Heads this client has sent before, by their bytes; see `http.repeats`.
-        self._known: dict[bytes, Repeat] = {}
-        # The one of them that came last, and will mostly come next.
-        self._latest: Repeat | None = None
+        self._repeats = Repeats()
         # The head of the request being read, while it may become known.
         self._candidate: bytes | None = None
         # How many bytes came since the parser last stood between two requests, and how many the request that began
@@ -113,12 +109,10 @@ class Connection(asyncio.Protocol):
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
         if at_rest and self._since_bytes == self._due_bytes:
-            repeat = self._latest
-            if repeat is None or repeat.nbytes != nbytes or not data.startswith(repeat.lead):
-                head = data[: data.find(HEAD_END)]
-                repeat = self._latest = self._known.get(head)
-            if repeat is not None and repeat.nbytes == nbytes and not hub.draining:
-                self._start_repeat(repeat, data)
+            repeats = self._repeats
+            same = repeats.nbytes == nbytes and data.startswith(repeats.lead)
+            if (same or repeats.find(data, nbytes)) and not hub.draining:
+                self._start_repeat(repeats.head, data[len(repeats.lead) :])
                 return
             self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
         self._since_bytes += nbytes
@@ -169,7 +163,7 @@ class Connection(asyncio.Protocol):
             raise HttpError(Fault.INTERNAL) from None
         if isinstance(verdict, int):
             if candidate and exchange.plain:
-                remember(self._known, candidate, head, length, min(verdict, hub.limits.body_bytes))
+                self._repeats.remember(candidate, head, length, min(verdict, hub.limits.body_bytes))
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
@@ -336,12 +330,12 @@ class Connection(asyncio.Protocol):
             _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
 
-    def _start_repeat(self, repeat: Repeat, data: bytes) -> None:
+    def _start_repeat(self, head: RequestHead, body: bytes) -> None:
         """Starts a request that came whole, with a head that was read and admitted before."""
         hub, pipeline = self._hub, self._pipeline
         hub.counters.requests += 1
         self._requests += 1
-        exchange = Exchange(repeat.head, pipeline, hub.monotonic(), True, True, data[len(repeat.lead) :])
+        exchange = Exchange(head, pipeline, hub.monotonic(), True, True, body)
         pipeline.exchanges.append(exchange)
         pipeline.gathering = True
         try:

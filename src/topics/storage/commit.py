@@ -22,6 +22,10 @@ from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.latency import LatencyHistogram
 from topics.storage.wal import LogMark, ShardLog
 
+_STALL_S = 0.02
+"""A write into the page cache that takes so long was made to wait: the system has more to write than the disk takes.
+Less may only mean that another process had the processor meanwhile."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -90,6 +94,9 @@ class Writer:
         self.syncs = 0
         self.written_bytes = 0
         self.rotations = 0
+        self.stalls = 0
+        """Writes that were made to wait."""
+        self.stall_s = _STALL_S
         self.sync_latency = LatencyHistogram()
 
     def commit(self, batch: list[Submission], answer: Answer) -> None:
@@ -102,6 +109,8 @@ class Writer:
         try:
             self._write(batch, begun)
             written = self.seconds()
+            if written - begun > self.stall_s:
+                self.stalls += 1
             timing = CommitTiming((written - begun) * 1000.0)
             waiting = [submission for submission in batch if submission.needs_sync]
             if not waiting:

@@ -8,6 +8,7 @@ loop: each commit's answers are one wake-up, and none at all while an earlier wa
 A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
 itself: copying it into the page cache takes less time than waking a thread, which then waits for its turn with the
 interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
+When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve.
 """
 
 import logging
@@ -27,6 +28,9 @@ _SILENCE = 0.1
 
 _AT_ONCE_BYTES = 1024 * 1024
 """The largest group the loop writes itself; it takes a fifth of a millisecond."""
+
+_WARY_GROUPS = 64
+"""How many groups the thread writes after a write that was made to wait."""
 
 _COMPANY = 4
 """A group of so many callers is worth waiting for the next time."""
@@ -80,6 +84,9 @@ class ThreadCommitter:
         self._linger_until = 0.0
         self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
+        self._stalls = 0
+        self._wary = 0
+        """Groups that are left to the thread because of a stall."""
         self._roused = False
         """Whether the thread knows that there is something to sync."""
         self.resume = threading.Event()
@@ -143,6 +150,11 @@ class ThreadCommitter:
         self._queue.put(batch)
 
     def _write_at_once(self, batch: list[Submission]) -> bool:
+        if self._stalls != self._writer.stalls:
+            self._stalls, self._wary = self._writer.stalls, _WARY_GROUPS
+        if self._wary:
+            self._wary -= 1
+            return False
         size = 0
         for submission in batch:
             if submission.needs_sync:

@@ -87,6 +87,7 @@ class StreamAppender:
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         """Appends, closes, or both. Raises what can be refused at once."""
+        self._check_words(request)
         try:
             self._append(name, request, done)
         except ProducerGapError as gap:
@@ -97,6 +98,14 @@ class StreamAppender:
             topic = self._engine.core.by_name.get(name)
             if topic is not None:
                 self._early.accepted(topic.id, request.producer)
+
+    def _check_words(self, request: AppendRequest) -> None:
+        """What a stream remembers of its writers has bounds, because it remembers many."""
+        most = self._engine.core.limits.max_idempotency_key_bytes
+        producer_id = request.producer.id if request.producer is not None else None
+        for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
+            if text is not None and len(text.encode()) > most:
+                raise InvalidRequestError(f"{field}: at most {most} bytes are allowed", field=field, max=most)
 
     def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
         topic, producer = self._engine.core.by_name.get(name), request.producer

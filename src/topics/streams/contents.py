@@ -8,10 +8,11 @@ and is decoded for whoever reads the stream (docs/decisions/0024).
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, Literal
 
 import msgspec
 
-from topics.core.errors import InvalidRequestError, RecordTooLargeError
+from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
 from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.engine.stream_state import JSON_TYPE
@@ -21,6 +22,10 @@ _decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
 META_BEGIN = b',"meta":{"content-type":'
+
+VALUES_MAX = 100_000
+"""Values of one append. Clients merge what waits into one request, so it is far above what a topic's batch may have.
+Each value costs hundreds of bytes while it is written: without a bound a body of ones would take all memory."""
 
 
 @lru_cache(maxsize=256)
@@ -39,11 +44,35 @@ def read_json(body: bytes, key: str | None) -> list[Record]:
         # The text inside a Raw is not looked at, so bad UTF-8 is found here, once for the body.
         if not body.isascii():
             body.decode()
+        check_count(body)
         if body.lstrip(_WHITE)[:1] == b"[":
             return [Record(value, key) for value in _decode_list(body)]
         return [Record(_decode_value(body), key)]
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error) from error
+
+
+def check_count(body: bytes, most: int = VALUES_MAX) -> None:
+    """Refuses an array of too many values before any of them takes memory."""
+    # Fewer commas are fewer values. More of them may stand inside values, and only a parser can tell.
+    if body.count(b",") < most:
+        return
+    try:
+        _counting(most)(body)
+    except msgspec.ValidationError as error:
+        # Shorter arrays are refused as well, but as a whole; this one for the value behind the last that may be.
+        if f"$[{most}]" not in str(error):
+            return
+    except (ValueError, RecursionError):
+        return  # It is no JSON, which is told where it is read.
+    raise BatchTooLargeError(f"the body has more than {most} values; split it", max=most)
+
+
+@lru_cache(maxsize=2)
+def _counting(most: int) -> Any:
+    """Decodes an array of just one value too many, of which the last is one that nobody sends: the parser stops there,
+    however much follows."""
+    return msgspec.json.Decoder(tuple.__class_getitem__((*[msgspec.Raw] * most, Literal["one too many"]))).decode
 
 
 def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:

@@ -22,6 +22,10 @@ from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset
 
 NAME_BYTES_MAX = 1024
+CONTENT_TYPE_BYTES_MAX = 1024
+"""It is stored with every entry of bytes."""
+TTL_S_MAX = 9_999_999_999
+"""317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
 _DEFAULT_TYPE = "application/octet-stream"
 
 __all__ = ["CreateRequest", "Created", "ForkFrom", "Lifecycle", "StreamInfo"]
@@ -101,6 +105,7 @@ class Lifecycle:
         core = self._engine.core
         core.check_accepting()
         check_stream_name(name)
+        _check_settings(request)
         if self._engine.when_free(name, lambda: self.create(name, request, done), done):
             return
         topic = core.by_name.get(name)
@@ -273,6 +278,20 @@ def describe(topic: Topic) -> StreamInfo:
         topic.name, state.content_type, tail_offset(topic), state.closed, state.ttl_s, state.deadline(topic),
         topic.created_ts, topic.epoch, topic.head,
     )  # fmt: skip
+
+
+def _check_settings(request: CreateRequest) -> None:
+    """What would be stored, or answered, for as long as the stream lives."""
+    if len(request.content_type.encode()) > CONTENT_TYPE_BYTES_MAX:
+        raise InvalidRequestError(
+            f"Content-Type: at most {CONTENT_TYPE_BYTES_MAX} bytes are allowed",
+            field="Content-Type",
+            max=CONTENT_TYPE_BYTES_MAX,
+        )
+    if request.ttl_s is not None and request.ttl_s > TTL_S_MAX:
+        raise InvalidRequestError(
+            f"Stream-TTL: at most {TTL_S_MAX} seconds are allowed", field="Stream-TTL", max=TTL_S_MAX
+        )
 
 
 def check_stream_name(name: str) -> None:

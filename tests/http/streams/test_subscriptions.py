@@ -1,52 +1,13 @@
 """Subscriptions over HTTP: webhooks that are really called, workers that really claim."""
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from queue import Queue
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.http.streams.conftest import append, create, offset_of
-
-PATIENCE_S = 20.0
-
-
-class Receiver:
-    """Takes webhooks and answers each as it is told."""
-
-    def __init__(self) -> None:
-        self.calls: Queue[tuple[dict[str, Any], str]] = Queue()
-        self.answers: list[tuple[int, bytes]] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                status, answer = receiver.answers.pop(0) if receiver.answers else (200, b"{}")
-                self.send_response(status)
-                self.send_header("content-length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-                receiver.calls.put((json.loads(body), self.headers["webhook-signature"]))
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def call(self) -> dict[str, Any]:
-        return self.calls.get(timeout=PATIENCE_S)[0]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+from tests.http.streams.receivers import Receiver
 
 
 @pytest.fixture

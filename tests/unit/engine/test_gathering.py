@@ -1,5 +1,6 @@
 """Single records of one tick share a block, and nobody can tell from the answers or the order."""
 
+import msgspec
 import pytest
 
 from tests.unit.engine.conftest import (
@@ -20,6 +21,7 @@ from tests.unit.engine.conftest import (
     one,
     open_engine,
     put,
+    read,
     seqs,
     topic,
     values,
@@ -243,12 +245,27 @@ def test_the_shortest_way_is_bounded_too(engine: Engine) -> None:
     assert seqs(engine, "a") == list(range(1, 602))
 
 
+def test_a_record_may_have_a_tag_a_node_and_meta(engine: Engine) -> None:
+    callers = known_as_plain(engine, "a")
+    record = Record(b"1", tag="t", node="n", meta=msgspec.Raw(b'{"k":"v"}'))
+    assert callers.ask("a", "x", record)
+    assert callers.ask("a", "y")
+    flush(engine)
+    text = read(engine, "a", include_tags=True).body
+    assert b'"$node":"n","data":1,"meta":{"k":"v"},"$tag":"t"},{' in text
+
+
 @pytest.mark.parametrize(
     "record",
-    [Record(b"1", tag="t"), Record(b"1", node="n"), Record(b"1", meta=b"{}"), Record(b'"%b"' % (b"x" * 300))],
-    ids=["tag", "node", "meta", "too large"],
+    [
+        Record(b'"%b"' % (b"x" * 300)),
+        Record(b"1", tag="t" * 300),
+        Record(b"1", node="n" * 300),
+        Record(b"1", meta=msgspec.Raw(b"[]")),
+    ],
+    ids=["too large", "tag", "node", "meta"],
 )
-def test_a_record_that_brings_more_than_its_data_is_left_to_append(record: Record) -> None:
+def test_a_record_that_is_not_right_is_left_to_append(record: Record) -> None:
     engine = open_engine(limits=Limits(max_record_bytes=256))
     callers = known_as_plain(engine, "a")
     assert not callers.ask("a", "x", record)

@@ -30,6 +30,8 @@ class Bench:
         self.faulty = FaultyFileSystem(self.disk)
         self.log = ShardLog(self.faulty, FOLDER, 1, 1_000_000)
         self.writer = Writer(0, self.log, 0, time.monotonic)
+        # On a busy machine any write may seem to have waited.
+        self.writer.stall_s = NEVER_S
         self.shard = Shard(0, self.writer, 1, 1_000_000)
         self.loop = loop
         self.deferred: list[Callable[[], None]] = []
@@ -206,6 +208,29 @@ def test_a_large_group_goes_to_the_thread() -> None:
         bench.submit("large", size=AT_ONCE_BYTES)
         await bench.until(2)
         assert bench.wake_ups == wake_ups + 1
+
+    run(test)
+
+
+def test_after_a_write_that_had_to_wait_the_next_ones_go_to_the_thread() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        # The clock moves by more than a stall between the beginning of a write and its end, once.
+        moments = iter([0.0, 0.021])
+        bench.writer.seconds = lambda: next(moments, 0.021)
+        bench.writer.stall_s = 0.02
+        wake_ups = bench.wake_ups
+        bench.submit("stalled")
+        await bench.until(2)
+        assert (bench.writer.stalls, bench.wake_ups) == (1, wake_ups)
+        for number in range(64):
+            bench.submit(str(number))
+            await bench.until(3 + number)
+        assert bench.wake_ups == wake_ups + 64
+        bench.submit("last")
+        await bench.until(67)
+        assert bench.wake_ups == wake_ups + 64
 
     run(test)
 

@@ -1,11 +1,14 @@
 """What an append waits for, what it is refused for, and what a failure leaves."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.engine.conftest import flush, hold, open_engine
 from tests.unit.streams.conftest import append, create, produce, text
 from topics.core.config import Discard, TopicConfigPatch
 from topics.core.errors import (
+    InvalidRequestError,
     ReadOnlyError,
     SequenceConflictError,
     StreamClosedError,
@@ -74,6 +77,14 @@ def test_a_stream_remembers_so_many_producers(streams: Streams) -> None:
     assert state.producers is not None
     assert len(state.producers) == PRODUCERS_MAX
     assert next(iter(state.producers)) == "3"
+
+
+@pytest.mark.parametrize("long", [{"producer": Producer("ü" * 129, 0, 0)}, {"seq": "ü" * 129}], ids=["producer", "seq"])
+def test_what_is_remembered_of_writers_has_bounds(streams: Streams, long: dict[str, Any]) -> None:
+    create(streams, "a")
+    with pytest.raises(InvalidRequestError, match="at most 256 bytes"):
+        streams.append("a", AppendRequest(body=b"x", content_type="text/plain", **long), lambda outcome: None)
+    assert text(streams, "a") == ""
 
 
 def test_sequences_are_compared_as_bytes(streams: Streams) -> None:

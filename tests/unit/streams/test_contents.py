@@ -2,10 +2,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.errors import InvalidRequestError, RecordTooLargeError
+from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.streams.contents import Entry, bytes_record, check_entries, is_json, media_type, read_json
+from topics.streams.contents import (
+    VALUES_MAX,
+    Entry,
+    bytes_record,
+    check_count,
+    check_entries,
+    is_json,
+    media_type,
+    read_json,
+)
 
 META = b',"meta":{"content-type":"image/png"}'
 
@@ -33,6 +42,30 @@ def test_values_are_cut_out_verbatim(body: bytes, values: list[bytes]) -> None:
 def test_what_is_not_json_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidRequestError):
         read_json(body, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [(b"[1,2,3,4]", 3), (b"[1,2,3,{},]", 3), (b'[{"a":1,"b":2},2,[3,4],"one too many"]', 3), (b"[1,2" * 9, 1)],
+)
+def test_too_many_values_are_refused_before_they_are_read(body: bytes, most: int) -> None:
+    with pytest.raises(BatchTooLargeError):
+        check_count(body, most)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[1,2,3]", b"[]", b'[{"a":1,"b":2,"c":3,"d":4}]', b'["1,2,3,4,5"]', b'{"a":1,"b":2,"c":3,"d":4}', b'"1,2,3,4"',
+     b",,,,", b"[[1,2,3,4],[1,2,3,4],[1,2,3,4]]", b"[1,2,3", b"[" * 10_000 + b",,,,"],
+)  # fmt: skip
+def test_commas_inside_values_do_not_count(body: bytes) -> None:
+    check_count(body, 3)
+
+
+def test_an_append_has_bounds_that_merging_clients_do_not_meet() -> None:
+    assert len(read_json(b"[%b1]" % (b"1," * (VALUES_MAX - 1)), None)) == VALUES_MAX
+    with pytest.raises(BatchTooLargeError):
+        read_json(b"[%b1]" % (b"1," * 4_000_000), None)
 
 
 @given(st.binary(max_size=50), st.integers(0, 60), st.integers(0, 60))

@@ -1,10 +1,13 @@
 """Streams coming to be and going, by hand and by themselves."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
 from tests.unit.streams.conftest import append, create, fork, reopened, text
 from topics.core.errors import (
+    InvalidRequestError,
     ThrottledError,
     TopicNotFoundError,
     TopicsError,
@@ -12,7 +15,17 @@ from topics.core.errors import (
 from topics.core.limits import Limits
 from topics.engine import DropResult
 from topics.streams import Created, CreateRequest, Streams
+from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
 from topics.testing import FakeDisk, ManualClock
+
+
+@pytest.mark.parametrize("settings", [{"ttl_s": TTL_S_MAX + 1}, {"content_type": "x" * (CONTENT_TYPE_BYTES_MAX + 1)}])
+def test_settings_that_could_not_be_kept_are_refused_and_the_name_stays_free(
+    streams: Streams, settings: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequestError):
+        streams.create("a", CreateRequest(**settings), lambda outcome: None)
+    assert create(streams, "a", ttl_s=TTL_S_MAX).created
 
 
 def test_two_who_create_the_same_at_once_both_have_it(streams: Streams) -> None:

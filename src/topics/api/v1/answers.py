@@ -31,7 +31,7 @@ CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")
 
-_STATUS = {"record_too_large": 413}
+_STATUS = {"record_too_large": 413, "batch_too_large": 413}
 """Where this protocol has another word for a refusal."""
 
 

@@ -48,7 +48,8 @@ class Deadlines:
         now = loop.time()
         waiting = self._waiting
         while waiting and (not waiting[0].open or waiting[0].due(now)):
-            waiting.popleft().expire()
+            # Each by itself: one that fails must not keep the others from their end.
+            loop.call_soon(waiting.popleft().expire)
         self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
 
 

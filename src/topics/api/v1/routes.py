@@ -38,6 +38,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_durability: str = "fsync"
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
+    streams_webhook_ca_file: str | None = None
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -48,11 +49,12 @@ class StreamsApi:
     prefix = "/v1/stream"
 
     def __init__(self, options: StreamOptions) -> None:
+        """Raises `OSError` when the authorities for webhooks cannot be read."""
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
-        self._webhooks = WebhookCaller(options.webhook_loopback)
+        self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
         self._writes = Writes(self._deadlines)
         self._shared = SharedEvents()
@@ -104,13 +106,13 @@ class StreamsApi:
         """The subscriptions of an engine; asking for them begins to serve them."""
         if self._subscriptions is None:
             streams, loopback = self.streams(engine), self._options.webhook_loopback
-            self._subscriptions = Subscriptions(streams, self._webhooks.deliver, _later, loopback)
+            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
             self._subscriptions.start()
         return self._subscriptions
 
     async def close(self) -> None:
         """Ends calls of webhooks that are on their way."""
-        await self._webhooks.close()
+        await self.webhooks.close()
 
     def _get(self, call: Call) -> None:
         streams = self._of(call)

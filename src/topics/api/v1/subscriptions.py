@@ -107,7 +107,10 @@ class SubscriptionsApi:
         }  # fmt: skip
         if request.webhook is not None:
             signing = {"alg": "ed25519", "kid": service.signer.key_id, "jwks_url": f"{found.base_url}__ds/jwks.json"}
-            told["webhook"] = {"url": request.webhook.url, "signing": signing}
+            told["webhook"] = {
+                "url": request.webhook.url, "signing": signing, "failures": found.failures,
+                "last_error": found.last_error or None,
+            }  # fmt: skip
         if request.wake_stream is not None:
             told["wake_stream"] = request.wake_stream
         answer(call, status, (NO_STORE,), _encode(told), "application/json")

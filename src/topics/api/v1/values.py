@@ -59,7 +59,8 @@ def write_time(millis: int) -> str:
     """A time as RFC 3339 has it, to the millisecond."""
     try:
         whole = datetime.fromtimestamp(millis // 1000, UTC)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
+        # Which of them depends on how far it is beyond the last date there is.
         return "9999-12-31T23:59:59.999Z"
     return f"{whole:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
 

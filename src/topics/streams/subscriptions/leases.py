@@ -45,6 +45,7 @@ class Leases:
         def over() -> None:
             claim.cancel = None
             if subscription.claim is claim:
+                claim.expired = True
                 self.end(subscription)
                 self._over(subscription)
 

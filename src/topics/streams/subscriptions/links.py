@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from topics.core.errors import TopicsError
+from topics.core.errors import InvalidRequestError, OffsetGoneError, TopicsError
 from topics.engine.topic import Topic
-from topics.streams.offsets import START, read_offset, tail_offset
+from topics.streams.offsets import START, decode_offset, offset_of, read_offset, tail_offset
 from topics.streams.service import Streams
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.model import Link, Subscription
@@ -32,6 +32,22 @@ class Links:
     def tail(self, name: str) -> str:
         topic = self._core.by_name.get(name)
         return tail_offset(topic) if topic is not None and topic.created else START
+
+    def place(self, name: str, offset: str) -> str:
+        """An acknowledged offset in the server's own spelling, in which offsets can be compared; the start where it is
+        one of an earlier stream of that name. Raises InvalidRequestError for a place that the stream has not reached:
+        everything up to there would count as done, and nothing could ever be acknowledged again.
+        """
+        epoch, _, _ = decode_offset(offset)
+        topic = self._core.by_name.get(name)
+        if topic is None or not topic.created:
+            return START
+        try:
+            return offset_of(topic, read_offset(topic, offset))
+        except OffsetGoneError as error:
+            if epoch < topic.epoch:
+                return START
+            raise InvalidRequestError(f"acks: {error.message}", field="acks") from error
 
     def look(self, subscription: Subscription, name: str) -> None:
         """Finds out whether a stream has something new, and watches it."""

@@ -61,7 +61,7 @@ class Link:
 class Claim:
     """A wake-up that somebody works on."""
 
-    __slots__ = ("cancel", "generation", "holder", "snapshot", "token", "wake_id")
+    __slots__ = ("cancel", "expired", "generation", "holder", "snapshot", "token", "wake_id")
 
     def __init__(self, wake_id: str, generation: int, token: str, holder: str, snapshot: dict[str, str]) -> None:
         self.wake_id = wake_id
@@ -72,6 +72,8 @@ class Claim:
         """The end of each stream when it began."""
         self.cancel: Callable[[], None] | None = None
         """Takes back the end of its lease."""
+        self.expired = False
+        """Whether its lease ended without a word."""
 
 
 class Subscription:
@@ -86,7 +88,12 @@ class Subscription:
         self.pending: set[str] = set()
         """Linked streams with something behind what is acknowledged."""
         self.claim: Claim | None = None
+        self.calling = False
+        """Whether its webhook is being called. It is never called twice at once, however short its lease is."""
         self.failures = 0
+        """Calls in a row that were not taken."""
+        self.last_error = ""
+        """Why the last of them was not; empty when there was none."""
         self.resting: Callable[[], None] | None = None
         """Takes back the next try after failures."""
         self.notified = False

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.core.errors import InvalidRequestError, TopicsError
-from topics.streams.offsets import START, decode_offset
+from topics.streams.offsets import START
 from topics.streams.service import Streams
 from topics.streams.subscriptions.book import (
     Book,
@@ -194,9 +194,9 @@ class Subscriptions:
             link = found.links.get(entry.stream)
             if link is None:
                 raise InvalidRequestError("acks: a stream that is not part of the subscription", field="acks")
-            decode_offset(entry.offset)
-            if entry.offset > link.acked:
-                moved[entry.stream] = entry.offset
+            offset = self._links.place(entry.stream, entry.offset)
+            if offset > link.acked:
+                moved[entry.stream] = offset
         self._settle(found, claim, moved, said.done, done)
 
     def release(self, subscription_id: str, token: str, wake_id: str, generation: int) -> None:

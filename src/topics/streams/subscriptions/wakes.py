@@ -18,8 +18,14 @@ _RETRY_S_MAX = 300.0
 _encode = msgspec.json.Encoder().encode
 
 
+class NotTaken(msgspec.Struct, frozen=True):
+    """A call that a webhook did not take, and why."""
+
+    reason: str
+
+
 class Deliver(Protocol):
-    """Calls a webhook and tells, on the loop, what came back: its JSON, or None when it did not take the call."""
+    """Calls a webhook and tells, on the loop, what came back: its JSON, or NotTaken."""
 
     def __call__(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None: ...
 
@@ -38,7 +44,7 @@ class Wakes:
 
     def consider(self, subscription: Subscription) -> None:
         """Wakes whoever should be, when there is something to do and nobody is at it."""
-        busy = subscription.claim is not None or subscription.resting is not None
+        busy = subscription.claim is not None or subscription.resting is not None or subscription.calling
         over = self._core.closed or self._book.all.get(subscription.id) is not subscription
         if busy or over or not subscription.pending:
             return
@@ -63,6 +69,7 @@ class Wakes:
 
     def _call(self, subscription: Subscription) -> None:
         claim = self.begin(subscription, "webhook")
+        subscription.calling = True
         assert subscription.request.webhook is not None
         url = subscription.request.webhook.url
         body = _encode(
@@ -76,7 +83,7 @@ class Wakes:
 
         def written(error: TopicsError | None) -> None:
             if error is not None:
-                self._rest(subscription, claim)
+                self._answered(subscription, claim, NotTaken(error.message))
                 return
             signature = self._book.signer.header(body, self._core.now() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
@@ -91,19 +98,26 @@ class Wakes:
             done(error)
 
     def _answered(self, subscription: Subscription, claim: Claim, answer: Any) -> None:
-        if answer is None:
-            self._rest(subscription, claim)
-            return
-        subscription.failures = 0
-        if isinstance(answer, dict) and answer.get("done") is True and subscription.claim is claim:
-            self.finished(subscription, claim)
+        subscription.calling = False
+        holds = subscription.claim is claim
+        if isinstance(answer, NotTaken):
+            # One that spoke through the callback took the call, whatever became of its answer.
+            if holds or claim.expired:
+                self._rest(subscription, answer.reason)
+        else:
+            subscription.failures, subscription.last_error = 0, ""
+            if holds and isinstance(answer, dict) and answer.get("done") is True:
+                self.finished(subscription, claim)
+        # What came to an end while it was called could not begin anything.
+        self.consider(subscription)
 
-    def _rest(self, subscription: Subscription, claim: Claim) -> None:
+    def _rest(self, subscription: Subscription, reason: str) -> None:
         """A call failed: the next one waits a while, longer each time."""
-        if subscription.claim is not claim:
+        if self._book.all.get(subscription.id) is not subscription:
             return
         self.leases.end(subscription)
         subscription.failures += 1
+        subscription.last_error = reason
 
         def again() -> None:
             subscription.resting = None

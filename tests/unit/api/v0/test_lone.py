@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import ask_append, committers, flush, open_engine, put, values
+from tests.unit.engine.conftest import ask_append, committers, flush, open_engine, put, read, values
 from topics.api.app import Api, Match, Routes, match_of
 from topics.api.auth import KeyRing
 from topics.api.v0.routes import V0_ROUTES
@@ -131,7 +131,6 @@ def test_the_time_a_request_was_here_is_its_own() -> None:
 @pytest.mark.parametrize(
     ("body", "stored"),
     [
-        (b'{"records":[{"data":1,"tag":"t"}]}', [0, 1]),
         (b'{"records":[{"data":1}],"node":"n"}', [0, 1]),
         (b'{"records":[{"data":1}],"idempotency_key":"k"}', [0, 1]),
         (b'{"records":[{"data":1},{"data":2}]}', [0, 1, 2]),
@@ -147,7 +146,25 @@ def test_whatever_is_not_plain_goes_the_long_way(body: bytes, stored: list[int])
     assert values(world.engine, "a") == stored
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'{"records":[]}', b'{"records":[{}]}', b'{"records":[{"data":"\xff"}]}'])
+def test_a_tag_is_no_reason_to_go_the_long_way() -> None:
+    world = World()
+    head = world.head()
+    world.ask(head, b'{"records":[{"data":1,"tag":"t","node":"n","meta":{"k":"v"}}]}')
+    assert world.engine.core.shards[0].gathered is not None
+    assert world.match(head).misses == 0
+    flush(world.engine)
+    assert world.client.statuses == [200]
+    text = read(world.engine, "a", from_seq=1, include_tags=True).body
+    assert text.endswith(b'"$node":"n","data":1,"meta":{"k":"v"},"$tag":"t"}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b'{"records":[]}', b'{"records":[{}]}', b'{"records":[{"data":"\xff"}]}',
+        b'{"records":[{"data":1,"tag":5}]}', b'{"records":[{"data":1,"meta":[]}]}',
+    ],
+)  # fmt: skip
 def test_bad_bodies_are_refused_as_ever(body: bytes) -> None:
     world = World()
     world.ask(world.head(), body)
@@ -156,12 +173,30 @@ def test_bad_bodies_are_refused_as_ever(body: bytes) -> None:
     assert values(world.engine, "a") == [0]
 
 
-def test_a_head_whose_bodies_are_not_plain_is_not_tried_again() -> None:
+BATCH = b'{"records":[{"data":1},{"data":2}]}'
+
+
+def test_bodies_that_are_not_plain_are_tried_less_and_less_often() -> None:
     world = World()
     head = world.head()
-    assert world.match(head).shortcut is not None
-    world.ask(head, b'{"records":[{"data":1},{"data":2}]}')
-    assert world.match(head).shortcut is None
+    tried = []
+    for _ in range(200):
+        before = world.match(head).skips
+        world.ask(head, BATCH)
+        tried.append(before == 0)
+    assert [number for number, each in enumerate(tried) if each] == [0, 2, 6, 14, 30, 62, 126, 190]
+
+
+def test_one_that_is_plain_again_is_soon_noticed() -> None:
+    world = World()
+    head = world.head()
+    world.ask(head, BATCH)
+    world.ask(head)
+    assert world.match(head).misses == 1
+    world.ask(head)
+    assert (world.match(head).misses, world.match(head).skips) == (0, 0)
+    flush(world.engine)
+    assert values(world.engine, "a") == [0, 1, 2, 1, 1]
 
 
 @pytest.mark.parametrize(("query", "headers"), [("return_seqs=false", {}), ("", {"idempotency_key": "k"})])

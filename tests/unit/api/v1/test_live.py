@@ -61,6 +61,29 @@ def test_a_deadline_is_met_or_missed_and_never_both() -> None:
     assert asyncio.run(play()) == ["missed"]
 
 
+def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
+    async def play() -> list[str]:
+        told: list[str] = []
+        complaints: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        deadlines = Deadlines(0.0)
+
+        def fail() -> None:
+            raise RuntimeError("it was answered already")
+
+        deadlines.begin(fail)
+        deadlines.begin(lambda: told.append("beside it"))
+        while not told:
+            await asyncio.sleep(0.01)
+        deadlines.begin(lambda: told.append("behind it"))
+        while len(told) < 2:
+            await asyncio.sleep(0.01)
+        assert len(complaints) == 1
+        return told
+
+    assert asyncio.run(play()) == ["beside it", "behind it"]
+
+
 def test_only_what_is_not_answered_at_once_gets_a_deadline() -> None:
     async def play() -> None:
         pending = Pending()

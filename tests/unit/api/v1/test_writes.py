@@ -1,9 +1,10 @@
-"""An append whose log does not answer."""
+"""Writes whose log does not answer, or that fail."""
 
 import asyncio
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from topics.api.calls import Call
 from topics.api.v1.deadlines import Deadlines
@@ -35,6 +36,31 @@ class Asked:
 
     def finish(self, status: int, body: bytes, headers: object = (), content_type: str = "") -> None:
         self.answers.append((status, body))
+
+
+class BrokenStreams:
+    """Makes a mistake."""
+
+    def append(self, name: str, request: object, done: Any) -> None:
+        raise RuntimeError("a mistake")
+
+    create = append
+
+
+@pytest.mark.parametrize("what", ["append", "create"])
+def test_a_write_that_fails_is_not_answered_a_second_time_when_its_time_is_over(what: str) -> None:
+    async def play() -> None:
+        call, writes = Asked(), Writes(Deadlines(5.0))
+        deadlines = writes._deadlines = Deadlines(0.0)
+        with pytest.raises(RuntimeError):
+            getattr(writes, what)(cast(Call, call), cast(Streams, BrokenStreams()))
+        later: list[str] = []
+        deadlines.begin(lambda: later.append("over"))
+        while not later:
+            await asyncio.sleep(0.01)
+        assert call.answers == []
+
+    asyncio.run(play())
 
 
 def test_an_append_that_takes_too_long_is_told_that_nobody_knows() -> None:

@@ -8,15 +8,16 @@ import pytest
 
 from tests.unit.engine.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
-from topics.streams.offsets import tail_offset
+from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
 from topics.streams.subscriptions.errors import AlreadyClaimedError, FencedError, NoPendingWorkError
 from topics.streams.subscriptions.model import Webhook
 from topics.streams.subscriptions.service import Ack
 from topics.streams.subscriptions.store import NAME
+from topics.streams.subscriptions.wakes import NotTaken
 from topics.testing import FakeDisk, ManualClock
 
 
@@ -125,13 +126,64 @@ def test_an_acknowledgement_renews_the_lease_and_only_moves_forward(stage: Stage
     assert len(stage.timers) == 1, "one lease, one timer"
 
 
-def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
-    stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+@pytest.mark.parametrize("offset", ["7" + "Z" * 25, "z" * 26, "-1", "now", ""])
+def test_what_was_never_there_cannot_be_acknowledged(stage: Stage, offset: str) -> None:
+    found = pull(stage)
     create(stage.streams, "jobs/a", body=b"x")
-    waits = []
+    granted = stage.claim()
+    ahead = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", offset)], done=True)
+    with pytest.raises(InvalidRequestError):
+        stage.service.ack("s", granted.token, ahead, _ignore)
+    assert found.links["jobs/a"].acked == START
+    assert not stage.ack(granted, "jobs/a"), "and nothing is in the way of what is there"
+
+
+def test_an_entry_that_is_not_there_yet_cannot_be_acknowledged(stage: Stage) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    epoch, counter, _ = decode_offset(tail_offset(stage.streams.topic("jobs/a")))
+    next_one = [Ack("jobs/a", encode_offset(epoch, counter + 1))]
+    with pytest.raises(InvalidRequestError, match="beyond the end"):
+        said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=next_one)
+        stage.service.ack("s", granted.token, said, _ignore)
+
+
+def test_offsets_may_be_acknowledged_in_any_spelling(stage: Stage) -> None:
+    found = pull(stage)
+    create(stage.streams, "jobs/a", body=b"x")
+    for number in range(40):
+        append(stage.streams, "jobs/a", b"%d" % number)
+    granted = stage.claim()
+    tail = tail_offset(stage.streams.topic("jobs/a"))
+    said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=[Ack("jobs/a", tail.lower())], done=True)
+    stage.service.ack("s", granted.token, said, _ignore)
+    assert (found.links["jobs/a"].acked, found.pending) == (tail, set())
+
+
+def test_what_is_said_of_an_earlier_stream_of_that_name_does_not_count(stage: Stage) -> None:
+    found = stage.put(type="pull-wake", streams=["jobs/a"], wake_stream="wake")
+    create(stage.streams, "jobs/a", body=b"x")
+    granted = stage.claim()
+    old = [Ack("jobs/a", tail_offset(stage.streams.topic("jobs/a")))]
+    delete(stage.streams, "jobs/a")
+    create(stage.streams, "jobs/a", body=b"new")
+    said = Acks(wake_id=granted.wake_id, generation=granted.generation, acks=old, done=True)
+    stage.service.ack("s", granted.token, said, _ignore)
+    assert (found.links["jobs/a"].acked, found.pending) == (START, {"jobs/a"})
+
+
+def _ignore(outcome: object) -> None: ...
+
+
+def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    waits: list[float] = []
     for _ in range(4):
         body, done = stage.calls.pop()
-        done(None)
+        done(NotTaken(f"call {len(waits)}"))
+        assert (found.failures, found.last_error) == (len(waits) + 1, f"call {len(waits)}")
         (timer,) = stage.timers
         waits.append(timer[0])
         stage.fire()
@@ -140,8 +192,47 @@ def test_a_webhook_that_fails_rests_longer_each_time(stage: Stage) -> None:
     assert body["generation"] == 5
     done({"done": True})
     assert not stage.timers and not stage.calls
+    assert (found.failures, found.last_error) == (0, "")
     append(stage.streams, "jobs/a", b"y")
     assert [one["path"] for one in stage.calls.pop()[0]["streams"]] == ["jobs/a"]
+
+
+def test_a_webhook_is_not_called_twice_at_once_however_short_its_lease_is(stage: Stage) -> None:
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"), lease_ttl_ms=100)
+    create(stage.streams, "jobs/a", body=b"x")
+    (_, first), stage.calls = stage.calls[0], []
+    stage.fire()
+    assert not stage.calls, "the lease ended, and nobody knows yet what the receiver says"
+    first(NotTaken("too slow"))
+    assert (found.failures, found.last_error, [wait for wait, _ in stage.timers]) == (1, "too slow", [1.0])
+    stage.fire()
+    (_, second), stage.calls = stage.calls[0], []
+    stage.fire()
+    second({})
+    assert len(stage.calls) == 1, "it took the call and lost the lease: it is called again"
+    assert found.failures == 0
+
+
+def test_a_webhook_that_spoke_through_the_callback_took_the_call(stage: Stage) -> None:
+    found = stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    (body, first), stage.calls = stage.calls[0], []
+    acks = [Ack("jobs/a", tail_offset(stage.streams.topic("jobs/a")))]
+    said = Acks(wake_id=body["wake_id"], generation=body["generation"], acks=acks, done=True)
+    stage.service.ack("s", body["callback_token"], said, _ignore)
+    append(stage.streams, "jobs/a", b"more")
+    assert not stage.calls, "one call at a time"
+    first(NotTaken("its connection broke"))
+    assert (found.failures, len(stage.calls)) == (0, 1)
+
+
+def test_a_webhook_that_is_deleted_while_it_is_called_stays_away(stage: Stage) -> None:
+    stage.put(type="webhook", pattern="jobs/*", webhook=Webhook("https://a.example/hook"))
+    create(stage.streams, "jobs/a", body=b"x")
+    (_, done), stage.calls = stage.calls[0], []
+    stage.service.drop("s", _ignore)
+    done(NotTaken("gone"))
+    assert (stage.calls, stage.timers) == ([], [])
 
 
 def test_a_stream_that_goes_and_comes_back_begins_at_its_start(stage: Stage) -> None:

@@ -1,0 +1,28 @@
+from pathlib import Path
+
+import pytest
+
+from bench.sides import compare, launch_from, parse_row
+
+
+def test_a_row_is_connections_and_records() -> None:
+    row = parse_row("16x100")
+    assert (row.connections, row.records, row.reads, len(row.sizes)) == (16, 100, False, 1)
+    assert (parse_row("4x1v").records, len(parse_row("4x1v").sizes)) == (1, 41)
+
+
+@pytest.mark.parametrize("text", ["16", "x", "ax1", "1x"])
+def test_a_row_that_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_row(text)
+
+
+def test_medians_and_the_best_are_compared() -> None:
+    line = compare("16x1", [100.0, 90.0, 200.0], [110.0, 150.0, 50.0])
+    assert line == "    16x1:         100 there,         110 here, ratio of the medians 1.10, of the best 0.75"
+
+
+def test_a_checkout_is_served_from_its_own_sources(tmp_path: Path) -> None:
+    launch = launch_from(tmp_path)(tmp_path / "data", 0)
+    assert launch.env["PYTHONPATH"] == str(tmp_path / "src")
+    assert launch.env["TOPICS_DATA_DIR"].startswith(str(tmp_path / "data"))
