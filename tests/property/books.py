@@ -1,6 +1,11 @@
 """The engine's own books: what it keeps count of must be what it would find by counting again."""
 
+from collections import Counter
+
+from topics.core.config import TopicType
+from topics.core.durability import Durability
 from topics.engine import Engine
+from topics.engine.queues.state import find_queue
 from topics.engine.runs import Run, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.fs import FileSystem
@@ -11,9 +16,22 @@ def check_books(engine: Engine) -> None:
     core = engine.core
     for topic in core.topics.values():
         _check_topic(engine, topic)
-    assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
     assert list(core.names) == sorted(topic.name for topic in core.topics.values())
-    assert core.retention.tail_bytes == sum(topic.tail_bytes for topic in core.topics.values())
+    check_census(engine)
+
+
+def check_census(engine: Engine) -> None:
+    """What is kept count of is what a look at every topic would find."""
+    stats, topics = engine.stats(), list(engine.core.topics.values())
+    classes = Counter(topic.config.durability.value for topic in topics)
+    assert stats.topics == len(topics)
+    assert stats.topics_by_class == {durability.value: classes[durability.value] for durability in Durability}
+    assert stats.queue_topics == sum(topic.config.type is TopicType.QUEUE for topic in topics)
+    assert stats.records_live == sum(topic.live_count for topic in topics)
+    assert stats.bytes_live == sum(topic.live_bytes for topic in topics)
+    assert stats.tail_bytes == sum(topic.tail_bytes for topic in topics)
+    queues = [queue for topic in topics if (queue := find_queue(topic)) is not None]
+    assert engine.queues.in_flight() == sum(queue.book.in_flight for queue in queues)
 
 
 def _check_topic(engine: Engine, topic: Topic) -> None:

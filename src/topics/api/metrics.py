@@ -1,21 +1,20 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from topics.core.config import TopicType
+from topics.api.topic_series import are_truncated, as_text, series_of
 from topics.engine import Engine, EngineStats
 from topics.engine.throttle import ThrottleStats
-from topics.engine.topic import Topic
 from topics.http.server import HttpServer
+from topics.storage.objects.meter import StoreStats
 from topics.wire.v0 import PipelineAnswer
 
-TOPIC_SERIES_MAX = 1000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -46,12 +45,12 @@ class Snapshot(Collector):
     def text(self) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
-        return generate_latest(registry)
+        return generate_latest(registry) + (as_text(series_of(self._engine)) if self._engine is not None else b"")
 
     def json(self) -> bytes:
         """The same numbers as one object: a number for a plain metric, a list of samples for one with labels."""
         answer: dict[str, object] = {}
-        for metric in self.collect():
+        for metric in chain(self.collect(), self._by_topic()):
             samples = [
                 {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in metric.samples
             ]
@@ -59,7 +58,12 @@ class Snapshot(Collector):
             answer[_exposed_name(metric)] = samples[0]["value"] if plain else samples
         return msgspec.json.encode(answer)
 
+    def _by_topic(self) -> Iterator[Metric]:
+        if self._engine is not None:
+            yield from [series.metric() for series in series_of(self._engine)]
+
     def collect(self) -> Iterator[Metric]:
+        """Everything but the series by topic."""
         state = self._state
         yield _gauge("topics_ready", "Whether requests are served (1) or the log is still replayed (0).", state.ready)
         yield _gauge("topics_recovery_progress", "Part of the log that was replayed, 0 to 1.", state.recovery_progress)
@@ -79,7 +83,10 @@ class Snapshot(Collector):
             yield from _engine_metrics(stats)
             yield from _wal_metrics(stats)
             yield from _throttle_metrics(stats.throttle)
-            yield from _topic_metrics(self._engine)
+            if stats.cold_store is not None:
+                yield from _cold_store_metrics(stats.cold_store)
+            left_out = are_truncated(self._engine)
+            yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", left_out)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -181,6 +188,22 @@ def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:
     yield _counter("topics_throttle_wait_ms", "Time that appends waited to be let in.", stats.append_wait_ms_total)
 
 
+def _cold_store_metrics(stats: StoreStats) -> Iterator[Metric]:
+    text = "Requests to the object store that are over."
+    requests = CounterMetricFamily("topics_cold_store_requests", text, labels=["kind", "outcome"])
+    for kind, outcomes in stats.requests.items():
+        for outcome, count in outcomes.items():
+            requests.add_metric([kind, outcome], count)
+    yield requests
+    yield _counter("topics_cold_store_received_bytes", "Bytes received from the object store.", stats.received_bytes)
+    yield _counter("topics_cold_store_sent_bytes", "Bytes sent to the object store.", stats.sent_bytes)
+    paused = "Whether the object store is left alone for a moment after a failure."
+    yield _gauge("topics_cold_store_paused", paused, stats.paused)
+    yield _gauge("topics_cold_cache_bytes", "Segments of the object store on the local disk.", stats.cache_bytes)
+    yield _counter("topics_cold_cache_hits", "Segments that were found there when they were opened.", stats.cache_hits)
+    yield _counter("topics_cold_cache_misses", "Segments that had to be fetched for it.", stats.cache_misses)
+
+
 def _fsync_histogram(stats: EngineStats) -> Metric:
     total: dict[int, int] = {}
     for shard in stats.shards:
@@ -190,31 +213,6 @@ def _fsync_histogram(stats: EngineStats) -> Metric:
     buckets = [(str(bound), float(below)) for bound, below in sorted(total.items())] + [("+Inf", float(count))]
     spent = sum(s.fsync_latency_sum_us for s in stats.shards)
     return HistogramMetricFamily("topics_wal_fsync_latency_us", "Time of a sync, microseconds.", buckets, spent)
-
-
-def _topic_metrics(engine: Engine) -> Iterator[Metric]:
-    core = engine.core
-    names = list(islice(core.names, TOPIC_SERIES_MAX))
-    topics = [core.by_name[name] for name in names]
-    yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", len(core.names) > len(names))
-    yield _per_topic("topics_topic_head_seq", "Highest assigned seq.", topics, [t.head for t in topics])
-    yield _per_topic("topics_topic_earliest_seq", "First live seq.", topics, [t.earliest for t in topics])
-    yield _per_topic("topics_topic_records_live", "Live records.", topics, [t.live_count for t in topics])
-    yield _per_topic("topics_topic_bytes_live", "Live payload bytes.", topics, [t.live_bytes for t in topics])
-    queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
-    counters = [engine.queues.counters_of(topic) for topic in queues]
-    yield _per_topic("topics_topic_queue_ready", "Jobs that can be claimed.", queues, [c.ready for c in counters])
-    yield _per_topic("topics_topic_queue_in_flight", "Jobs held by workers.", queues, [c.in_flight for c in counters])
-    yield _per_topic("topics_topic_queue_delayed", "Jobs held back for now.", queues, [c.delayed for c in counters])
-    dead = [c.dead_lettered for c in counters]
-    yield _per_topic("topics_topic_queue_dead_lettered", "Jobs moved to the dead letter topic.", queues, dead)
-
-
-def _per_topic(name: str, text: str, topics: Iterable[Topic], values: Iterable[int]) -> Metric:
-    metric = GaugeMetricFamily(name, text, labels=["topic"])
-    for topic, value in zip(topics, values, strict=True):
-        metric.add_metric([topic.name], value)
-    return metric
 
 
 def _exposed_name(metric: Metric) -> str:

@@ -80,13 +80,27 @@ class Held(NamedTuple):
     skipped: list[int]
 
 
-class LeaseBook:
-    __slots__ = (
-        "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "cursor",
-        "dead_lettered", "delayed", "delivered", "leases", "leaving",
-    )  # fmt: skip
+class InFlight:
+    """The jobs in flight in many books together."""
+
+    __slots__ = ("total",)
 
     def __init__(self) -> None:
+        self.total = 0
+
+
+class LeaseBook:
+    """`in_flight` is the sum that the book's jobs in flight are part of, brought up to date once for each change."""
+
+    __slots__ = (
+        "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
+        "cursor", "dead_lettered", "delayed", "delivered", "leases", "leaving",
+    )  # fmt: skip
+
+    def __init__(self, in_flight: InFlight | None = None) -> None:
+        self._sum = InFlight() if in_flight is None else in_flight
+        self._counted = 0
+        """How much of that sum is this book's."""
         self.cursor = 0
         """Every live seq below it is known to the book, or was when it was passed."""
         self.leases: dict[int, Lease] = {}
@@ -113,6 +127,17 @@ class LeaseBook:
     @property
     def in_flight(self) -> int:
         return len(self.leases) + len(self.leaving)
+
+    def _count(self) -> None:
+        """Brings the sum up to date; ends every change that may have begun or ended a lease."""
+        now = len(self.leases) + len(self.leaving)
+        self._sum.total += now - self._counted
+        self._counted = now
+
+    def uncount(self) -> None:
+        """The queue is gone: its jobs are no part of the sum any more, whatever still happens to them."""
+        self._sum.total -= self._counted
+        self._sum, self._counted = InFlight(), 0
 
     def ready(self, live_count: int) -> int:
         """How many of the live jobs could be handed out now."""
@@ -198,6 +223,7 @@ class LeaseBook:
         if granted and granted[0].seq < self._lowest:
             self._lowest = granted[0].seq
         self._note(deadline, granted)
+        self._count()
         return granted
 
     def put_back(self, jobs: Iterable[int]) -> None:
@@ -213,6 +239,7 @@ class LeaseBook:
                 if lease.deliveries > 1:
                     self.delivered[lease.seq] = lease.deliveries - 1
                 heappush(self._free, lease.seq)
+        self._count()
 
     # Holding
 
@@ -241,6 +268,7 @@ class LeaseBook:
             self._end(lease)
             self.delivered[lease.seq] = lease.deliveries
             seqs.append(lease.seq)
+        self._count()
         if ready_at:
             self.delay(seqs, ready_at)
         else:
@@ -272,6 +300,7 @@ class LeaseBook:
         for seq in seqs:
             self.leaving[seq] = None
             self._lowest = min(self._lowest, seq)
+        self._count()
 
     def stay(self, seqs: Iterable[int], ready_at: int) -> None:
         """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
@@ -286,6 +315,7 @@ class LeaseBook:
                 self.leases[seq] = lease
                 self._note(lease.deadline, [lease])
         self.delay(unleased, ready_at)
+        self._count()
 
     def forget(self, before_seq: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Records were deleted, by acknowledgements or otherwise: nothing is known of them any more."""
@@ -299,6 +329,7 @@ class LeaseBook:
                 self._forget_all(range(first, last + 1))
             else:
                 self._forget_all([seq for seq in self._known_seqs() if first <= seq <= last])
+        self._count()
 
     def forget_below(self, floor: int) -> bool:
         """The same for records lost to a cap or to time; True when any was known. Cheap while the floor stays."""
@@ -310,6 +341,7 @@ class LeaseBook:
         known = self._known_seqs()
         lost = [seq for seq in known if seq < floor]
         self._forget_all(lost)
+        self._count()
         self._lowest = min([seq for seq in known if seq >= floor], default=_NONE)
         return bool(lost)
 
@@ -378,6 +410,7 @@ class LeaseBook:
     def rebuild(self, is_live: Callable[[int], bool]) -> None:
         """Everything is replayed: forgets what is not there, and begins to hand out from the front."""
         self._forget_all([seq for seq in set(self._known_seqs()) if not is_live(seq)])
+        self._count()
         self.cursor = 0
         self._known_below = max(self._known_seqs(), default=-1) + 1
         self._lowest = min(self._known_seqs(), default=_NONE)

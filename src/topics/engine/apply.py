@@ -21,6 +21,7 @@ class Applier:
     def __init__(self, reader: RunReader, retention: Retention) -> None:
         self._reader = reader
         self._retention = retention
+        self._census = retention.census
         self.cut: Callable[[Topic], None] = lambda topic: None
         """Turns a topic's tail into segments (`engine.sealing`)."""
         self.deleted: Callable[[Topic, int, list[SeqRange]], None] = lambda topic, before_seq, ranges: None
@@ -42,6 +43,7 @@ class Applier:
         self._retention.tail_bytes += size
         topic.head = first + count - 1
         topic.live_count += count
+        self._census.records += count
         topic.live_bytes += block.payload_bytes
         topic.last_ts = topic.last_write_ts = block.ts
         if block.key is not None:
@@ -63,6 +65,7 @@ class Applier:
             # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
             # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
             topic.ceiling = topic.ceiling_staged = 0
+        self._census.reconfigured(topic.config, config)
         topic.config = topic.staged_config = config
         self._retention.enforce_caps(topic)
 
@@ -109,6 +112,7 @@ class Applier:
             size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
             marked += count
             topic.live_count -= count
+            self._census.records -= count
             topic.live_bytes -= size
             run.live -= count
             run.live_bytes -= size

@@ -10,6 +10,7 @@ from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsErro
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
+from topics.engine.census import Census
 from topics.engine.features import Crossings, Features
 from topics.engine.names import SortedNames
 from topics.engine.retention import Retention
@@ -86,12 +87,15 @@ class EngineCore:
         self._clock = clock
         self._last_now = 0
         self.reader = RunReader(store)
-        self.retention = Retention(self.reader, self._segment_dropped)
+        self.census = Census()
+        self.retention = Retention(self.reader, self._segment_dropped, self.census)
         self.applier = Applier(self.reader, self.retention)
         self.features = Features()
         self.crossings = Crossings()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
+        self.gone: list[Callable[[Topic], None]] = []
+        """Who wants to know of every topic that is no more."""
         self.chores: list[Callable[[], None]] = []
         """What features want done about once a second (`engine.housekeeping`)."""
         self.shards: list[Shard] = []
@@ -166,6 +170,7 @@ class EngineCore:
         self.topics[topic.id] = topic
         self.by_name[topic.name] = topic
         self.names.add(topic.name)
+        self.census.came(topic)
         for told in self.added:
             told(topic)
 
@@ -176,10 +181,20 @@ class EngineCore:
         self.names.discard(topic.name)
         self.total_bytes -= topic.live_bytes
         self.retention.tail_bytes -= topic.tail_bytes
+        self.census.went(topic)
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)
         if topic.guard is not None:
             topic.guard.removed(topic)
+        for told in self.gone:
+            told(topic)
+
+    def count_all(self) -> None:
+        """Counts everything that is kept count of anew: recovery has put the topics together."""
+        topics = self.topics.values()
+        self.census.begin(topics)
+        self.total_bytes = sum([topic.live_bytes for topic in topics])
+        self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
 
     # Changes
 
@@ -196,6 +211,9 @@ class EngineCore:
         clock be set back, and evicting commutes with everything else a topic does.
         """
         if not topic.config.ttl_ms or not topic.live_count:
+            return
+        if self.topics.get(topic.id) is not topic:
+            # Somebody still holds a topic that was deleted: its records count for nothing any more.
             return
         before, floor = topic.live_bytes, topic.evict_floor
         # An ephemeral topic may hold records of a time when it was none, and those would come back.

@@ -65,14 +65,14 @@ def join(topic: Topic, reader: RunReader) -> None:
     joined = lost[:1]
     for known in lost[1:]:
         before = joined[-1]
-        if known.reason is before.reason and not _is_live(topic, reader, before.to_seq + 1, known.from_seq - 1):
+        if known.reason is before.reason and not anything_live(topic, reader, before.to_seq + 1, known.from_seq - 1):
             joined[-1] = LostRange(before.from_seq, known.to_seq, known.reason)
         else:
             joined.append(known)
     topic.lost = joined
 
 
-def _is_live(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
+def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> bool:
     """Whether any record from one seq to another is live, as far as anybody can tell."""
     seq = max(first, topic.earliest)
     while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:

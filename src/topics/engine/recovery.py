@@ -65,7 +65,7 @@ class Recovery:
             self._settle(topic)
         self._name_topics()
         self._core.features.settle()
-        self._core.retention.tail_bytes = sum([topic.tail_bytes for topic in self._core.topics.values()])
+        self._core.count_all()
         self._check_segments()
 
     # Snapshots
@@ -273,7 +273,6 @@ class Recovery:
         topic.ceiling = topic.ceiling_staged = topic.head if topic.ceiling else 0
         topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
         topic.shard = core.shard_number(topic.id)
-        core.total_bytes += topic.live_bytes
         core.set_floor_of_time(topic.last_ts)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:
@@ -299,7 +298,6 @@ class Recovery:
             other = core.by_name.get(topic.name)
             if other is not None:
                 _log.warning("a topic whose creation had failed is left out", extra={"topic": other.name})
-                core.total_bytes -= other.live_bytes
                 del core.topics[other.id]
                 self.changed = True
             core.by_name[topic.name] = topic

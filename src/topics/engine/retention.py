@@ -8,6 +8,7 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 from collections.abc import Callable, Iterator
 
 from topics.core.config import Discard
+from topics.engine.census import Census
 from topics.engine.losses import forget_below
 from topics.engine.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.topic import Topic
@@ -20,9 +21,10 @@ Dropped = Callable[[Topic, Segment], None]
 
 
 class Retention:
-    def __init__(self, reader: RunReader, dropped: Dropped) -> None:
+    def __init__(self, reader: RunReader, dropped: Dropped, census: Census) -> None:
         self._reader = reader
         self._dropped = dropped
+        self.census = census
         self.tail_bytes = 0
         """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
 
@@ -89,6 +91,7 @@ class Retention:
             if run.live:
                 break
             self.drop_first(topic, run)
+        self.census.records -= removed
         topic.earliest = max(topic.earliest, min(upto, topic.head + 1))
         self.settle_front(topic)
         return removed, last

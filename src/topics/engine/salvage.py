@@ -81,6 +81,7 @@ class Salvage(Recovery):
             self._settle(topic)
         self._name_topics()
         core.features.settle()
+        core.count_all()
         self._tell_lost_configs()
         self._number_topics()
 

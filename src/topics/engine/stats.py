@@ -2,13 +2,12 @@
 
 import msgspec
 
-from topics.core.config import TopicType
-from topics.core.durability import Durability
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
 from topics.engine.routing import Routing
 from topics.engine.sealing import Sealer
 from topics.engine.throttle import Throttle, ThrottleStats
+from topics.storage.objects.meter import StoreStats
 
 
 class ShardStats(msgspec.Struct, frozen=True):
@@ -55,24 +54,24 @@ class EngineStats(msgspec.Struct, frozen=True):
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
     throttle: ThrottleStats
+    cold_store: StoreStats | None = None
+    """None where the cold tier is no object store."""
 
 
 def collect_stats(
     core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
 ) -> EngineStats:
-    by_class = {durability.value: 0 for durability in Durability}
-    queues = records = tail = 0
-    for topic in core.topics.values():
-        by_class[topic.config.durability.value] += 1
-        queues += topic.config.type is TopicType.QUEUE
-        records += topic.live_count
-        tail += topic.tail_bytes
+    """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
+    census = core.census
+    by_class = {durability.value: count for durability, count in census.by_class.items()}
     routers = routing.registry.by_name.values()
     return EngineStats(
-        len(core.topics), by_class, queues, records, core.total_bytes, tail, sealer.backlog_bytes, sealer.failures,
+        len(core.topics), by_class, census.queues, census.records, core.total_bytes, core.retention.tail_bytes,
+        sealer.backlog_bytes, sealer.failures,
         len(routers), sum(r.blocked for r in routers), sum(max(r.source.head - r.cursor, 0) for r in routers),
         sum(r.forwarded for r in routers), checkpointer.completed, checkpointer.failures,
         [_shard_stats(core, n) for n in range(len(core.shards))], throttle.stats(),
+        None if core.store.far is None else core.store.far.stats(),
     )  # fmt: skip
 
 

@@ -49,6 +49,15 @@ def ready(client: httpx.Client) -> bool:
     return client.get("/readyz").status_code == 200
 
 
+def sample(client: httpx.Client, name: str, **labels: str) -> float:
+    """A number of the metrics."""
+    found = client.get("/v0/metrics", headers={"accept": "application/json"}).json()[name]
+    if not labels:
+        return float(found)
+    (value,) = [one["value"] for one in found if one["labels"] == labels]
+    return float(value)
+
+
 def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tmp_path: Path) -> None:
     url = s3.make_bucket() + "/cold"
     with live(tmp_path, url) as server, httpx.Client(base_url=server.url, timeout=_PATIENCE_S) as client:
@@ -58,6 +67,12 @@ def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tm
         wait_until(lambda: moved(client, tmp_path))
         whole = diff(client).json()
         assert [record["data"] for record in whole["records"]] == list(range(35))
+        assert sample(client, "topics_cold_store_requests_total", kind="put", outcome="ok") >= 6
+        assert sample(client, "topics_cold_store_sent_bytes_total") > 0
+        assert sample(client, "topics_cold_store_received_bytes_total") > 0
+        assert sample(client, "topics_cold_cache_misses_total") >= 3
+        assert sample(client, "topics_cold_cache_bytes") > 0
+        assert sample(client, "topics_cold_store_paused") == 0
 
         # A start fetches no segment, so from here on they are in the store only; and it needs no store.
         server.stop()
@@ -68,6 +83,11 @@ def test_a_store_that_is_away_is_told_as_such_and_loses_nothing(s3: S3Server, tm
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "cold_store_unavailable"
         assert int(refused.headers["Retry-After"]) >= 1
+        # Whoever came first was told by the store; whoever came shortly after, without asking it.
+        kinds = ("get", "put", "delete", "list")
+        unanswered = [sample(client, "topics_cold_store_requests_total", kind=k, outcome="unavailable") for k in kinds]
+        assert sum(unanswered) >= 1
+        assert sample(client, "topics_cold_store_requests_total", kind="get", outcome="missing") == 0
         assert "a-secret" not in refused.text + server.log()
         assert "tombstone" not in refused.text
         assert [record["data"] for record in diff(client, 30).json()["records"]] == [30, 31, 32, 33, 34]

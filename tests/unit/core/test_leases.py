@@ -1,6 +1,6 @@
 import pytest
 
-from topics.core.leases import Lease, LeaseBook
+from topics.core.leases import InFlight, Lease, LeaseBook
 
 
 class Log:
@@ -259,3 +259,48 @@ def test_after_a_restart_what_is_not_there_is_forgotten() -> None:
     book.delayed[9] = 500
     book.rebuild(lambda seq: False)
     assert (book.leases, book.delayed, book.next_change()) == ({}, {}, None)
+
+
+def test_books_share_a_sum_of_what_is_in_flight() -> None:
+    everything = InFlight()
+    first, other, log = LeaseBook(everything), LeaseBook(everything), Log(*range(1, 20))
+
+    def check() -> None:
+        assert everything.total == first.in_flight + other.in_flight
+
+    leases = claim(first, log, 8)
+    claim(other, log, 2)
+    assert everything.total == 10
+    first.leave(leases[:2])
+    check()
+    first.stay([1], 0)
+    check()
+    first.forget(0, [(2, 2)])
+    check()
+    first.release(leases[2:4], 0)
+    check()
+    first.withdraw(leases[4:6])
+    check()
+    first.forget_below(8)
+    check()
+    first.leave_unleased([15, 16])
+    check()
+    first.stay([15, 16], 500)
+    check()
+    assert everything.total == 3
+    first.sweep(101)
+    assert everything.total == other.in_flight == 2
+    other.rebuild(lambda seq: seq != 1)
+    assert everything.total == 1
+
+
+def test_a_book_of_a_queue_that_is_gone_is_no_part_of_the_sum() -> None:
+    everything = InFlight()
+    book, other, log = LeaseBook(everything), LeaseBook(everything), Log(1, 2, 3)
+    leases = claim(book, log, 2)
+    claim(other, log, 1)
+    book.uncount()
+    assert everything.total == 1
+    book.release(leases, 0)
+    book.uncount()
+    assert everything.total == 1

@@ -29,8 +29,10 @@ from topics.core.records import Record
 from topics.engine import Batch, Engine, EngineOptions
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
+from topics.storage.objects.copies import NearCopies
+from topics.storage.objects.tiers import tiered_for_server
 from topics.system.clock import SystemClock
-from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.testing import FakeDisk, FolderStore, ManualClock, SeededDice
 from topics.wire import queues, v0, watch
 
 PAGE = read("docs/api.md")
@@ -198,10 +200,12 @@ def test_every_metric_is_on_the_page_with_its_type() -> None:
 
 
 def snapshot() -> Snapshot:
-    """The metrics of a server that has a queue, a log and a connection counter: all that there can be."""
-    engine = Engine.recover(
-        FakeDisk(), EngineOptions(data_dir="data", wal_shards=1), ManualClock(), SeededDice(1), boot_id="a"
-    )
+    """The metrics of a server that has a queue, a log, an object store and connections: all that there can be."""
+    disk, url = FakeDisk(), "s3://bucket/cold"
+    copies = NearCopies(disk, "data/near", 0)
+    fs = tiered_for_server(disk, url, FolderStore(FakeDisk(), "store"), copies, lambda: 0.0)
+    options = EngineOptions(data_dir="data", wal_shards=1, cold_dir=url)
+    engine = Engine.recover(fs, options, ManualClock(), SeededDice(1), boot_id="a")
     engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
     engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
     clock = SystemClock()

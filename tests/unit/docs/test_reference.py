@@ -14,6 +14,7 @@ from topics.core import errors
 from topics.core.loss import LossReason
 from topics.engine.stats import EngineStats, ShardStats
 from topics.engine.throttle import ThrottleStats
+from topics.storage.objects.meter import StoreStats
 
 # Settings
 
@@ -147,5 +148,6 @@ def test_the_statistics_to_watch_exist() -> None:
     fields = {field.name for field in msgspec.structs.fields(EngineStats)}
     fields |= {field.name for field in msgspec.structs.fields(ShardStats)}
     fields |= {field.name for field in msgspec.structs.fields(ThrottleStats)}
+    fields |= {f"cold_store.{field.name}" for field in msgspec.structs.fields(StoreStats)}
     assert named
     assert {name.removeprefix("shards[].") for name in named} <= fields

@@ -7,6 +7,7 @@ from topics.core.config import DEFAULT_CONFIG, TopicConfig
 from topics.core.durability import Durability
 from topics.core.loss import LossReason, LostRange
 from topics.engine.apply import Applier, forget_old_keys
+from topics.engine.census import Census
 from topics.engine.retention import Retention
 from topics.engine.runs import Block, RunReader, Segment
 from topics.engine.topic import Topic
@@ -19,7 +20,9 @@ class Bench:
     def __init__(self, config: TopicConfig = DEFAULT_CONFIG) -> None:
         self.dropped: list[int] = []
         reader = RunReader(SegmentStore(FakeDisk(), Layout("data"), 1000))
-        self.applier = Applier(reader, Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq)))
+        self.census = Census()
+        retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.census)
+        self.applier = Applier(reader, retention)
         self.applier.cut = self.cut
         self.topic = Topic(1, "t", 1, config, 0)
         self.cuts = 0

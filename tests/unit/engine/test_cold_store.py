@@ -26,7 +26,7 @@ from topics.engine.folder import hold_folder
 from topics.engine.repair import Repair, verify
 from topics.storage.layout import Layout
 from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import TieredFileSystem, tiered
+from topics.storage.objects.tiers import TieredFileSystem, tiered, tiered_for_server
 from topics.testing import FakeDisk, FolderStore, ManualClock, SeededDice
 
 URL = "s3://bucket/cold"
@@ -99,6 +99,29 @@ def test_segments_move_and_are_read_back(world: Setup) -> None:
     assert not [name for name in world.disk.list_dir(LAYOUT.topic(1)) if name.startswith("seg-")]
     assert values(engine, "t") == list(range(1, 11))
     assert seqs(engine, "t", 6) == [7, 8, 9, 10]
+
+
+def test_operators_see_what_the_store_is_asked(world: Setup) -> None:
+    copies = NearCopies(world.disk, LAYOUT.near, 1_000_000)
+    fs = tiered_for_server(world.disk, URL, world.store, copies, world.clock.monotonic)
+    engine = open_engine(fs, world.clock, cold_dir=URL, hot_retain_segments=0, segment_max_events=4)
+    append(engine, "t", *range(4))
+    append(engine, "t", 4)
+    world.settle(engine)
+    assert values(engine, "t") == [0, 1, 2, 3, 4]
+    stats = engine.stats().cold_store
+    assert stats is not None
+    assert stats.requests["put"] == {"ok": 2, "missing": 0, "unavailable": 0}
+    assert stats.requests["get"]["ok"] > 0 and stats.requests["list"]["ok"] > 0
+    assert stats.sent_bytes == sum(world.store.size(SEGMENT + ending) for ending in (".data", ".idx"))
+    assert stats.received_bytes >= stats.cache_bytes == world.store.size(SEGMENT + ".data")
+    assert (stats.cache_hits, stats.cache_misses, stats.paused) == (0, 1, False)
+
+
+def test_there_is_nothing_to_see_without_a_store(world: Setup) -> None:
+    assert open_engine().stats().cold_store is None
+    assert open_engine(cold_dir="cold").stats().cold_store is None
+    assert world.open().stats().cold_store is None, "nobody counts for this one"
 
 
 def test_a_restart_finds_them(world: Setup) -> None:

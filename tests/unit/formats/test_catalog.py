@@ -2,7 +2,7 @@ import pytest
 
 from topics.formats import catalog
 from topics.formats.catalog import CatalogHead, CatalogRemoval, CatalogSegment, CatalogTopic
-from topics.formats.removals import decode_removals, encode_removals
+from topics.formats.removals import decode_packed, decode_removals, encode_removals, pack, unpack
 
 SEGMENT = CatalogSegment(1, 10, 400, 7, 5, 6, 2, True)
 TOPIC = CatalogTopic(5, "orders", 5, b"{}", 12, 2, 1, [SEGMENT], [(11, 11)], [CatalogRemoval(7, [(1, 1)])])
@@ -39,4 +39,9 @@ def test_a_short_file_is_refused() -> None:
 def test_removals_are_read_back_and_none_take_no_room() -> None:
     assert encode_removals([]) == b""
     assert decode_removals(b"") == []
-    assert decode_removals(encode_removals([(3, [(1, 2), (5, 5)])])) == [(3, [(1, 2), (5, 5)])]
+    ranges = [(1, 2), (5, 5), (2**40, 2**63)]
+    part = encode_removals([(3, pack(ranges))])
+    assert decode_removals(part) == [(3, ranges)]
+    packed = decode_packed(part)
+    assert [(number, unpack(one)) for number, one in packed] == [(3, ranges)]
+    assert encode_removals(packed) == part

@@ -42,6 +42,7 @@ class QueueFeature:
         self.freed: Callable[[Queue], None] = lambda queue: None
         """Told of a queue whose workers may have lost jobs that they held (`engine.queues.dispatch`)."""
         core.applier.deleted = self._deleted
+        core.gone.append(self._gone)
 
     # Recovery
 
@@ -54,13 +55,13 @@ class QueueFeature:
             self.depart(topic, reason, ranges)
         elif frame.kind is FrameKind.DELAY:
             ready_at, first, last = decode_delay(frame.body)
-            queue_of(topic, self._core.reader).book.delayed.update(dict.fromkeys(range(first, last + 1), ready_at))
+            queue_of(topic, self._core).book.delayed.update(dict.fromkeys(range(first, last + 1), ready_at))
         else:
             self._replay_lease(topic, frame)
 
     def _replay_lease(self, topic: Topic, frame: Frame) -> None:
         event, time, node, claims, seqs = decode_lease(frame.body)
-        book = queue_of(topic, self._core.reader).book
+        book = queue_of(topic, self._core).book
         if event is LeaseEvent.CLAIMED:
             for seq, token, deliveries in claims:
                 book.replay_claim(Lease(seq, node, token, time, deliveries))
@@ -77,14 +78,16 @@ class QueueFeature:
             if source is not None:
                 jobs = TopicJobs(source, core.reader)
                 left_behind = [seq for seq in seqs if jobs.is_live(seq)]
-                before = source.live_bytes
                 self.depart(source, reason, as_ranges(left_behind, source.head + 1))
-                core.total_bytes += source.live_bytes - before
         self._arrivals = []
+        in_flight = 0
         for topic in core.topics.values():
             queue = find_queue(topic)
             if queue is not None:
                 queue.book.rebuild(queue.jobs.is_live)
+                in_flight += queue.book.in_flight
+        # Queues that the log deletes further on may have been counted on the way here.
+        core.census.in_flight.total = in_flight
 
     # Snapshots
 
@@ -97,7 +100,7 @@ class QueueFeature:
 
     def load(self, topic: Topic, part: bytes) -> None:
         saved = decode_part(part)
-        book = queue_of(topic, self._core.reader).book
+        book = queue_of(topic, self._core).book
         book.dead_lettered = saved.dead_lettered
         book.delayed = dict(saved.delayed)
         book.delivered = dict(saved.delivered)
@@ -110,8 +113,13 @@ class QueueFeature:
         """Takes records away that are in another topic now."""
         removed = self._core.applier.delete(topic, 0, ranges)
         if reason is MoveReason.DEAD_LETTER and removed:
-            queue_of(topic, self._core.reader).book.dead_lettered += removed
+            queue_of(topic, self._core).book.dead_lettered += removed
         return removed
+
+    def _gone(self, topic: Topic) -> None:
+        queue = find_queue(topic)
+        if queue is not None:
+            queue.book.uncount()
 
     def _deleted(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> None:
         queue = find_queue(topic)

@@ -230,8 +230,7 @@ class Queues:
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""
-        queues = [queue for topic in self._core.topics.values() if (queue := find_queue(topic)) is not None]
-        return sum([queue.book.in_flight for queue in queues])
+        return self._core.census.in_flight.total
 
     def list_leases(self, name: str, after: int = 0, limit: int = 100, node: str | None = None) -> LeasePage:
         """Who holds what, by seq: up to `limit` leases behind the seq `after`, of one node if one is given."""
@@ -263,10 +262,10 @@ class Queues:
             raise TopicNotFoundError(name)
         if topic.config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
-        return queue_of(topic, self._core.reader)
+        return queue_of(topic, self._core)
 
     def _delayed(self, topic: Topic, block: Block, ready_at: int) -> None:
-        queue_of(topic, self._core.reader).book.delay(range(block.first_seq, block.last_seq + 1), ready_at)
+        queue_of(topic, self._core).book.delay(range(block.first_seq, block.last_seq + 1), ready_at)
 
     def _check_node(self, node: str) -> None:
         if not node:

@@ -5,10 +5,10 @@ from typing import Protocol
 
 from topics.core.errors import TopicsError
 from topics.core.leases import Lease, LeaseBook
+from topics.engine.core import EngineCore
 from topics.engine.queues.alarms import Alarm
 from topics.engine.queues.jobs import TopicJobs
 from topics.engine.queues.messages import ClaimDone, ClaimedJob, ClaimResult
-from topics.engine.runs import RunReader
 from topics.engine.topic import Topic
 from topics.formats.queue import PART_NAME
 from topics.storage.commit import CommitTiming
@@ -143,9 +143,9 @@ class Queue:
 
     __slots__ = ("alarm", "book", "jobs", "scheduled", "waiting", "watching", "window", "workers")
 
-    def __init__(self, topic: Topic, reader: RunReader) -> None:
-        self.book = LeaseBook()
-        self.jobs = TopicJobs(topic, reader)
+    def __init__(self, topic: Topic, core: EngineCore) -> None:
+        self.book = LeaseBook(core.census.in_flight)
+        self.jobs = TopicJobs(topic, core.reader)
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""
         self.window: Alarm | None = None
@@ -167,11 +167,11 @@ def find_queue(topic: Topic) -> Queue | None:
     return topic.parts.get(PART_NAME) if topic.parts is not None else None  # type: ignore[return-value]
 
 
-def queue_of(topic: Topic, reader: RunReader) -> Queue:
+def queue_of(topic: Topic, core: EngineCore) -> Queue:
     """A topic's queue, which begins with the first thing that happens in it."""
     queue = find_queue(topic)
     if queue is None:
-        queue = Queue(topic, reader)
+        queue = Queue(topic, core)
         if topic.parts is None:
             topic.parts = {}
         topic.parts[PART_NAME] = queue

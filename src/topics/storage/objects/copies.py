@@ -39,6 +39,9 @@ class NearCopies:
         self._held: OrderedDict[str, int] = OrderedDict()
         """The copies that may go when room is needed, by name and with their size, the longest unused first."""
         self._bytes = 0
+        self.hits = 0
+        """Whole objects that were asked for and here, of those that may go; `misses` had to be fetched."""
+        self.misses = 0
 
     @property
     def held_bytes(self) -> int:
@@ -65,6 +68,16 @@ class NearCopies:
             if name in self._held:
                 self._held.move_to_end(name)
         return file
+
+    def asked_for(self, name: str, found: bool) -> None:
+        """Counts a look for a whole object. Those whose copies stay say nothing about whether there is enough room."""
+        if self.lasts(name):
+            return
+        with self._lock:
+            if found:
+                self.hits += 1
+            else:
+                self.misses += 1
 
     def keep(self, name: str, pieces: Sequence[BytesLike]) -> None:
         """Keeps the bytes of an object, if there is room for them."""

@@ -142,7 +142,10 @@ class ObjectFileSystem:
             return WrittenObject(self._store, self.copies, path)
         if write:
             return WrittenObject(self._store, self.copies, path, [bytes(self._store.get(path))])
-        return ReadObject(self._near(path) or self._fetched(path))
+        near = self._near(path)
+        if self.copies is not None:
+            self.copies.asked_for(path, bool(near))
+        return ReadObject(near or self._fetched(path))
 
     def _near(self, path: str) -> memoryview | None:
         copy = self.copies.open(path) if self.copies is not None else None

@@ -26,6 +26,12 @@ class GuardedStore:
         # Two threads may race to set it, and either value will do.
         self._failure: tuple[float, str] | None = None
 
+    @property
+    def paused(self) -> bool:
+        """Whether calls are refused at the moment."""
+        failure = self._failure
+        return failure is not None and self._seconds() < failure[0]
+
     def get(self, name: str) -> memoryview:
         return self._call(lambda: self._inner.get(name))
 

@@ -10,6 +10,7 @@ from topics.storage.fs import File, FileSystem, FolderLock
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.files import ObjectFileSystem
 from topics.storage.objects.guard import GuardedStore
+from topics.storage.objects.meter import MeteredStore, StoreStats
 from topics.storage.objects.remote import RemoteStore
 from topics.storage.objects.store import ObjectStore
 from topics.storage.places import check_place, is_object_store
@@ -19,10 +20,18 @@ from topics.storage.posix import PosixFileSystem
 class TieredFileSystem:
     """Sends each path to where it belongs. Nothing is ever renamed from one tier into the other."""
 
-    def __init__(self, near: FileSystem, root: str, far: ObjectFileSystem) -> None:
+    def __init__(
+        self,
+        near: FileSystem,
+        root: str,
+        far: ObjectFileSystem,
+        stats: Callable[[], StoreStats | None] = lambda: None,
+    ) -> None:
         self._near = near
         self._below = root + "/"
         self._far = far
+        self.stats = stats
+        """How the store has been doing; None where nobody counts, as in a process that only visits."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> File:
         fs, inner = self._at(path)
@@ -88,6 +97,20 @@ def tiered(near: FileSystem, root: str, store: ObjectStore, copies: NearCopies |
     return TieredFileSystem(near, root, ObjectFileSystem(store, copies))
 
 
+def tiered_for_server(
+    near: FileSystem, root: str, store: ObjectStore, copies: NearCopies, seconds: Callable[[], float]
+) -> TieredFileSystem:
+    """The same with what a server needs besides copies: patience with a store that is away, and counts."""
+    metered = MeteredStore(store)
+    # Outside of the counts: what is refused at once is no request.
+    guarded = GuardedStore(metered, seconds)
+
+    def stats() -> StoreStats:
+        return metered.stats(guarded.paused, copies.held_bytes, copies.hits, copies.misses)
+
+    return TieredFileSystem(near, root, ObjectFileSystem(guarded, copies), stats)
+
+
 def guest_files(cold_dir: str | None) -> FileSystem:
     """The files of a data folder for a process that only visits."""
     cold_dir = check_place(cold_dir)
@@ -103,5 +126,5 @@ def server_files(cold_dir: str | None, copies_dir: str, copies_bytes: int, secon
     near = PosixFileSystem()
     if cold_dir is None or not is_object_store(cold_dir):
         return near
-    store = GuardedStore(RemoteStore(cold_dir), seconds)
-    return tiered(near, cold_dir, store, NearCopies(near, copies_dir, copies_bytes))
+    copies = NearCopies(near, copies_dir, copies_bytes)
+    return tiered_for_server(near, cold_dir, RemoteStore(cold_dir), copies, seconds)

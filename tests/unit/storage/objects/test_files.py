@@ -121,6 +121,24 @@ def test_what_was_read_once_needs_no_store(near: ObjectFileSystem, store: Folder
         near.open(DATA)
 
 
+def test_looks_for_whole_objects_are_counted_where_room_is_at_stake(near: ObjectFileSystem, store: FolderStore) -> None:
+    copies = near.copies
+    assert copies is not None
+    for name in (DATA, "topics/1/a.idx"):
+        store.put(name, [b"12345"])
+    for _ in range(3):
+        assert bytes(near.open(DATA).map()) == b"12345"
+        assert bytes(near.open("topics/1/a.idx").map()) == b"12345"
+    assert (copies.hits, copies.misses, copies.held_bytes) == (2, 1, 5)
+    near.open(DATA, write=True)
+    near.open("topics/1/new.data", create=True)
+    assert (copies.hits, copies.misses) == (2, 1)
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        near.open("topics/1/b.data")
+    assert (copies.hits, copies.misses) == (2, 2)
+
+
 def test_without_copies_every_read_asks(plain: ObjectFileSystem, store: FolderStore) -> None:
     store.put(DATA, [b"0123"])
     assert bytes(plain.open(DATA).map()) == b"0123"

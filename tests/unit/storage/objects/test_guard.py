@@ -17,9 +17,11 @@ def test_after_a_failure_callers_are_refused_without_asking() -> None:
     inner, clock = FolderStore(FakeDisk(), "store"), Clock()
     store = GuardedStore(inner, clock.seconds, pause_s=2.0)
     store.put("a", [b"1"])
+    assert not store.paused
     inner.away = True
     with pytest.raises(StoreUnavailable, match="sent away"):
         store.get("a")
+    assert store.paused
     asked = len(inner.trace)
     for _ in range(5):
         with pytest.raises(StoreUnavailable, match="sent away"):
@@ -30,6 +32,7 @@ def test_after_a_failure_callers_are_refused_without_asking() -> None:
     with pytest.raises(StoreUnavailable):
         store.size("a")
     clock.now += 0.1
+    assert not store.paused
     assert store.size("a") == 1
     assert bytes(store.get("a")) == b"1"
 

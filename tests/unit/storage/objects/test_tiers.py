@@ -6,7 +6,8 @@ from tests.s3 import S3Server
 from topics.config.settings import SettingsError
 from topics.storage.layout import Layout
 from topics.storage.objects.copies import NearCopies
-from topics.storage.objects.tiers import guest_files, server_files, tiered
+from topics.storage.objects.store import StoreUnavailable
+from topics.storage.objects.tiers import guest_files, server_files, tiered, tiered_for_server
 from topics.storage.posix import PosixFileSystem
 from topics.testing import FakeDisk, FolderStore
 
@@ -38,6 +39,33 @@ def test_a_path_goes_where_it_belongs() -> None:
         fs.remove_dir(f"{folder}/topics/1")
         assert not fs.exists(f"{folder}/topics/1/b.data")
     fs.lock("data/lock", "me").release()
+
+
+def test_a_server_counts_what_it_asks_and_leaves_a_store_alone_that_fails() -> None:
+    disk, store, now = FakeDisk(), FolderStore(FakeDisk(), "store"), [100.0]
+    fs = tiered_for_server(disk, ROOT, store, NearCopies(disk, "data/near", 1000), lambda: now[0])
+    store.put("a.data", [b"12345"])
+    for _ in range(2):
+        assert bytes(fs.open(f"{ROOT}/a.data").map()) == b"12345"
+    with pytest.raises(FileNotFoundError):
+        fs.open(f"{ROOT}/b.data")
+    store.away = True
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable):
+            fs.open(f"{ROOT}/b.data")
+    found = fs.stats()
+    assert found is not None
+    # The last two were refused without asking.
+    assert found.requests["get"] == {"ok": 1, "missing": 1, "unavailable": 1}
+    assert (found.received_bytes, found.sent_bytes, found.paused) == (5, 0, True)
+    assert (found.cache_bytes, found.cache_hits, found.cache_misses) == (5, 1, 5)
+    now[0] += 10.0
+    later = fs.stats()
+    assert later is not None and not later.paused
+
+
+def test_a_guest_counts_nothing() -> None:
+    assert tiered(FakeDisk(), ROOT, FolderStore(FakeDisk(), "store")).stats() is None
 
 
 @pytest.mark.parametrize("cold_dir", [None, "cold", "/mnt/cold/"])
