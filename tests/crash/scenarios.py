@@ -8,6 +8,14 @@ import msgspec
 from tests.crash.harness import World
 
 
+def beginning(world: World) -> None:
+    """Topics that are just being made, with enough in them to be sealed."""
+    world.start()
+    world.append("sure", 1, durability="fsync")
+    world.append("quick", 3)
+    world.append("loose", 3, durability="memory")
+
+
 def appending(world: World) -> None:
     """Batches of three classes, with keys; class disk crosses its ceiling."""
     world.start()

@@ -144,6 +144,17 @@ def test_many_random_lives_may_end_at_any_call() -> None:
     check_random_lives(range(1000, 1400), steps=60, stops=30)
 
 
+@each_number_of_shards
+def test_a_start_after_any_stop_may_be_cut_short_anywhere(shards: int) -> None:
+    """Two stops, as below, in a life short enough: what the first start reads may be in the page cache alone, and the
+    segments it makes of that must not outlive it."""
+    sealing = options(shards, segment_max_events=2, snapshot_inline_bytes=0)
+    for call in range(1, count_calls(scenarios.beginning, sealing) + 2):
+        world, disk = stop_at(scenarios.beginning, sealing, call)
+        broken = list(islice(sweep_starts(world, disk, KILL, (KILL, POWER_CUT)), SHOWN))
+        assert not broken, f"stopped after call {call - 1}: " + "\n".join(broken)
+
+
 @pytest.mark.slow
 @each_number_of_shards
 @pytest.mark.parametrize("scenario", [scenarios.living, scenarios.deleting, scenarios.capping, scenarios.relocating])

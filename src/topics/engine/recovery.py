@@ -2,8 +2,9 @@
 
 Before anything is built on the log, what a killed process left of it in the page cache is made durable: a power cut
 during the start must not take back what a sealed segment or a removed file already counts on. Then recovery only reads
-until it knows everything, but for segments it seals to keep memory small, which nothing names yet; then one checkpoint makes the result durable and removes the old log. Cut short anywhere it can simply be run again,
-and run twice it changes nothing.
+until it knows everything, but for segments it seals to keep memory small, which nothing names yet; then one checkpoint
+makes the result durable and removes the old log. Cut short anywhere it can simply be run again, and run twice it
+changes nothing.
 """
 
 import logging
