@@ -81,10 +81,8 @@ class EngineCore:
     def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
         self.options = options
         self.limits = options.limits
-        self.layout = layout
-        self.store = store
-        self.dice = dice
-        self._clock = clock
+        self.layout, self.store = layout, store
+        self.dice, self._clock = dice, clock
         self._last_now = 0
         self.reader = RunReader(store)
         self.census = Census()
