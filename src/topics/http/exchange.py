@@ -203,6 +203,28 @@ class Exchange(msgspec.Struct, eq=False):
         self.answered = True
 
 
+def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:
+    """Answers many requests, each with its JSON object and status 200, in fewer steps than `respond` takes for one.
+
+    One that cannot be answered does not keep the answers of the others.
+    """
+    renderer, prefix = None, b""
+    for exchange, body in zip(exchanges, bodies, strict=True):
+        channel = exchange.channel
+        try:
+            if channel is None or exchange.answered or not exchange.plain or len(body) >= channel.small_bytes:
+                exchange.respond(200, body)
+                continue
+            if channel.renderer is not renderer:
+                renderer = channel.renderer
+                prefix = renderer.prefix(200, "application/json")
+            exchange.answered = True
+            exchange.channel = None
+            channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
+        except Exception:
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+
+
 def _gzipped(answer: Answer, compressed: bytes) -> Answer:
     if len(compressed) >= len(answer.body):
         return answer

@@ -6,7 +6,6 @@ exchange, and one pass answers all of them. Whatever is not as plain as that is 
 all of it.
 """
 
-import logging
 from collections.abc import Callable
 
 import msgspec
@@ -17,13 +16,11 @@ from topics.api.v0.appends import LONE_APPENDED, log_times
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
-from topics.http.exchange import Exchange
+from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
 
 _SKIPS_MAX = 63
 """Trying in vain costs a microsecond or two: of those whose bodies are never plain, one in so many."""
-
-_log = logging.getLogger(__name__)
 
 
 class _LoneAppend(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -82,10 +79,10 @@ class LoneAppends:
             return
         topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
         now = self._seconds()
-        for seq, exchange in enumerate(exchanges, outcome.first_seq):
-            body = LONE_APPENDED % (b"", topic, seq, seq, seq, seq, (now - exchange.started) * 1000.0, times)
-            try:
-                exchange.respond(200, body)
-            except Exception:
-                # One that cannot be answered must not keep the answers of the others.
-                _log.exception("a commit callback failed")
+        respond_each(
+            exchanges,
+            [
+                LONE_APPENDED % (b"", topic, seq, seq, seq, seq, (now - exchange.started) * 1000.0, times)
+                for seq, exchange in enumerate(exchanges, outcome.first_seq)
+            ],
+        )
