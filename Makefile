@@ -56,7 +56,7 @@ bench-spark: setup ## Measures the Spark side and writes the report into docs/be
 	@$(BIN)/python -m bench.spark --write
 
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
-	@$(BIN)/python -m bench.http --write
+	@$(BIN)/python -m bench.http --rounds 3 --write
 
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write

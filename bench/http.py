@@ -111,10 +111,10 @@ class Bench:
 
 def main() -> None:
     arguments, servers = read_command("bench-http", __doc__, "a second a cell, a tenth of the records to read", SERVERS)
-    seconds, total = (1.0, 100_000) if arguments.quick else (3.0, 1_000_000)
+    seconds, total = (1.0, 100_000) if arguments.quick else (1.5, 1_000_000)
     bench = Bench(seconds, arguments.rounds, total, arguments.patience, favoured=arguments.priority)
     bench.run(servers)
-    rounds = f"{seconds:.0f} s" if arguments.rounds == 1 else f"the median of {arguments.rounds} rounds"
+    rounds = f"{seconds:g} s" if arguments.rounds == 1 else f"{seconds:g} s, the median of {arguments.rounds} rounds"
     console = Console(width=None if sys.stdout.isatty() else 200)
     text = Report(bench.results, console).make(
         machine(bench.results.versions),
