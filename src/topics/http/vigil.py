@@ -36,7 +36,7 @@ class Vigil:
         self._window_s = window_s
         self._credit = 0
         self._last = 0.0
-        """When a client was last heard."""
+        """When a client was last heard, or the loop was done with what it said."""
         self._looked = 0.0
         # Without a window it counts as awake for ever and never asks for a turn.
         self.awake = window_s <= 0
@@ -54,6 +54,16 @@ class Vigil:
             self._looked = now
             self._heard = self._said()
             self._defer(self._look)
+        else:
+            self._defer(self._work)
+
+    def _work(self) -> None:
+        """The request is read. What it asks for is done by the end of the next turn."""
+        self._defer(self._worked)
+
+    def _worked(self) -> None:
+        # A client that waits for its answer can only be silent from here on.
+        self._last = self._seconds()
 
     def _look(self) -> None:
         now = self._seconds()

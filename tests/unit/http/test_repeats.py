@@ -46,6 +46,16 @@ def test_bodies_of_any_length_have_the_same_head(last: tuple[str, ...]) -> None:
     memory.leave()
 
 
+def test_every_length_around_one_more_digit() -> None:
+    memory = Memory(App())
+    lengths = [5, *range(1, 120), *range(985, 1015), *range(9985, 10_015), *range(99_985, 100_015)]
+    for length in lengths:
+        memory.send(post("/", b"x" * length))
+    assert len(memory.app.admitted) == 1
+    assert [len(body) for body in bodies(memory)] == lengths
+    memory.leave()
+
+
 def test_a_request_with_a_body_is_not_known_by_one_without() -> None:
     memory = Memory(App())
     for body in (b"", b"1", b""):

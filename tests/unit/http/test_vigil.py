@@ -65,7 +65,8 @@ def test_a_silent_client_lets_it_sleep_after_the_window() -> None:
 def test_sparse_requests_never_keep_it_awake() -> None:
     loop = Loop()
     loop.requests(100, SPARSE_S)
-    assert loop.turns == 0
+    assert loop.turns == 2 * 100
+    assert not loop.vigil.awake
 
 
 def test_requests_that_come_in_pairs_do_not_either() -> None:
@@ -74,7 +75,8 @@ def test_requests_that_come_in_pairs_do_not_either() -> None:
     for _ in range(100):
         loop.requests(1, DENSE_S)
         loop.requests(1, SPARSE_S)
-    assert loop.turns == 0
+        assert not loop.vigil.awake
+    assert loop.turns == 2 * 200
 
 
 def test_it_goes_on_after_a_single_delay() -> None:
@@ -95,6 +97,17 @@ def test_the_loops_own_work_is_not_a_clients_silence() -> None:
         loop.turn(WINDOW_S)
         loop.wait(DENSE_S)
         assert loop.vigil.awake
+
+
+def test_a_request_that_takes_its_time_is_not_a_silent_client() -> None:
+    """The next one comes soon after the answer, though long after the last one."""
+    loop = Loop()
+    for _ in range(10):
+        loop.hear()
+        loop.turn(WINDOW_S)
+        loop.turn(WINDOW_S)
+        loop.wait(DENSE_S)
+    assert loop.vigil.awake
 
 
 def test_it_leaves_the_processor_to_threads_that_work_on_the_answers() -> None:
