@@ -56,10 +56,8 @@ class PlainRecords(NamedTuple):
 
 def find_plain(records: Sequence[Record]) -> PlainRecords | None:
     """The data of a batch in which no record has anything else; None where one has."""
-    if [r for r in records if r.tag is not None or r.meta is not None or r.node is not None]:
-        return None
-    datas = [r.data for r in records]
-    return PlainRecords(datas, list(map(len, datas)))
+    datas = [r.data for r in records if r.tag is None and r.meta is None and r.node is None]
+    return PlainRecords(datas, list(map(len, datas))) if len(datas) == len(records) else None
 
 
 _META_DECODER: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -6,8 +6,8 @@ payload; a fragment's parts are found by arithmetic over the rows.
 
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
-from operator import add
 from struct import Struct
 from typing import NamedTuple
 
@@ -62,12 +62,28 @@ def encode_fragments(
     datas, sizes = plain
     middle = b',"$ts":%d' % ts + (b',"data":' if node is None else node_suffix(node))
     text = _join_plain(datas, first_seq, middle)
-    # All heads have the same length, so one pass finds every start.
+    # All heads have the same length.
     head = 8 + digits + len(middle)
-    rows = array("I", bytes(12 * count))
-    rows[0::3] = array("I", map(add, accumulate(sizes, initial=0), range(base, base + count * (head + 2), head + 2)))
-    rows[2::3] = array("I", [head << 16]) * count
+    rows = array("I", (0, 0, head << 16)) * count
+    rows[0::3] = _starts(sizes, base, head + 2)
     return Fragments(text, rows.tobytes(), sum(sizes), 0 if node is None else _TRAIT_NODES)
+
+
+def _starts(sizes: list[int], base: int, stride: int) -> "array[int]":
+    """Where each fragment begins: behind all data before it, and as many strides.
+
+    One long addition adds the strides of all of them: every sum fits into its 32 bits, so none runs into the next.
+    """
+    before = array("I", list(accumulate(sizes, initial=base)))
+    before.pop()
+    starts = int.from_bytes(before.tobytes(), "little") + _strides(len(sizes), stride)
+    return array("I", starts.to_bytes(4 * len(sizes), "little"))
+
+
+@lru_cache(maxsize=64)
+def _strides(count: int, stride: int) -> int:
+    """0, 1, 2 and so on strides, each in 32 bits."""
+    return int.from_bytes(array("I", range(0, count * stride, stride)).tobytes(), "little")
 
 
 def _join_plain(datas: list[msgspec.Raw | bytes], first_seq: int, middle: bytes) -> bytes:
