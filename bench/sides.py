@@ -64,9 +64,12 @@ class Sides:
         with contextlib.ExitStack() as up:
             targets = [up.enter_context(running(server, self._core)) for server in self._servers]
             for row in rows:
-                before, after = zip(
-                    *[[self._rate(target, row) for target in targets] for _ in range(rounds)], strict=True
-                )
+                rates: list[list[float]] = [[], []]
+                for number in range(rounds):
+                    # Who comes second pays for what the first has left to be written: each does in its turn.
+                    for side in (0, 1) if number % 2 else (1, 0):
+                        rates[side].append(self._rate(targets[side], row))
+                before, after = rates
                 print(compare(row.title, before, after), flush=True)
 
     def _rate(self, target: Running, row: Workload) -> float:
