@@ -95,6 +95,8 @@ class Repeats:
         self._fruitless += 1
         if len(self._known) >= _KNOWN_MAX or self._fruitless == _FRUITLESS_MAX:
             self._known.clear()
+        if self._fruitless == _FRUITLESS_MAX:
+            return
         rest = Headers({name: value for name, value in first.items() if name != _LENGTH}, head.headers.repeated)
         nbytes = sum(map(len, parts))
         self._known.append(Known(replace(head, headers=rest), *parts, nbytes, min(body_bytes_max, _BODY_BYTES_MAX)))

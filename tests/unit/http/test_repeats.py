@@ -239,6 +239,7 @@ def test_a_connection_that_never_repeats_itself_is_given_up() -> None:
     memory = Memory(App())
     for number in range(70):
         memory.send(post(f"/{number}", b"x"))
+    assert len(memory.connection._repeats) == 0
     for _ in range(2):
         memory.send(post("/", b"x"))
     assert len(memory.app.admitted) == 72
