@@ -393,11 +393,11 @@ class World:
     def hold(self) -> None:
         """Gathers what follows into one commit a shard, until `flush`, and single records into one block."""
         for committer in self._committers():
-            committer.hold = committer.gathers = True
+            committer.hold = committer.coalesces = True
 
     def flush(self) -> None:
         for committer in self._committers():
-            committer.hold = committer.gathers = False
+            committer.hold = committer.coalesces = False
             committer.flush()
 
     def _unanswered(self, name: str) -> list[Operation]:

@@ -12,7 +12,7 @@ from topics.core.durability import Durability
 from topics.engine.queues import dispatch, feature, queues
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.queues.moving import Mover
-from topics.engine.queues.operations import AckOperation
+from topics.engine.queues.queues import Ack
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.queue import QueuePart, encode_part
@@ -82,12 +82,12 @@ def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch) -> None:
-    whole = AckOperation
+    whole = Ack
 
     def operation(core: Any, queue: Any, pieces: Any, sync: bool, leases: Any, ranges: Any, *rest: Any) -> Any:
         return whole(core, queue, pieces, False, leases, ranges, *rest)
 
-    patch.setattr(queues, "AckOperation", operation)
+    patch.setattr(queues, "Ack", operation)
 
 
 def deletes_do_not_end_leases(patch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,7 @@ class EngineLaws(RuleBasedStateMachine):
         committers = [shard.committer for shard in self.engine.core.shards]
         for committer in committers:
             assert isinstance(committer, InlineCommitter)
-            committer.hold, committer.gathers = True, gathers
+            committer.hold, committer.coalesces = True, gathers
         asked = [(operation, *self.ask(operation)) for operation in operations]
         for name, topic in self.model.items():
             if topic.config.durability.logged:
@@ -166,7 +166,7 @@ class EngineLaws(RuleBasedStateMachine):
                 self.read_somewhere(name, topic)
         for committer in committers:
             assert isinstance(committer, InlineCommitter)
-            committer.hold = committer.gathers = False
+            committer.hold = committer.coalesces = False
             committer.flush()
         for operation, head, answers in asked:
             self.judge(operation, head, answers)

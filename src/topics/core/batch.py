@@ -27,3 +27,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """For a queue: how long its jobs are held back before they can be claimed; cut to a day."""
     disable_backpressure: bool = False
     """Rather wait for a full log than be refused."""
+
+
+def payload_bytes(records: Sequence[Record]) -> int:
+    """What records count against caps and quotas."""
+    return sum([len(record.data) + len(record.meta or b"") for record in records])

@@ -152,7 +152,7 @@ class LeaseBook:
             self._noted -= len(entry)
             over = [lease for lease in entry if self.leases.get(lease.seq) is lease and lease.deadline < now]
             if over:
-                self.release(over, 0)
+                self.release([lease.seq for lease in over], 0)
                 changed = True
         delays = self._delays
         while delays and delays[0][0] <= now:
@@ -210,21 +210,22 @@ class LeaseBook:
     def _knows(self, seq: int) -> bool:
         return seq in self.delayed or seq in self.leases or seq in self.delivered or seq in self.leaving
 
-    def grant(
-        self, jobs: Iterable[int], node: str, deadline: int, tokens: Iterable[int], holder: Holder | None = None
-    ) -> list[Lease]:
-        """Leases jobs that `take` gave out, in the order in which it did."""
-        before = self.delivered
-        granted = [
-            Lease(seq, node, token, deadline, before.pop(seq, 0) + 1 if before else 1, holder)
-            for seq, token in zip(jobs, tokens, strict=False)
-        ]
-        self.leases.update([(lease.seq, lease) for lease in granted])
-        if granted and granted[0].seq < self._lowest:
-            self._lowest = granted[0].seq
-        self._note(deadline, granted)
+    def deliveries(self, seq: int) -> int:
+        """How often a job that nobody has was delivered so far."""
+        return self.delivered.get(seq, 0)
+
+    def claim(self, leases: list[Lease]) -> None:
+        """Leases jobs that `take` gave out, all until the same deadline; or does again what the log says."""
+        self.leases.update([(lease.seq, lease) for lease in leases])
+        for known in (self.leaving, self.delivered, self.delayed):
+            if known:
+                for lease in leases:
+                    known.pop(lease.seq, None)
+        if leases and leases[0].seq < self._lowest:
+            self._lowest = leases[0].seq
+        if leases:
+            self._note(leases[0].deadline, leases)
         self._count()
-        return granted
 
     def put_back(self, jobs: Iterable[int]) -> None:
         """Takes jobs that `take` gave out, and nobody got, into the free list."""
@@ -232,13 +233,13 @@ class LeaseBook:
             heappush(self._free, seq)
 
     def withdraw(self, leases: Iterable[Lease]) -> None:
-        """Undoes a grant that could not be logged: nobody was told, so it does not count as a delivery."""
+        """A claim could not be logged: nobody was told of it, so it does not count as a delivery."""
         for lease in leases:
-            if self.leases.get(lease.seq) is lease:
-                self._end(lease)
-                if lease.deliveries > 1:
-                    self.delivered[lease.seq] = lease.deliveries - 1
+            if lease.seq in self.leaving:
+                del self.leaving[lease.seq]
                 heappush(self._free, lease.seq)
+            if lease.holder is not None:
+                lease.holder.ended(lease.seq)
         self._count()
 
     # Holding
@@ -256,23 +257,31 @@ class LeaseBook:
                 found[seq] = lease
         return Held(list(found.values()), skipped)
 
-    def extend(self, leases: list[Lease], deadline: int) -> None:
-        for lease in leases:
+    def extend(self, seqs: Iterable[int], deadline: int) -> list[Lease]:
+        """Sets another deadline; returns the leases that still held."""
+        held = [lease for seq in seqs if (lease := self.leases.get(seq)) is not None]
+        for lease in held:
             lease.deadline = deadline
-        self._note(deadline, leases)
+        self._note(deadline, held)
+        return held
 
-    def release(self, leases: Iterable[Lease], ready_at: int) -> None:
+    def release(self, seqs: Iterable[int], ready_at: int) -> None:
         """Ends leases without an acknowledgement. The jobs are free, or held back until `ready_at` when that is set."""
-        seqs = []
-        for lease in leases:
-            self._end(lease)
-            self.delivered[lease.seq] = lease.deliveries
-            seqs.append(lease.seq)
+        freed = []
+        for seq in seqs:
+            lease = self.leases.pop(seq, None) or self.leaving.pop(seq, None)
+            if lease is not None:
+                if lease.holder is not None:
+                    lease.holder.ended(seq)
+                self.delivered[seq] = lease.deliveries
+            elif not ready_at:
+                continue  # The log says it again of one that is free already.
+            freed.append(seq)
         self._count()
         if ready_at:
-            self.delay(seqs, ready_at)
+            self.delay(freed, ready_at)
         else:
-            self.put_back(seqs)
+            self.put_back(freed)
 
     def delay(self, seqs: Sequence[int], ready_at: int) -> None:
         """Holds jobs back that nobody has; they must not be in the free list."""
@@ -286,7 +295,7 @@ class LeaseBook:
     # Leaving
 
     def leave(self, leases: Iterable[Lease]) -> None:
-        """The leases are acknowledged, as soon as the log has it: from now on nothing else can happen to them."""
+        """The leases end, as soon as the log has it: from now on nothing else can happen to them."""
         held, leaving = self.leases, self.leaving
         for lease in leases:
             seq = lease.seq
@@ -296,7 +305,7 @@ class LeaseBook:
                 lease.holder.ended(seq)
 
     def leave_unleased(self, seqs: Iterable[int]) -> None:
-        """The same for jobs that nobody holds: they are on their way to another topic."""
+        """Jobs that nobody holds are on their way to another topic, or to a worker as soon as the log has it."""
         for seq in seqs:
             self.leaving[seq] = None
             self._lowest = min(self._lowest, seq)
@@ -386,26 +395,6 @@ class LeaseBook:
         self._order += len(by_deadline)
         heapify(self._deadlines)
         self._noted = len(self.leases)
-
-    # Replaying: only what is known changes here; `rebuild` puts everything else in order afterwards
-
-    def replay_claim(self, lease: Lease) -> None:
-        self.leases[lease.seq] = lease
-        self.delivered.pop(lease.seq, None)
-        self.delayed.pop(lease.seq, None)
-
-    def replay_extend(self, seqs: Iterable[int], deadline: int) -> None:
-        for seq in seqs:
-            if seq in self.leases:
-                self.leases[seq].deadline = deadline
-
-    def replay_release(self, seqs: Iterable[int], ready_at: int) -> None:
-        for seq in seqs:
-            lease = self.leases.pop(seq, None)
-            if lease is not None:
-                self.delivered[seq] = lease.deliveries
-            if ready_at:
-                self.delayed[seq] = ready_at
 
     def rebuild(self, is_live: Callable[[int], bool]) -> None:
         """Everything is replayed: forgets what is not there, and begins to hand out from the front."""

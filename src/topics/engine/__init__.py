@@ -3,8 +3,8 @@
 from topics.core.batch import Batch
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
-from topics.engine.operations import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.read import ReadRequest, ReadResult
+from topics.engine.results import AppendResult, DeleteResult, DropResult, PutResult
 from topics.engine.stats import EngineStats
 from topics.engine.topic_info import TopicInfo
 

@@ -17,7 +17,7 @@ import msgspec
 from topics.core.batch import Batch
 from topics.core.errors import ShuttingDownError, ThrottledError, TopicsError
 from topics.engine.core import EngineCore
-from topics.engine.operations import AppendDone, AppendResult
+from topics.engine.results import AppendDone, AppendResult
 from topics.engine.scheduler import TOP, band_of
 
 PATIENCE_S: Final = 30.0

@@ -1,42 +1,31 @@
-"""Appending: decide where a batch goes, log it, and let the operation publish it."""
+"""Appending: decide where a batch goes, and hand it to the write path."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Protocol
 
 from topics.core.batch import Batch
-from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
-from topics.core.durability import Durability
-from topics.core.errors import (
-    NotAQueueError,
-    RecordTooLargeError,
-    ShuttingDownError,
-    ThrottledError,
-    TopicFullError,
-    TopicNotFoundError,
-    TopicsError,
-)
-from topics.core.limits import clamp_delay_ms
+from topics.core.config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
+from topics.core.errors import NotAQueueError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.core.limits import Limits, clamp_delay_ms
 from topics.core.names import check_topic_name
 from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.apply import forget_old_keys
-from topics.engine.core import EngineCore, Note
-from topics.engine.gathering import Gatherer, answer_each, may_gather
-from topics.engine.operations import AppendDone, AppendOperation, deduped
+from topics.engine.coalescing import AnswerAll, Coalescer, answer_each
+from topics.engine.core import EngineCore
+from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.runs import Block, block_head
+from topics.engine.seq_reserve import grant
 from topics.engine.topic import Topic
+from topics.engine.transaction import FrameDraft, Transaction
 from topics.formats.block import BASE_MAX
-from topics.formats.control import encode_ceiling, encode_create
+from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
-from topics.storage.commit import AT_ONCE, Shard
+from topics.storage.commit import CommitTiming
 from topics.wire.fragments import encode_fragments
 
-_RESERVE_MAX = 1 << 20
-_QUICK_MS = 1000
 
-
-class Rider(Protocol):
+class FrameExtension(Protocol):
     """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
 
     kind: FrameKind
@@ -54,18 +43,82 @@ class Rider(Protocol):
         ...
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
-        """The batch failed, and with it whatever rides on it."""
+        """The batch failed, and with it whatever came along."""
         ...
 
 
-class Appender:
-    def __init__(self, core: EngineCore, after: Callable[[Topic], None]) -> None:
+class Append(Transaction):
+    """A batch: published when committed, as if it had never been when not."""
+
+    __slots__ = ("_core", "_created", "_done", "_extension", "askers", "followers", "ready_at")
+
+    def __init__(
+        self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
+        extension: FrameExtension | None, askers: int,
+    ) -> None:  # fmt: skip
+        super().__init__(core.path, topic, (), block)
         self._core = core
-        self.after = after
-        """Called after each batch that was published (`engine.sealing`)."""
-        self.delayed: Callable[[Topic, Block, int], None] = lambda topic, block, ready_at: None
-        """Told of jobs that are held back until a moment (`engine.queues`)."""
-        self.gatherer = Gatherer(core, self._stage)
+        self._created = created
+        self._done = done
+        self._extension = extension
+        self.askers = askers
+        self.ready_at = 0
+        """For jobs that are held back: until when."""
+        self.followers: list[AppendDone] | None = None
+        """Others that sent the same idempotency key while this was on its way."""
+
+    def apply(self, timing: CommitTiming) -> None:
+        core, topic, block = self._core, self.topic, self.block
+        assert block is not None
+        first, last = block.first_seq, block.first_seq + block.count - 1
+        if not topic.created:
+            core.add_topic(topic)
+        self.publish()
+        if self.ready_at:
+            for told in core.delayed:
+                told(topic, first, last, self.ready_at)
+        if block.key is not None:
+            self._forget_key(block.key)
+        if self._extension is not None:
+            self._extension.applied(topic)
+        self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, first, last))
+
+    def undo(self, error: TopicsError) -> None:
+        topic, block = self.topic, self.block
+        assert block is not None
+        if self._created and self._core.by_name.get(topic.name) is topic:
+            del self._core.by_name[topic.name]
+        if block.key is not None:
+            self._forget_key(block.key)
+        if self._extension is not None:
+            self._extension.undone(topic, error)
+        self._done(error)
+        for follower in self.followers or ():
+            follower(error)
+
+    def _forget_key(self, key: str) -> None:
+        if self.topic.inflight_keys is not None:
+            self.topic.inflight_keys.pop(key, None)
+
+
+class Appender:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self.coalescer = Coalescer(core, self._stage)
+
+    def take_lone(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
+        """Takes a record that nobody has looked at yet, if it is right and the topic plain; whether it did.
+
+        It is the decision that `write` would come to for such a record, in fewer steps.
+        """
+        limits = self._core.limits
+        if not topic.rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes:
+            return False
+        bare = record.tag is None and record.meta is None and record.node is None
+        return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name."""
@@ -78,7 +131,7 @@ class Appender:
         elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
-            topic.guard.check_append(topic)
+            topic.guard.check_append(topic, lambda: records)
         self.write(topic, batch, done, plain=plain)
 
     def write(
@@ -86,7 +139,7 @@ class Appender:
         topic: Topic,
         batch: Batch,
         done: AppendDone,
-        rider: Rider | None = None,
+        extension: FrameExtension | None = None,
         ts: int | None = None,
         plain: PlainRecords | None = None,
     ) -> None:
@@ -94,79 +147,56 @@ class Appender:
 
         `ts` is a time that the writer gives, not in the future; it is moved up to that of the batch before if need be.
         """
-        core, config = self._core, topic.staged_config
+        core, path, rules = self._core, self._core.path, topic.rules
         if topic.config.ttl_ms:
             core.expire(topic)
-        quota = core.limits.max_total_bytes
-        if batch.delay_ms and config.type is not TopicType.QUEUE:
+        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
             raise NotAQueueError(topic.name)
-        if config.discard is Discard.REJECT or quota:
-            self._check_room(topic, batch.records)
-        shard = core.shards[topic.shard]
+        quota = core.limits.max_total_bytes
+        if rules.rejects or quota:
+            path.check_fits(topic, batch.records)
         alone = len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
-        unruled = rider is None and ts is None and not quota
-        if alone and unruled and may_gather(topic) and shard.gathers:
-            self.gatherer.add(topic, batch.records[0], done, answer_each)
-            return
-        if config.durability.logged or not topic.created:
-            shard.check_open(patient=batch.disable_backpressure)
-        self._stage(topic, batch, shard, done, rider, ts, plain)
+        if alone and rules.plain and extension is None and ts is None and not quota:
+            record = batch.records[0]
+            if self.coalescer.take(topic, record, done, answer_each):
+                return
+        if rules.logged or not topic.created:
+            path.check(topic, patient=batch.disable_backpressure)
+        self._stage(topic, batch, done, extension, ts, plain)
 
     def _stage(
         self,
         topic: Topic,
         batch: Batch,
-        shard: Shard,
         done: AppendDone,
-        rider: Rider | None = None,
+        extension: FrameExtension | None = None,
         given_ts: int | None = None,
         plain: PlainRecords | None = None,
         askers: int = 1,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
-        core, key = self._core, batch.idempotency_key
-        durability = topic.staged_config.durability
+        core, key, logged = self._core, batch.idempotency_key, topic.rules.logged
         block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
-        last, ts, after = topic.staged_head, block.ts, self.after
-        exists = topic.created
-        created = not exists and core.by_name.get(topic.name) is not topic
-        pieces = creation_frame(core, topic, shard) if created and rider is None else []
-        if rider is not None:
-            rider.staged(topic)
+        created = not topic.created and core.by_name.get(topic.name) is not topic
+        append = Append(core, topic, block, created, done, extension, askers)
+        frames = [FrameDraft(FrameKind.CREATE, creation_body(core, topic))] if created and extension is None else []
+        if extension is not None:
+            extension.staged(topic)
         if batch.delay_ms:
-            ready_at = ts + clamp_delay_ms(batch.delay_ms)
-            after = partial(self._delay, block, ready_at)
-            if durability.logged:
-                pieces += shard.frame(FrameKind.DELAY, topic.id, encode_delay(ready_at, block.first_seq, last))
-        if durability.logged:
-            if rider is None:
-                frame = shard.frame(FrameKind.APPEND, topic.id, block_head(block), block.text)
-            else:
-                frame = shard.frame(rider.kind, topic.id, rider.prefix(topic) + block_head(block), block.text)
-            pieces = pieces + frame if pieces else frame
-        else:
-            topic.unlogged = True
-        guarded = durability.reserves_seqs
-        ceiling = self.reserve(topic, shard, last, ts, pieces) if guarded and last > topic.ceiling_staged else 0
-        needs_sync = (
-            durability.acks_after_sync or topic.sync_inflight > 0 or not exists or (guarded and last > topic.ceiling)
-        )
-        operation = AppendOperation(core, topic, pieces, needs_sync, block, ceiling, created, after, done, rider)
-        operation.askers = askers
+            append.ready_at = block.ts + clamp_delay_ms(batch.delay_ms)
+            if logged:
+                body = encode_delay(append.ready_at, block.first_seq, block.last_seq)
+                frames.append(FrameDraft(FrameKind.DELAY, body))
+        if logged and extension is None:
+            frames.append(FrameDraft(FrameKind.APPEND, block_head(block), block.text))
+        elif logged and extension is not None:
+            frames.append(FrameDraft(extension.kind, extension.prefix(topic) + block_head(block), block.text))
+        append.frames = frames
         if key is not None:
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
-            topic.inflight_keys[key] = operation
-        if pieces or needs_sync:
-            shard.submit(operation)
-        else:
-            operation.committed(AT_ONCE)
-        if durability is Durability.EPHEMERAL or (guarded and not ceiling):
-            self.reserve_ahead(topic, shard, last, ts)
-
-    def _delay(self, block: Block, ready_at: int, topic: Topic) -> None:
-        self.delayed(topic, block, ready_at)
-        self.after(topic)
+            topic.inflight_keys[key] = append
+        core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
         """The topic this write creates; it gets its name only when it is staged."""
@@ -182,7 +212,7 @@ class Appender:
         if not topic.staged_config.idempotency_window_ms:
             return False
         flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
-        if isinstance(flying, AppendOperation):
+        if isinstance(flying, Append):
             flying.followers = [*(flying.followers or ()), done]
             return True
         forget_old_keys(topic, self._core.now())
@@ -192,54 +222,13 @@ class Appender:
         done(deduped(topic.name, known[0], known[0] + known[1] - 1))
         return True
 
-    def _check_room(self, topic: Topic, records: Sequence[Record]) -> None:
-        config, quota = topic.staged_config, self._core.limits.max_total_bytes
-        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
-        if not rejects and not quota:
-            return
-        size = sum([len(record.data) + len(record.meta or b"") for record in records])
-        if rejects:
-            _check_cap(topic, config, len(records), size)
-        if quota and self._core.total_bytes + self._core.staged_bytes + size > quota:
-            raise ThrottledError.over_cap("max_total_bytes", quota)
 
-    def check_cap(self, topic: Topic, records: Sequence[Record]) -> None:
-        """Refuses records that a topic which rejects has no room for."""
-        config = topic.staged_config
-        if config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes):
-            size = sum([len(record.data) + len(record.meta or b"") for record in records])
-            _check_cap(topic, config, len(records), size)
-
-    def reserve(self, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
-        """Class disk: before a seq is seen, a ceiling above it is on disk, so that no crash gives it out twice."""
-        if not topic.staged_config.durability.reserves_seqs or last <= topic.ceiling_staged:
-            return 0
-        ceiling = self._next_ceiling(topic, last, now)
-        pieces += shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling))
-        return ceiling
-
-    def reserve_ahead(self, topic: Topic, shard: Shard, last: int, now: int) -> None:
-        """Raises the ceiling before it is reached, so that hardly any append waits for it."""
-        if last + topic.reserve // 2 < topic.ceiling_staged or shard.writer.poison is not None:
-            return
-        ceiling = self._next_ceiling(topic, last, now)
-
-        def raised() -> None:
-            self._core.before_change(topic)
-            topic.ceiling = max(topic.ceiling, ceiling)
-
-        shard.submit(
-            Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), needs_sync=True, then=raised)
-        )
-
-    def _next_ceiling(self, topic: Topic, last: int, now: int) -> int:
-        # A busy topic reserves more at a time; a quiet one little, because a crash leaves the rest as a hole.
-        smallest = self._core.options.disk_reserve_seqs
-        quick = now - topic.reserved_at < _QUICK_MS
-        topic.reserve = min(topic.reserve * 2, _RESERVE_MAX) if quick and topic.reserve else smallest
-        topic.reserved_at = now
-        topic.ceiling_staged = last + topic.reserve
-        return topic.ceiling_staged
+def _is_right(record: Record, limits: Limits) -> bool:
+    try:
+        check_records((record,), limits)
+    except TopicsError:
+        return False
+    return True
 
 
 def stage_block(
@@ -277,35 +266,12 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
     topic_id = core.next_topic_id
     topic = Topic(topic_id, name, topic_id, config, core.now())
     topic.shard = core.shard_number(topic_id)
+    grant(topic, core.reserve)
     return topic
 
 
-def creation_frame(core: EngineCore, topic: Topic, shard: Shard) -> list[bytes]:
-    """Gives a new topic its name and its number for good; the frame must be submitted."""
-    return shard.frame(FrameKind.CREATE, topic.id, creation_body(core, topic))
-
-
 def creation_body(core: EngineCore, topic: Topic) -> bytes:
-    """The body of such a frame, or of a part of another one; it gives the topic its name and number just the same."""
+    """Gives a new topic its name and its number for good; a frame with this must be logged."""
     core.by_name[topic.name] = topic
     core.next_topic_id = topic.id + 1
     return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))
-
-
-def _check_cap(topic: Topic, config: TopicConfig, count: int, size: int) -> None:
-    """A topic that rejects never drops: refused before a seq is given out."""
-    if (config.cap_records and count > config.cap_records) or (config.cap_bytes and size > config.cap_bytes):
-        raise RecordTooLargeError(
-            "the batch alone is larger than the topic's cap",
-            topic=topic.name, cap_records=config.cap_records, cap_bytes=config.cap_bytes,
-        )  # fmt: skip
-    over_count = config.cap_records and topic.live_count + topic.staged_count + count > config.cap_records
-    over_bytes = config.cap_bytes and topic.live_bytes + topic.staged_bytes + size > config.cap_bytes
-    if over_count or over_bytes:
-        raise TopicFullError(
-            topic.name,
-            cap_records=config.cap_records,
-            cap_bytes=config.cap_bytes,
-            head_seq=topic.head,
-            earliest_seq=topic.earliest,
-        )

@@ -12,24 +12,31 @@ from topics.core.loss import LossReason
 from topics.engine.losses import remember
 from topics.engine.retention import Retention
 from topics.engine.runs import Block, RunReader, Segment, live_ranges
+from topics.engine.seq_reserve import grant
 from topics.engine.tags import SeqRange
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
 
 
 class Applier:
-    def __init__(self, reader: RunReader, retention: Retention) -> None:
+    def __init__(self, reader: RunReader, retention: Retention, reserve: int) -> None:
         self._reader = reader
         self._retention = retention
         self._census = retention.census
-        self.cut: Callable[[Topic], None] = lambda topic: None
-        """Turns a topic's tail into segments (`engine.sealing`)."""
-        self.deleted: Callable[[Topic, int, list[SeqRange]], None] = lambda topic, before_seq, ranges: None
+        self.reserve = reserve
+        """How many seqs a topic may give out beyond the head that the disk knows (`engine.seq_reserve`)."""
+        self.appended: list[Callable[[Topic], None]] = []
+        """Told of each block that was published (`engine.sealing`)."""
+        self.cuts: list[Callable[[Topic], None]] = []
+        """Turn a topic's tail into segments (`engine.sealing`)."""
+        self.deleted: list[Callable[[Topic, int, list[SeqRange]], None]] = []
         """Told which records of a topic that is more than a log were deleted (`engine.queues`)."""
-        self.before_caps: Callable[[Topic, Block], None] = lambda topic, block: None
+        self.before_caps: list[Callable[[Topic, Block], None]] = []
         """Shown each block of a topic that is more than a log, before its caps are enforced (`engine.routing`)."""
-        self.removed: Callable[[Topic, int, int], None] = lambda topic, first, last: None
+        self.removed: list[Callable[[Topic, int, int], None]] = []
         """Told of seqs that somebody deleted on purpose (`engine.removals`)."""
+        self.overfull: list[Callable[[Topic], None]] = []
+        """Told of topics above their caps whose evictions are decisions of their own (`engine.transaction`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
@@ -51,43 +58,79 @@ class Applier:
         config = topic.config
         if config.cap_records or config.cap_bytes:
             if topic.parts is not None:
-                self.before_caps(topic, block)
-            self._retention.enforce_caps(topic)
+                for shown in self.before_caps:
+                    shown(topic, block)
+            self._enforce_caps(topic)
+        for told in self.appended:
+            told(topic)
 
     def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
         """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
         if head > topic.head:
             self.gap(topic, topic.head + 1, head, LossReason.CRASH)
-        if config.durability.logged != topic.config.durability.logged:
+        was_logged = topic.config.durability.logged
+        if config.durability.logged != was_logged:
             # A tail is logged or it is not, never half: what was written under the old class becomes segments.
-            self.cut(topic)
+            for cut in self.cuts:
+                cut(topic)
+        if config.durability.logged and not was_logged:
+            # Said of every such topic, whatever it holds: a replay has to come to the same.
+            topic.unlogged = True
         if config.durability.logged and not config.durability.reserves_seqs:
             # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
             # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
             topic.ceiling = topic.ceiling_staged = 0
         self._census.reconfigured(topic.config, config)
-        topic.config = topic.staged_config = config
+        topic.configure(config)
+        grant(topic, self.reserve)
+        self._enforce_caps(topic)
+
+    def _enforce_caps(self, topic: Topic) -> None:
+        if topic.unlogged and (topic.config.durability.logged or topic.segments):
+            # A replay, which has less of this topic, would find less to evict, or find it at another moment.
+            for told in self.overfull:
+                told(topic)
+        else:
+            self._retention.enforce_caps(topic)
+
+    def excess_below(self, topic: Topic) -> int:
+        """The seq below which a topic's caps take everything; 0 when they take nothing."""
+        return self._retention.excess_below(topic)
+
+    def complete(self, topic: Topic) -> None:
+        """A replay would find everything that the topic holds."""
+        topic.unlogged = False
         self._retention.enforce_caps(topic)
 
     def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
         """Removes records for good; how many of them were live."""
         removed = 0
         if before_seq:
-            self.removed(topic, topic.earliest, before_seq - 1)
+            self._tell_removed(topic, topic.earliest, before_seq - 1)
             removed = self._retention.remove_front(topic, before_seq)[0]
         if topic.origin is not None:
             topic.origin.below = max(topic.origin.below, before_seq)
         for first, last in ranges:
-            self.removed(topic, first, last)
+            self._tell_removed(topic, first, last)
             removed += self._mark(topic, first, last)
         if ranges:
             self._retention.settle_front(topic)
         if topic.parts is not None:
-            self.deleted(topic, before_seq, ranges)
+            for told in self.deleted:
+                told(topic, before_seq, ranges)
         return removed
 
-    def evict(self, topic: Topic, floor: int, expired: bool) -> None:
-        self._retention.evict(topic, floor, expired)
+    def _tell_removed(self, topic: Topic, first: int, last: int) -> None:
+        for told in self.removed:
+            told(topic, first, last)
+
+    def evict(self, topic: Topic, floor: int) -> None:
+        """A cap takes everything below a floor."""
+        self._retention.evict(topic, floor, expired=False)
+
+    def expire(self, topic: Topic, floor: int) -> None:
+        """Time took everything below a floor, and readers were told so."""
+        self._retention.expired_below(topic, floor)
 
     def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None) -> None:
         """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told."""

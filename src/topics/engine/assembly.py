@@ -14,6 +14,7 @@ from topics.engine.core import EngineCore
 from topics.engine.rescue import Rescued, SeqRange, adopt, catch_up, found_segments, holes, image_of, rescue
 from topics.engine.runs import Block, Segment, live_ranges
 from topics.engine.sealing import Sealer
+from topics.engine.seq_reserve import grant
 from topics.engine.topic import Topic
 from topics.engine.verification import Verification
 from topics.formats.snapshot import TopicState
@@ -233,7 +234,8 @@ class Assembler:
             config = DEFAULT_CONFIG
             self.configless.add(state.topic_id)
         topic = Topic(state.topic_id, state.name, state.epoch, config, state.created_ts)
-        topic.head, topic.ceiling = state.head, state.ceiling
+        topic.head, topic.ceiling, topic.unlogged = state.head, state.ceiling, state.unlogged
+        grant(topic, self._core.applier.reserve)
         topic.earliest = min(state.earliest, state.head + 1)
         topic.evict_floor = min(state.evict_floor, topic.earliest)
         topic.cap_floor, topic.ttl_floor = (min(f, topic.evict_floor) for f in (state.cap_floor, state.ttl_floor))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from topics.engine.core import EngineCore, Note
+from topics.engine.core import EngineCore
 from topics.engine.topic import Topic
 
 
@@ -12,11 +12,10 @@ def when_durable(core: EngineCore, topic: Topic, done: Callable[[int], None]) ->
     A class that is never written has nothing to wait for. Where the disk fails, `done` is never called: nothing
     becomes durable any more.
     """
-    head, shard = topic.head, core.shards[topic.shard]
+    head, path = topic.head, core.path
     durability = topic.config.durability
     nothing_to_wait_for = durability.acks_after_sync or not durability.logged
-    if nothing_to_wait_for or shard.next_lsn - 1 <= shard.writer.synced_lsn:
+    if nothing_to_wait_for or path.is_synced(topic.shard):
         done(head)
-    elif shard.writer.poison is None and not core.closed:
-        # A submission without a frame: it is answered behind the sync of everything that was submitted before.
-        shard.submit(Note([], needs_sync=True, then=lambda: done(head)))
+    elif path.takes_notes(topic):
+        path.after_sync(topic.shard, lambda: done(head))

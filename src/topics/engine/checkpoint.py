@@ -28,6 +28,7 @@ from topics.engine.jobs import Job, OffLoop, Until
 from topics.engine.losses import join
 from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
+from topics.engine.seq_reserve import needs_ceiling
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
@@ -48,6 +49,7 @@ class Capture(NamedTuple):
     """One topic as the snapshot will have it."""
 
     topic: Topic
+    head: int
     state: bytes
     tail: list[Block]
     unsynced: list[Segment]
@@ -125,7 +127,7 @@ class Checkpointer:
 
         def turn() -> None:
             nonlocal lsn
-            shard.stage_gathered()
+            shard.stage_coalesced()
             lsn = shard.next_lsn
             shard.committer.rotate(Rotation(turned, resume))
 
@@ -161,8 +163,8 @@ class Checkpointer:
         if logged and topic.tail_bytes > self._core.options.snapshot_inline_bytes:
             self._sealer.cut(topic)
         if topic.staged_head == topic.head:
-            # All of it is synced with the old log file: nothing above the head needs to be held free any more.
-            topic.ceiling = topic.ceiling_staged = topic.head if topic.ceiling else 0
+            # All of it is synced with the old log file: what was reserved by its frames is not needed any more.
+            topic.ceiling = topic.ceiling_staged = min(topic.ceiling, topic.head + self._core.reserve)
         tail = list(topic.tail) if logged else []
         flips = [
             (s, SegmentKey(topic.id, s.first_seq, s.cold), bytes(s.flags), s.flag_changes)
@@ -174,13 +176,13 @@ class Checkpointer:
         for segment in unsynced:
             segment.named = True
         state = encode_topic(topic_state(topic, tail, self._core.features.save(topic)))
-        self._captures.append(Capture(topic, state, tail, unsynced, flips))
+        self._captures.append(Capture(topic, topic.head, state, tail, unsynced, flips))
 
     def _head(self, full: bool) -> SnapshotHead:
         core = self._core
         return SnapshotHead(
             self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.now(), self._dropped,
+            core.next_topic_id, core.now(), self._dropped, core.reserve,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:
@@ -215,8 +217,12 @@ class Checkpointer:
             for segment in capture.unsynced:
                 segment.synced = True
             topic = capture.topic
+            if needs_ceiling(topic.config.durability):
+                # The snapshot has the head it had then: whoever recovers from it adds the reserve.
+                topic.ceiling = max(topic.ceiling, capture.head + head.reserve)
+                topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
             if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
-                topic.unlogged = False
+                self._core.path.complete(topic)
 
     def _flip(self) -> set[SegmentKey]:
         """Step 3; off the loop. Returns the segments in an object store that could not be reached.
@@ -289,7 +295,7 @@ def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> Top
         topic.next_base, [segment.state() for segment in topic.segments],
         [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
         [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
-        [bytes(block.flags or b"") for block in tail], parts,
+        [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from itertools import takewhile
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.core.errors import ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
@@ -17,9 +17,10 @@ from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
+from topics.engine.transaction import WritePath
 from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
-from topics.storage.commit import CommitTiming, Shard, Submission
+from topics.storage.commit import Shard
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentKey, SegmentStore
 from topics.system.clock import Clock
@@ -46,7 +47,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     sync_interval_ms: int = 50
     commit_window_us: int = 500
     commit_queue_bytes: int = 64 * 1024 * 1024
-    disk_reserve_seqs: int = 256
+    disk_reserve_seqs: int = 65_536
     pressure_lag_ms: int = 5
     pressure_commit_ms: int = 20
     pressure_coalesce_percent: int = 20
@@ -60,23 +61,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-class Note(Submission):
-    """A frame nobody waits for."""
-
-    __slots__ = ("_then",)
-
-    def __init__(self, pieces: list[bytes], needs_sync: bool = False, then: Callable[[], None] | None = None) -> None:
-        super().__init__(pieces, needs_sync)
-        self._then = then
-
-    def committed(self, timing: CommitTiming) -> None:
-        if self._then is not None:
-            self._then()
-
-    def failed(self, error: TopicsError) -> None:
-        """The shard is poisoned and says so itself."""
-
-
 class EngineCore:
     def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
         self.options = options
@@ -87,13 +71,18 @@ class EngineCore:
         self.reader = RunReader(store)
         self.census = Census()
         self.retention = Retention(self.reader, self._segment_dropped, self.census)
-        self.applier = Applier(self.reader, self.retention)
+        self.reserve = options.disk_reserve_seqs
+        self.applier = Applier(self.reader, self.retention, self.reserve)
+        self.path = WritePath(self)
+        """The one way into the log."""
         self.features = Features()
         self.crossings = Crossings()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
         self.gone: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that is no more."""
+        self.delayed: list[Callable[[Topic, int, int, int], None]] = []
+        """Told of jobs, first and last seq, that are held back until a moment (`engine.queues`)."""
         self.chores: list[Callable[[], None]] = []
         """What features want done about once a second (`engine.housekeeping`)."""
         self.shards: list[Shard] = []
@@ -205,8 +194,8 @@ class EngineCore:
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
 
-        The frame is sent on its way and not waited for: it only keeps expired records from coming back should the
-        clock be set back, and evicting commutes with everything else a topic does.
+        The frame is sent on its way and not waited for: it keeps expired records from coming back should the clock be
+        set back, and from being taken for deleted ones.
         """
         if not topic.config.ttl_ms or not topic.live_count:
             return
@@ -214,8 +203,7 @@ class EngineCore:
             # Somebody still holds a topic that was deleted: its records count for nothing any more.
             return
         before, floor = topic.live_bytes, topic.evict_floor
-        # An ephemeral topic may hold records of a time when it was none, and those would come back.
-        logged = topic.config.durability.logged or bool(topic.segments)
+        logged = self.path.logs_removals(topic)
         if topic.capture_due:
             self.capture(topic)
         if not self.retention.expire(topic, self.now()):
@@ -223,16 +211,7 @@ class EngineCore:
         self.before_change(topic)
         self.total_bytes += topic.live_bytes - before
         if logged and topic.evict_floor > floor:
-            self.log_eviction(topic, expired=True)
-
-    def log_eviction(self, topic: Topic, expired: bool) -> None:
-        """Sends a topic's floor on its way to the log, where replay would not find it by itself."""
-        shard = self.shards[topic.shard]
-        # A topic on its way out logs nothing more: its last frame is the one that drops it. Nor does an engine that was
-        # closed: the folder may be another's by now.
-        if not topic.closing and not self.closed and shard.writer.poison is None:
-            body = encode_evict(topic.evict_floor, expired)
-            shard.submit(Note(shard.frame(FrameKind.EVICT, topic.id, body)))
+            self.path.note(topic, FrameKind.EVICT, encode_evict(topic.evict_floor, expired=True))
 
     def wake(self, topic: Topic) -> None:
         """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""

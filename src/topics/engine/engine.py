@@ -17,19 +17,20 @@ from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
-from topics.engine.appending import Appender, Rider
+from topics.engine.appending import Appender, FrameExtension
 from topics.engine.checkpoint import Checkpointer
+from topics.engine.coalescing import AnswerAll
 from topics.engine.cold_store import Sweeper
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
-from topics.engine.gathering import AnswerAll
+from topics.engine.deleting import Deleter
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
-from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
 from topics.engine.removals import Removals
+from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
@@ -43,7 +44,7 @@ from topics.engine.topic_info import TopicInfo, describe
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem, FolderLock, read_small, write_small
-from topics.storage.layout import Layout
+from topics.storage.layout import CLOSED_CLEANLY, Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
 from topics.storage.writers import ThreadCommitter
@@ -69,12 +70,13 @@ class Engine:
         self.sealer = Sealer(core, self._seal_runner)
         self.checkpointer = Checkpointer(core, self.sealer, fs)
         self.removals = Removals(core, fs, self.checkpointer)
-        self._appender = Appender(core, self.sealer.after_append)
+        self._appender = Appender(core)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
         self.throttle = Throttle(core, self.admission, clock)
-        self._controller = Controller(core, self._background)
-        self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
-        self.queues = Queues(core, self._appender, self._background, self.put_topic)
+        self._controller = Controller(core)
+        self._deleter = Deleter(core, self._background)
+        self.routing = Routing(core, self._controller, self._background)
+        self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
         self.housekeeper = Housekeeper(
@@ -126,9 +128,9 @@ class Engine:
         core.dirty = [set() for _ in range(shard_count)]
         core.dropped = [[] for _ in range(shard_count)]
         core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
-        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, progress)
-        recovery.after_append = self.sealer.after_append  # type: ignore[method-assign]
+        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, progress, clean=machine == CLOSED_CLEANLY)
         recovery.run()
+        core.applier.overfull.append(core.path.bound)
         for number in range(shard_count):
             fs.make_dirs(layout.shard(number))
             end = recovery.ends.get(number)
@@ -220,20 +222,24 @@ class Engine:
         self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
-        await finished
-        self._shut()
+        self._shut(await finished)
 
     def close_inline(self) -> None:
-        """The same for an engine without a loop."""
+        """Closes an engine without a loop."""
         self.core.closed = True
         self.admission.close()
         self.queues.stop()
-        self._runner.start(self.checkpointer.job())
-        self._shut()
+        outcome: list[bool] = []
+        self._runner.start(self.checkpointer.job(then=outcome.append))
+        self._shut(outcome == [True])
 
-    def _shut(self) -> None:
+    def _shut(self, captured: bool) -> None:
         for shard in self.core.shards:
             shard.committer.close()
+        if captured and all(shard.writer.poison is None for shard in self.core.shards):
+            # The next start need not ask what a crash may have taken. Where this cannot be written, it does.
+            with contextlib.suppress(OSError):
+                write_small(self._fs, self.core.layout.machine, CLOSED_CLEANLY, self.core.layout.root)
         self._seal_runner.close()
         self._runner.close()
         if self._pool is not None:
@@ -254,11 +260,8 @@ class Engine:
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)
-        if (
-            topic is not None
-            and (topic.closing or topic.guard is not None)
-            and self._wait_for_drop(name, lambda: self.append(name, batch, done), done)
-        ):
+        unusual = topic is not None and not topic.rules.usual
+        if unusual and self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
             return
         if self.sealer.failures:
             self.sealer.check_room()
@@ -277,7 +280,7 @@ class Engine:
         topic = core.by_name.get(name)
         if topic is None or core.closed or self.sealer.failures or self.admission.refusing:
             return False
-        return self._appender.gatherer.take(topic, record, caller, answer)
+        return self._appender.take_lone(topic, record, caller, answer)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """The same for one that had to wait before it was let in."""
@@ -285,7 +288,12 @@ class Engine:
             self._appender.append(self.core.by_name.get(name), name, batch, done)
 
     def write(
-        self, topic: Topic, batch: Batch, done: AppendDone, rider: Rider | None = None, ts: int | None = None
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        extension: FrameExtension | None = None,
+        ts: int | None = None,
     ) -> None:
         """Appends to a topic at hand, for features that have checked the batch and the topic by their own rules."""
         self.core.check_accepting()
@@ -294,7 +302,7 @@ class Engine:
         if self.admission.refusing:
             # Whoever comes this way does not wait, so the answer is to be let in or to be refused.
             self.admission.keeps_waiting(topic.name, batch, done)
-        self._appender.write(topic, batch, done, rider, ts)
+        self._appender.write(topic, batch, done, extension, ts)
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
@@ -313,7 +321,7 @@ class Engine:
     def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         """Deletes records for good."""
         if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
-            self._controller.delete(name, selector, done)
+            self._deleter.delete(name, selector, done)
 
     def put_router(self, name: str, wish: RouterWish, done: RouterPutDone) -> None:
         """Creates a router, with the topics it connects where they are missing, or changes what it does."""

@@ -28,6 +28,9 @@ class Until(NamedTuple):
 
 Job = Generator[OffLoop | Until, object, None]
 
+Background = Callable[[Callable[[], object], Callable[[object], None]], None]
+"""Runs the first function off the loop and hands its outcome, a result or an exception, to the second on the loop."""
+
 
 class JobRunner(Protocol):
     def start(self, job: Job) -> None: ...

@@ -18,6 +18,7 @@ from topics.engine.cold_store import drop_stale_copies, missing_near, topics_in_
 from topics.engine.core import EngineCore
 from topics.engine.names import SortedNames
 from topics.engine.runs import Block, Segment, live_ranges
+from topics.engine.seq_reserve import grant
 from topics.engine.topic import Topic
 from topics.formats import control
 from topics.formats.block import decode_block
@@ -37,10 +38,19 @@ _log = logging.getLogger(__name__)
 class Recovery:
     """Rebuilds an engine's state from its data folder. Only `EngineCore` is changed, no file."""
 
-    def __init__(self, core: EngineCore, fs: FileSystem, same_boot: bool, progress: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        core: EngineCore,
+        fs: FileSystem,
+        same_boot: bool,
+        progress: Callable[[float], None],
+        clean: bool = False,
+    ) -> None:
+        """`same_boot` says that the machine kept running since the folder was used, `clean` that it was closed."""
         self._core = core
         self._fs = fs
         self._same_boot = same_boot
+        self._clean = clean
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
@@ -68,6 +78,7 @@ class Recovery:
         self._core.features.settle()
         self._core.count_all()
         self._check_segments()
+        self._core.applier.reserve = self._core.reserve
 
     # Snapshots
 
@@ -90,6 +101,9 @@ class Recovery:
             return None
         whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
         newest = whole[0]
+        # What was given out followed from the reserve of then; what will be follows from the one of now.
+        self._core.applier.reserve = newest.reserve
+        self.changed = newest.reserve != self._core.reserve
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
             last = number == newest.number
@@ -117,6 +131,8 @@ class Recovery:
         topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
         topic.inflight_keys = {"": state.tail_flags} if any(state.tail_flags) else None
+        topic.unlogged = state.unlogged
+        grant(topic, self._core.applier.reserve)
         self._core.features.load(topic, state.parts)
         self._core.topics[topic.id] = topic
         topic.created = True
@@ -188,6 +204,7 @@ class Recovery:
         if created is not None:
             topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
             topic.created = True
+            grant(topic, core.applier.reserve)
             core.topics[topic.id] = topic
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
         known = core.topics.get(frame.topic_id)
@@ -228,14 +245,10 @@ class Recovery:
             )  # fmt: skip
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
-        self.after_append(topic)
 
     def _arrive(self, topic: Topic, frame: Frame) -> None:
         self._append(topic, frame)
         self._core.features.replay(topic, frame)
-
-    def after_append(self, topic: Topic) -> None:
-        """Replaced by the sealer, so that replay keeps no more in memory than the live engine does."""
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
         head, config = control.decode_config_change(frame.body)
@@ -249,8 +262,13 @@ class Recovery:
         self._core.applier.delete(topic, before_seq, ranges)
 
     def _evict(self, topic: Topic, frame: Frame) -> None:
-        floor, expired = control.decode_evict(frame.body)
-        self._core.applier.evict(topic, floor, expired)
+        evicted, applier = control.decode_evict(frame.body), self._core.applier
+        if evicted.complete:
+            applier.complete(topic)
+        elif evicted.expired:
+            applier.expire(topic, evicted.floor)
+        else:
+            applier.evict(topic, evicted.floor)
 
     def _ceiling(self, topic: Topic, frame: Frame) -> None:
         topic.ceiling = max(topic.ceiling, control.decode_ceiling(frame.body))
@@ -264,14 +282,20 @@ class Recovery:
         topic.inflight_keys = None
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            self._lose_unlogged(topic, max(head, topic.ceiling))
-        elif durability.reserves_seqs and topic.ceiling > head:
-            # Seqs up to the ceiling may have been given out. They are never given out again, and unless the machine
-            # kept running, which means that the page cache kept every write, readers are told that they may be lost.
-            core.applier.gap(topic, head + 1, topic.ceiling, None if self._same_boot else LossReason.CRASH)
+            self._lose_unlogged(topic, head if self._clean else max(head, topic.ceiling))
+        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._clean):
+            # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
+            # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
+            core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH)
+            self.changed = True
+        if topic.unlogged:
+            topic.unlogged = False
+            core.retention.enforce_caps(topic)
             self.changed = True
         core.retention.settle_front(topic)
-        topic.ceiling = topic.ceiling_staged = topic.head if topic.ceiling else 0
+        # The snapshots have this head, or get it before anything is given out.
+        topic.ceiling = topic.ceiling_staged = 0
+        grant(topic, core.reserve)
         topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
         topic.shard = core.shard_number(topic.id)
         core.set_floor_of_time(topic.last_ts)

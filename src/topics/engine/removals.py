@@ -72,7 +72,7 @@ class Removals:
         """Also where an archive was kept once: what it holds must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)
-        core.applier.removed = self._removed
+        core.applier.removed.append(self._removed)
         checkpointer.catalog.published = self._published
         checkpointer.catalog.tracked = self.on
 

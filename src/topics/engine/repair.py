@@ -22,7 +22,7 @@ from topics.engine.verification import OnBytes, Verification
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
+from topics.storage.layout import CLOSED_CLEANLY, Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.staging import (
     Plan,
@@ -77,8 +77,8 @@ class Repair:
         core = self._core(look, dry_run)
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)
-        core.features.add(RouterFeature(core, Registry(core), sealer.after_append))
-        salvage = Salvage(core, self._fs, look.same_boot, sealer, look)
+        core.features.add(RouterFeature(core, Registry(core)))
+        salvage = Salvage(core, self._fs, sealer, look, read_machine(self._fs, self._layout) == CLOSED_CLEANLY)
         salvage.run()
         folders = evidence_folders(self._fs, self._layout)
         moves = self._moves(look, salvage, folders)

@@ -39,13 +39,23 @@ class Retention:
     def enforce_caps(self, topic: Topic) -> None:
         """Evicts from the front until the topic is within its caps; called after each append and each new config."""
         config = topic.config
+        over = (config.cap_records and topic.live_count > config.cap_records) or (
+            config.cap_bytes and topic.live_bytes > config.cap_bytes
+        )
+        if over:
+            self.evict(topic, self.excess_below(topic), expired=False)
+
+    def excess_below(self, topic: Topic) -> int:
+        """The seq below which everything has to go for the topic to be within its caps; 0 when it is."""
+        config, floor = topic.config, 0
         if config.discard is Discard.REJECT:
             # Such a topic never drops: one that holds more than a new cap allows takes nothing until it is drained.
-            return
+            return floor
         if config.cap_records and topic.live_count > config.cap_records:
-            self.evict(topic, self._upto_for_count(topic, topic.live_count - config.cap_records), expired=False)
+            floor = self._upto_for_count(topic, topic.live_count - config.cap_records)
         if config.cap_bytes and topic.live_bytes > config.cap_bytes:
-            self.evict(topic, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes), expired=False)
+            floor = max(floor, self._upto_for_bytes(topic, topic.live_bytes - config.cap_bytes))
+        return floor
 
     def make_room(self, topic: Topic, count: int, size: int) -> None:
         """Evicts what records pushed out that are lost themselves by now: it does not come back in their place."""
@@ -62,16 +72,24 @@ class Retention:
     def evict(self, topic: Topic, upto: int, expired: bool) -> bool:
         """Everything live below `upto` is lost; the floors say so. True when there was anything."""
         removed, last = self.remove_front(topic, upto)
-        if not removed:
-            return False
-        topic.evict_floor = max(topic.evict_floor, last + 1)
+        if removed:
+            self._raise_floors(topic, last + 1, expired)
+        return bool(removed)
+
+    def expired_below(self, topic: Topic, floor: int) -> None:
+        """Does again what time did. Readers were told that everything below was lost when it was: a delete that was on
+        its way then stands before it in the log, and must not make a silence of it."""
+        self.remove_front(topic, floor)
+        self._raise_floors(topic, min(floor, topic.head + 1), expired=True)
+
+    def _raise_floors(self, topic: Topic, floor: int, expired: bool) -> None:
+        topic.evict_floor = max(topic.evict_floor, floor)
         if expired:
-            topic.ttl_floor = max(topic.ttl_floor, last + 1)
+            topic.ttl_floor = max(topic.ttl_floor, floor)
         else:
-            topic.cap_floor = max(topic.cap_floor, last + 1)
+            topic.cap_floor = max(topic.cap_floor, floor)
         # What lies below the floor is told by the floor from now on.
         forget_below(topic, topic.evict_floor)
-        return True
 
     def remove_front(self, topic: Topic, upto: int) -> tuple[int, int]:
         """Takes every live record below `upto` away: how many there were, and the seq of the last."""

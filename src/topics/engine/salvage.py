@@ -47,11 +47,10 @@ from topics.storage.strays import topic_folders
 class Salvage(Recovery):
     """Rebuilds the state of a damaged folder as far as it goes; the sealer writes what has to be written anew."""
 
-    def __init__(self, core: EngineCore, fs: FileSystem, same_boot: bool, sealer: Sealer, look: Verification) -> None:
-        super().__init__(core, fs, same_boot, lambda done: None)
+    def __init__(self, core: EngineCore, fs: FileSystem, sealer: Sealer, look: Verification, clean: bool) -> None:
+        super().__init__(core, fs, look.same_boot, lambda done: None, clean)
         self._look = look
         self._assembler = Assembler(core, fs, sealer, look, self._lose)
-        self._sealer = sealer
         self._gone: set[int] = set()
         self._doubts: dict[int, int] = {}
         """Topics that may have lost records at their end, and how many at most."""
@@ -100,6 +99,7 @@ class Salvage(Recovery):
         if newest is not None:
             core.next_topic_id = newest.next_topic_id
             core.set_floor_of_time(newest.now_ms)
+            core.applier.reserve = newest.reserve
         lost_bytes = [member.lost_bytes for member in chain.members if not member.complete]
         if chain.empty and look.unknown_topics:
             lost_bytes.append(None)
@@ -250,7 +250,6 @@ class Salvage(Recovery):
             return  # A segment file that was taken in again has these records.
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
-        self._sealer.after_append(topic)
 
     def _forward(self, topic: Topic, frame: Frame) -> None:
         forward = decode_forward(frame.body)

@@ -42,7 +42,8 @@ class Sealer:
         self.failures = 0
         self.hold_back: Callable[[bool], None] = lambda held: None
         """Holds the log's writers back, or lets them go on."""
-        core.applier.cut = self.cut
+        core.applier.cuts.append(self.cut)
+        core.applier.appended.append(self.after_append)
 
     def use(self, runner: JobRunner) -> None:
         self._runner = runner

@@ -8,13 +8,15 @@ that is wrong.
 
 from heapq import heappop, heappush
 
-from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError, TopicsError
+from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
 from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
-from topics.engine.core import EngineCore, Note
-from topics.engine.operations import DropDone, DropOperation, DropResult, TopicOperation
+from topics.engine.control import drop_topic
+from topics.engine.core import EngineCore
+from topics.engine.results import DropDone, DropResult
 from topics.engine.stream_state import JSON_TYPE, PART, StreamState, stream_of
-from topics.engine.topic import Inheritance, Topic
+from topics.engine.topic import Inheritance, Records, Topic
+from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.stream import StreamPart, decode_part, decode_renewal, encode_part, encode_renewal, mark_in, part_in
 from topics.storage.commit import CommitTiming
@@ -114,16 +116,15 @@ class StreamFeature:
             return
         now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
         state.grace_ms = 0
-        shard = self._core.shards[topic.shard]
         behind = now - state.renewed_logged > state.renewal_step_ms()
-        if behind and not topic.closing and not self._core.closed and shard.writer.poison is None:
+        if behind and self._core.path.takes_notes(topic):
             self._core.before_change(topic)
             state.renewed_logged = now
-            shard.submit(Note(shard.frame(FrameKind.STREAM_RENEW, topic.id, encode_renewal(now))))
+            self._core.path.note(topic, FrameKind.STREAM_RENEW, encode_renewal(now))
 
     # What others may do to a stream (`engine.topic.Guard`)
 
-    def check_append(self, topic: Topic) -> None:
+    def check_append(self, topic: Topic, records: Records) -> None:
         state = stream_of(topic)
         if state is None:
             return
@@ -159,14 +160,27 @@ class StreamFeature:
 
     def drop(self, topic: Topic, done: DropDone) -> None:
         """Deletes a stream, or retires it while forks read from it."""
-        core = self._core
-        shard = core.shards[topic.shard]
-        shard.check_open()
         if self.state(topic).refs:
-            frame = shard.frame(FrameKind.STREAM_RETIRE, topic.id, b"")
-            shard.submit(RetireOperation(core, topic, frame, done))
+            self._retire(topic, done)
         else:
-            shard.submit(DropOperation(core, topic, shard.frame(FrameKind.DROP, topic.id, b""), done))
+            drop_topic(self._core, topic, done)
+
+    def _retire(self, topic: Topic, done: DropDone) -> None:
+        """A stream that forks read is there for them alone from now on."""
+        core, state = self._core, self.state(topic)
+        core.path.check(topic)
+
+        def retired(timing: CommitTiming) -> None:
+            state.retired = True
+            # For everyone but its forks it is deleted, and its routers go with it.
+            done(DropResult(topic.name, True, core.dropped_with(topic)))
+            if not state.refs:
+                # The last fork went while this was on its way.
+                state.refs = 1
+                self.release(topic)
+
+        frame = FrameDraft(FrameKind.STREAM_RETIRE, b"")
+        core.path.log(Change(core.path, topic, (frame,), retired, done), Gate.SYNC)
 
     def removed(self, topic: Topic) -> None:
         """A topic is gone; a retired source that only it still read goes, too."""
@@ -193,37 +207,12 @@ class StreamFeature:
             _, topic_id = heappop(self._deadlines)
             topic = core.topics.get(topic_id)
             state = stream_of(topic) if topic is not None else None
-            if topic is None or state is None or topic.closing or core.shards[topic.shard].writer.poison is not None:
+            if topic is None or state is None or not core.path.takes_notes(topic):
                 continue
             if self._due(topic):
                 self.drop(topic, lambda outcome: None)
             elif not state.retired:
                 self.watch_deadline(topic)
-
-
-class RetireOperation(TopicOperation):
-    """A stream that forks read is deleted: it is there for them alone from now on."""
-
-    __slots__ = ("_done",)
-
-    def __init__(self, core: EngineCore, topic: Topic, pieces: list[bytes], done: DropDone) -> None:
-        super().__init__(core, topic, pieces, needs_sync=True)
-        self._done = done
-
-    def apply(self, timing: CommitTiming) -> None:
-        topic = self.topic
-        state = stream_of(topic)
-        assert state is not None and topic.guard is not None
-        state.retired = True
-        # For everyone but its forks it is deleted, and its routers go with it.
-        self._done(DropResult(topic.name, True, self._core.dropped_with(topic)))
-        if not state.refs:
-            # The last fork went while this was on its way.
-            state.refs = 1
-            topic.guard.release(topic)
-
-    def undo(self, error: TopicsError) -> None:
-        self._done(error)
 
 
 def check_visible(topic: Topic | None, name: str) -> Topic:

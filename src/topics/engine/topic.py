@@ -4,21 +4,26 @@ Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet 
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
+from topics.core.records import Record
+from topics.engine.rules import Rules
 from topics.engine.runs import Block, Run, Segment
 
 SEQ_BASE = 1
+
+Records = Callable[[], Sequence[Record]]
+"""The records that somebody wants to write. A function, because most guards do not look at them."""
 
 
 class Guard(Protocol):
     """Has a say in what may be done to a topic that is more than a log."""
 
-    def check_append(self, topic: "Topic") -> None:
-        """Raises where the topic takes no more records."""
+    def check_append(self, topic: "Topic", records: Records) -> None:
+        """Raises where the topic does not take these records, whichever way they come."""
         ...
 
     def hides(self, topic: "Topic") -> bool:
@@ -58,12 +63,12 @@ class Inheritance:
 
 class Topic:
     __slots__ = (
-        "cap_floor", "capture_due", "ceiling", "ceiling_staged", "closing", "config", "created", "created_ts",
-        "earliest", "epoch", "evict_floor", "guard", "head", "id", "inflight_keys", "keys", "last_consumed_ts",
-        "last_read_ts", "last_ts", "last_write_ts", "live_bytes", "live_count", "lost", "name", "next_base", "origin",
-        "parts", "plain_config", "reserve", "reserved_at", "segments", "shard", "staged_bytes", "staged_config",
-        "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes", "tail_count",
-        "ttl_floor", "unlogged", "waiters", "when_gone",
+        "_closing", "_created", "_guard", "_rules", "_staged_config", "cap_floor", "capture_due", "ceiling",
+        "ceiling_staged", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
+        "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "segments", "shard",
+        "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes",
+        "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line a field
@@ -74,13 +79,10 @@ class Topic:
         self.epoch = epoch
         self.config = config
         self.created_ts = created_ts
-        self.plain_config: TopicConfig | None = None
-        """The config by which single records were last found fit to be gathered; it holds for as long as this is it."""
+        self._rules: Rules | None = None
         self.shard = 0
-        self.created = False
-        """False while the frame that creates the topic is on its way to the disk: nobody sees it yet."""
-        self.closing = False
-        """True while the frame that deletes the topic is on its way."""
+        self._created = False
+        self._closing = False
         self.capture_due = False
         """A checkpoint wants this topic's state as it is, before anything else changes it."""
 
@@ -102,8 +104,7 @@ class Topic:
         self.staged_count = 0
         self.staged_bytes = 0
         self.next_base = 0
-        self.staged_config = config
-        """The config that holds once everything on its way is applied: what new operations are decided by."""
+        self._staged_config = config
         self.sync_inflight = 0
         """Operations of this topic waiting for a sync. While there are any, none may overtake them."""
         self.ceiling = 0
@@ -118,7 +119,10 @@ class Topic:
         self.tail_bytes = 0
         """Memory held by the tail's blocks."""
         self.unlogged = False
-        """Holds records a replay would not have, so it would evict less: what a cap takes is logged meanwhile."""
+        """Holds records that a replay would not have, so it would evict less: what a cap takes is a decision of its own
+        meanwhile, logged like any other."""
+        self.evicting = False
+        """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
         self.keys: dict[str, tuple[int, int, int]] | None = None
         """Idempotency key -> (first seq, count, ts), oldest first."""
@@ -126,7 +130,7 @@ class Topic:
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""
-        self.guard: Guard | None = None
+        self._guard: Guard | None = None
         self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
@@ -134,6 +138,59 @@ class Topic:
         self.last_write_ts = 0
         self.last_read_ts = 0
         self.last_consumed_ts = 0
+
+    # What the rules are made of
+
+    @property
+    def rules(self) -> Rules:
+        """What holds for those who write to the topic now, everything on its way included."""
+        rules = self._rules
+        if rules is None:
+            rules = self._rules = Rules(
+                self._staged_config, self.config, created=self._created, guarded=self._guard is not None,
+                closing=self._closing,
+            )  # fmt: skip
+        return rules
+
+    @property
+    def created(self) -> bool:
+        """False while the frame that creates the topic is on its way to the disk: nobody sees it yet."""
+        return self._created
+
+    @created.setter
+    def created(self, created: bool) -> None:
+        self._created, self._rules = created, None
+
+    @property
+    def closing(self) -> bool:
+        """True while the frame that deletes the topic is on its way."""
+        return self._closing
+
+    @closing.setter
+    def closing(self, closing: bool) -> None:
+        self._closing, self._rules = closing, None
+
+    @property
+    def guard(self) -> Guard | None:
+        return self._guard
+
+    @guard.setter
+    def guard(self, guard: Guard | None) -> None:
+        self._guard, self._rules = guard, None
+
+    @property
+    def staged_config(self) -> TopicConfig:
+        """The config that holds once everything on its way is applied: what new operations are decided by."""
+        return self._staged_config
+
+    @staged_config.setter
+    def staged_config(self, config: TopicConfig) -> None:
+        self._staged_config, self._rules = config, None
+
+    def configure(self, config: TopicConfig) -> None:
+        """The config changes for readers as well."""
+        self.config = config
+        self.staged_config = config
 
     @property
     def next_seq(self) -> int:

@@ -4,10 +4,14 @@
     CONFIG   u64 head of the topic at that moment | config as JSON
     DROP     empty
     DELETE   u64 before seq (0 = none) | ranges: u64 first, u64 last, each inclusive, ascending, apart
-    EVICT    u64 floor: every seq below it is gone | u8 reason (1 cap, 2 ttl)
+    EVICT    u64 floor: every seq below it is gone | u8 reason (1 cap, 2 ttl, 3 none: the topic is complete)
     CEILING  u64 seq
 
 A DELETE names seqs and not the selector that found them: what was decided is what is replayed, whatever else changed.
+
+A topic that was of class ephemeral may hold records that a replay does not have, so that a replay could not tell what
+its caps took: meanwhile every eviction is an EVICT frame. One with reason 3 and floor 0 says that a snapshot has all
+its records by now; from then on a replay finds by itself what the caps take.
 """
 
 from collections.abc import Sequence
@@ -18,6 +22,7 @@ _CREATE = Struct("<QQH")
 _U64 = Struct("<Q")
 _PAIR = Struct("<QQ")
 _EVICT = Struct("<QB")
+_CAP, _TTL, _COMPLETE = 1, 2, 3
 
 
 class Created(NamedTuple):
@@ -54,13 +59,23 @@ def decode_delete(body: memoryview) -> tuple[int, list[tuple[int, int]]]:
     return _U64.unpack_from(body, 0)[0], list(_PAIR.iter_unpack(body[_U64.size :]))
 
 
+class Evicted(NamedTuple):
+    floor: int
+    expired: bool
+    complete: bool
+
+
 def encode_evict(floor: int, expired: bool) -> bytes:
-    return _EVICT.pack(floor, 2 if expired else 1)
+    return _EVICT.pack(floor, _TTL if expired else _CAP)
 
 
-def decode_evict(body: memoryview) -> tuple[int, bool]:
+def encode_complete() -> bytes:
+    return _EVICT.pack(0, _COMPLETE)
+
+
+def decode_evict(body: memoryview) -> Evicted:
     floor, reason = _EVICT.unpack(body)
-    return floor, reason == 2
+    return Evicted(floor, reason == _TTL, reason == _COMPLETE)
 
 
 def encode_ceiling(seq: int) -> bytes:

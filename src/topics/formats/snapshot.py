@@ -37,6 +37,8 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     now_ms: int
     """The latest time the engine knew; time never runs back across a restart."""
     dropped: list[int]
+    reserve: int = 0
+    """How many seqs beyond a topic's head may have been given out without the log being told."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):
@@ -90,6 +92,8 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
     parts: dict[str, bytes] = {}
     """What else the topic is, by the name of the feature that owns and encodes it; see `engine.features`."""
+    unlogged: bool = False
+    """Whether it may hold records that a replay does not have, so that every eviction is a frame; see EVICT."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -191,13 +191,13 @@ class Writer:
 class Committer(Protocol):
     """Who runs a shard's writer."""
 
-    gathers: bool
+    coalesces: bool
     """Whether submissions wait for the end of a tick, so that it makes sense to gather until then."""
     outstanding: int
     """Submissions and rotations that another thread has and that are not answered yet."""
 
     def expect(self) -> None:
-        """Something is gathered: at the end of the tick it has to be staged and committed."""
+        """Something is coalesced: at the end of the tick it has to be staged and committed."""
         ...
 
     def submit(self, submission: Submission) -> None: ...
@@ -224,8 +224,8 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
-        self.gathered: Callable[[], None] | None = None
-        """Stages what was put off to the end of the tick (`engine.gathering`); None while there is nothing."""
+        self.coalesced: Callable[[], None] | None = None
+        """Stages what was put off to the end of the tick (`engine.coalescing`); None while there is nothing."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
@@ -236,24 +236,24 @@ class Shard:
         self.next_lsn = lsn + 1
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
 
-    def stage_gathered(self) -> None:
-        """Has staged what was gathered for the end of the tick."""
-        gathered, self.gathered = self.gathered, None
-        if gathered is not None:
-            gathered()
+    def stage_coalesced(self) -> None:
+        """Has staged what was coalesced for the end of the tick."""
+        coalesced, self.coalesced = self.coalesced, None
+        if coalesced is not None:
+            coalesced()
 
     @property
-    def gathers(self) -> bool:
-        """Whether single records may be gathered for the end of the tick: `check_open` would let them through."""
-        return self.committer.gathers and self.writer.poison is None and not self.full
+    def coalesces(self) -> bool:
+        """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
+        return self.committer.coalesces and self.writer.poison is None and not self.full
 
     def check_open(self, size: int = 0, patient: bool = False) -> None:
         """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused.
 
-        To be called before anything is staged: what came earlier in this tick and was only gathered goes first.
+        To be called before anything is staged: what came earlier in this tick and was only coalesced goes first.
         """
-        if self.gathered is not None:
-            self.stage_gathered()
+        if self.coalesced is not None:
+            self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
@@ -298,7 +298,7 @@ class Shard:
 class InlineCommitter:
     """Commits on the caller's stack: deterministic, for tests and tools.
 
-    `hold` keeps submissions until `flush`; with `gathers` as well, single records are gathered until then.
+    `hold` keeps submissions until `flush`; with `coalesces` as well, single records are coalesced until then.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -306,7 +306,7 @@ class InlineCommitter:
         self._held: list[Submission] = []
         self._flushing = False
         self.hold = False
-        self.gathers = False
+        self.coalesces = False
         self.outstanding = 0
 
     def expect(self) -> None:
@@ -320,7 +320,7 @@ class InlineCommitter:
 
     def flush(self) -> None:
         """Commits what is held. What an answer submits comes behind everyone who is still to be answered."""
-        self._shard.stage_gathered()
+        self._shard.stage_coalesced()
         if self._flushing:
             return
         self._flushing = True

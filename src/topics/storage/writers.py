@@ -70,7 +70,7 @@ class ThreadCommitter:
         self._wide_s = 0.0
         """A longer window while the server is under pressure; 0 when it is not."""
         self._sync_s = sync_s
-        self.gathers = True
+        self.coalesces = True
         self._tick: list[Submission] = []
         self._expecting = False
         """Whether the tick's hand-over is on its way."""
@@ -136,7 +136,7 @@ class ThreadCommitter:
 
     def _hand_over(self) -> None:
         try:
-            self._shard.stage_gathered()
+            self._shard.stage_coalesced()
         finally:
             # Only now, so that what is staged goes with this hand-over and does not ask for another.
             self._expecting = False

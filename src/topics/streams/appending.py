@@ -20,12 +20,13 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
-from topics.engine.operations import StateOperation
 from topics.engine.stream_feature import check_visible
 from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
+from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
+from topics.storage.commit import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
 from topics.streams.early import EarlyBatches, Later
 from topics.streams.offsets import Position, offset_of, tail_offset
@@ -56,7 +57,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 AppendedDone = Callable[[Appended | TopicsError], None]
 
 
-class _Rider:
+class _MarkExtension:
     """A stream's change on its way, in the same frame as the batch."""
 
     kind = FrameKind.STREAM_APPEND
@@ -167,11 +168,11 @@ class StreamAppender:
     def _write(
         self, topic: Topic, state: StreamState | None, records: list[Record], request: AppendRequest, done: AppendedDone
     ) -> None:
-        core, rider = self._engine.core, None
+        core, extension = self._engine.core, None
         now = core.now()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
-            rider = _Rider(state, StreamMark(now, request.seq, request.producer, request.close))
+            extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
 
         def written(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -181,17 +182,16 @@ class StreamAppender:
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
         ts = None if request.ts is None else min(request.ts, now)
-        self._engine.write(topic, Batch(records=records), written, rider, ts)
+        self._engine.write(topic, Batch(records=records), written, extension, ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core
         state = self._feature.state(topic)
-        shard = core.shards[topic.shard]
-        shard.check_open()
+        core.path.check(topic)
         mark = StreamMark(core.now(), request.seq, request.producer, True)
         state.stage(mark)
 
-        def applied() -> None:
+        def applied(timing: CommitTiming) -> None:
             state.apply(mark)
             state.unstage(None)
             done(Appended(tail_offset(topic), False, True, request.producer))
@@ -200,8 +200,8 @@ class StreamAppender:
             state.unstage(error)
             done(error)
 
-        frame = shard.frame(FrameKind.STREAM_CLOSE, topic.id, encode_mark(mark))
-        shard.submit(StateOperation(core, topic, frame, applied, failed))
+        frame = FrameDraft(FrameKind.STREAM_CLOSE, encode_mark(mark))
+        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:
         """A closed stream takes nothing, but closing it twice is fine, and so is repeating what closed it."""

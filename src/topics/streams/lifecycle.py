@@ -11,12 +11,13 @@ from topics.core.names import is_own_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.appending import creation_body, make_topic
-from topics.engine.operations import StateOperation
 from topics.engine.stream_feature import check_visible
 from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
+from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
+from topics.storage.commit import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset
@@ -116,16 +117,15 @@ class Lifecycle:
         content_type = self._content_type(request, source)
         records = self._first_records(request, content_type, point)
         topic = make_topic(core, name, self._config)
-        core.shards[topic.shard].check_open()
+        core.path.check(topic)
         part = self._part(topic, request, content_type, source, point)
         birth = _Birth(self._engine, topic, part, source)
         self._begin(topic, birth, records, done)
 
     def _begin(self, topic: Topic, birth: _Birth, records: list[Record], done: CreatedDone) -> None:
         core = self._engine.core
-        shard = core.shards[topic.shard]
 
-        def applied() -> None:
+        def applied(timing: CommitTiming) -> None:
             if not topic.created:
                 core.add_topic(topic)
             birth.applied(topic)
@@ -142,8 +142,8 @@ class Lifecycle:
             self._engine.write(topic, Batch(records=records), written, birth)
             return
         birth.staged(topic)
-        frame = shard.frame(birth.kind, topic.id, birth.prefix(topic))
-        shard.submit(StateOperation(core, topic, frame, applied, failed))
+        frame = FrameDraft(birth.kind, birth.prefix(topic))
+        core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
 
     # Forks
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.core.records import Record
 from topics.core.routers import Stamp
 from topics.wire.cuts import View
 from topics.wire.fragments import Fragments
@@ -117,6 +118,24 @@ def cut_copies(stretches: Iterable[Stretch], change: Change = VERBATIM) -> Copie
         for rest, meta, last in zip(rests, metas, lasts, strict=True)
     ]
     return Copies(rests, offsets, metas, lasts, sizes, _traits(metas, lasts))
+
+
+class _Rest(msgspec.Struct, rename={"node": "$node", "tag": "$tag"}):
+    """What follows the ts of a fragment."""
+
+    data: msgspec.Raw
+    node: str | None = None
+    tag: str | None = None
+    meta: msgspec.Raw | None = None
+
+
+_decode_rest = msgspec.json.Decoder(_Rest).decode
+
+
+def records_of(copies: Copies) -> list[Record]:
+    """The copies as records, for whoever has to look into them before they are written."""
+    rests = [_decode_rest(b"{" + rest[1:]) for rest in copies.rests]
+    return [Record(rest.data, rest.tag, rest.node, rest.meta) for rest in rests]
 
 
 def _parts(stretch: Stretch) -> tuple[bytes, list[int], list[int], list[int], list[int]]:

@@ -15,14 +15,14 @@ from topics.core.errors import CorruptSegmentError, ShuttingDownError, Throttled
 from topics.core.leases import Lease
 from topics.core.limits import clamp_lease_ms
 from topics.core.sharing import deal, shares
-from topics.engine.control import Background
 from topics.engine.core import EngineCore
+from topics.engine.jobs import Background
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.feature import leases_are_logged
 from topics.engine.queues.jobs import Cut, claimed_jobs, execute_cut, plan_cut
-from topics.engine.queues.operations import LeaseOperation
 from topics.engine.queues.state import Demand, PollClaim, Queue, Worker
 from topics.engine.topic import Topic
+from topics.engine.transaction import Change, FrameDraft
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
 from topics.storage.commit import AT_ONCE, CommitTiming
@@ -37,6 +37,13 @@ _DAMAGED_RETRY_MS = 60_000
 
 Bury = Callable[[Topic, Queue, list[int]], None]
 """Moves jobs that were delivered too often to the dead letter topic; they are `leaving` already."""
+
+
+class _LeaseChange(Change):
+    """Nobody who follows the topic sees anything of it."""
+
+    __slots__ = ()
+    wakes = False
 
 
 class Dispatcher:
@@ -68,42 +75,53 @@ class Dispatcher:
             self.schedule(queue)
         return now
 
-    def before_change(self, queue: Queue) -> None:
-        """Comes before every change of the book that a snapshot would keep, and before anything is decided."""
+    def check(self, queue: Queue) -> None:
+        """Comes before every change of the book that is logged, and before anything is decided."""
         topic = queue.jobs.topic
         if leases_are_logged(topic):
-            self._core.shards[topic.shard].check_open(patient=True)
-            self._core.before_change(topic)
+            self._core.path.check(topic, patient=True)
 
-    def log(
+    def change(
         self,
         queue: Queue,
         body: Callable[[], bytes],
-        then: Callable[[CommitTiming], None],
-        undo: Callable[[TopicsError], None],
+        applied: Callable[[CommitTiming], None],
+        undone: Callable[[TopicsError], None],
     ) -> None:
-        """Sends what was just changed to the leases log, if that is durable; `then` is called when it is there."""
-        core, topic = self._core, queue.jobs.topic
-        if not leases_are_logged(topic) or core.closed or topic.closing:
-            then(AT_ONCE)
-            return
-        shard = core.shards[topic.shard]
-        needs_sync = topic.config.durability.acks_after_sync or topic.sync_inflight > 0
-        shard.submit(LeaseOperation(topic, shard.frame(FrameKind.LEASE, topic.id, body()), needs_sync, then, undo))
+        """Changes the book: at once, or by way of the leases log where that is durable."""
+        topic, path = queue.jobs.topic, self._core.path
+        if self._logs(topic):
+            path.log(_LeaseChange(path, topic, (FrameDraft(FrameKind.LEASE, body()),), applied, undone))
+        else:
+            applied(AT_ONCE)
+
+    def _logs(self, topic: Topic) -> bool:
+        return leases_are_logged(topic) and not self._core.closed and not topic.closing
 
     def release(
         self,
         queue: Queue,
-        leases: list[Lease],
+        leases: Sequence[Lease],
         ready_at: int,
         then: Callable[[CommitTiming], None] = lambda timing: None,
-        undo: Callable[[TopicsError], None] = lambda error: None,
+        undone: Callable[[TopicsError], None] = lambda error: None,
     ) -> None:
-        """Gives jobs back; the caller has called `before_change`."""
-        seqs = [lease.seq for lease in leases]
-        queue.book.release(leases, ready_at)
-        self.log(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ready_at, seqs), then, undo)
-        self.schedule(queue)
+        """Gives jobs back; the caller has called `check`."""
+        seqs, book = [lease.seq for lease in leases], queue.book
+        if self._logs(queue.jobs.topic):
+            book.leave(leases)
+
+        def applied(timing: CommitTiming) -> None:
+            # Without those that were deleted while this was on its way.
+            book.release([seq for seq in seqs if seq in book.leaving or seq in book.leases], ready_at)
+            then(timing)
+            self.schedule(queue)
+
+        def failed(error: TopicsError) -> None:
+            book.stay(seqs, 0)
+            undone(error)
+
+        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ready_at, seqs), applied, failed)
 
     # Passes
 
@@ -205,7 +223,7 @@ class Dispatcher:
         core, topic, book = self._core, queue.jobs.topic, queue.book
         if core.closed:
             raise ShuttingDownError()
-        self.before_change(queue)
+        self.check(queue)
         now = self.refresh(queue)
         wanted = self._wanted(topic, cohort)
         config = topic.config
@@ -213,7 +231,12 @@ class Dispatcher:
         jobs, doomed = book.take(sum(wanted), queue.jobs, bound)
         # A cohort of one, which is almost every one there is, needs no dividing.
         hands = [jobs] if len(cohort) == 1 else deal(jobs, shares(len(jobs), wanted))
-        granted = [self._grant(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
+        granted = [self._leases(queue, demand, hand, now) for demand, hand in zip(cohort, hands, strict=True)]
+        if leases_are_logged(topic):
+            book.leave_unleased(jobs)
+        else:
+            for leases in granted:
+                book.claim(leases)
         if doomed:
             book.leave_unleased(doomed)
         ready = queue.counters[0]
@@ -242,21 +265,25 @@ class Dispatcher:
             wanted[place] = min(wanted[place], claimed)
         return wanted
 
-    def _grant(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
+    def _leases(self, queue: Queue, demand: Demand, hand: list[int], now: int) -> list[Lease]:
+        """The leases by which somebody is to get some jobs."""
         if not hand:
             return []
         lease_ms = queue.jobs.topic.config.lease_ms if demand.lease_ms is None else clamp_lease_ms(demand.lease_ms)
-        count = len(hand)
+        count, delivered, deadline = len(hand), queue.book.delivered, now + lease_ms
         # Random, so that nobody can speak for a lease that was never given to them.
         tokens = unpack(f"<{count}Q", self._core.dice.token(8 * count))
-        if isinstance(demand, Worker):
-            leases = queue.book.grant(hand, demand.node, now + lease_ms, tokens, demand)
-            demand.held.update([(lease.seq, lease) for lease in leases])
-            return leases
-        return queue.book.grant(hand, demand.node, now + lease_ms, tokens)
+        holder = demand if isinstance(demand, Worker) else None
+        leases = [
+            Lease(seq, demand.node, token, deadline, delivered.get(seq, 0) + 1 if delivered else 1, holder)
+            for seq, token in zip(hand, tokens, strict=True)
+        ]
+        if holder is not None:
+            holder.held.update([(lease.seq, lease) for lease in leases])
+        return leases
 
     def _hand_over(self, queue: Queue, demand: Demand, leases: list[Lease], ready: int) -> None:
-        topic = queue.jobs.topic
+        topic, book = queue.jobs.topic, queue.book
         if not leases:
             demand.deliver(topic.name, [], ready, AT_ONCE)
             return
@@ -265,17 +292,22 @@ class Dispatcher:
             self._cut(queue, demand, leases, cut, ready, AT_ONCE)
             return
 
-        def undo(error: TopicsError) -> None:
-            queue.book.withdraw(leases)
+        def claimed(timing: CommitTiming) -> None:
+            # Without those that were deleted while this was on its way.
+            book.claim([lease for lease in leases if lease.seq in book.leaving])
+            self._cut(queue, demand, leases, cut, ready, timing)
+
+        def failed(error: TopicsError) -> None:
+            book.withdraw(leases)
             demand.refuse(error)
 
-        self.log(
+        self.change(
             queue,
             lambda: encode_claims(
                 leases[0].deadline, demand.node, [(lease.seq, lease.token, lease.deliveries) for lease in leases]
             ),
-            lambda timing: self._cut(queue, demand, leases, cut, ready, timing),
-            undo,
+            claimed,
+            failed,
         )
 
     def _cut(
@@ -323,7 +355,7 @@ class Dispatcher:
         if not held or core.closed or core.topics.get(topic.id) is not topic:
             return
         try:
-            self.before_change(queue)
+            self.check(queue)
         except TopicsError:
             return  # The log takes no more writes: the leases end by themselves.
         self.release(queue, held, ready_at)

@@ -41,7 +41,7 @@ class QueueFeature:
         """Moves found in the log. Those whose other half is missing are finished by `settle`."""
         self.freed: Callable[[Queue], None] = lambda queue: None
         """Told of a queue whose workers may have lost jobs that they held (`engine.queues.dispatch`)."""
-        core.applier.deleted = self._deleted
+        core.applier.deleted.append(self._deleted)
         core.gone.append(self._gone)
 
     # Recovery
@@ -55,7 +55,7 @@ class QueueFeature:
             self.depart(topic, reason, ranges)
         elif frame.kind is FrameKind.DELAY:
             ready_at, first, last = decode_delay(frame.body)
-            queue_of(topic, self._core).book.delayed.update(dict.fromkeys(range(first, last + 1), ready_at))
+            self.delay(topic, first, last, ready_at)
         else:
             self._replay_lease(topic, frame)
 
@@ -63,12 +63,11 @@ class QueueFeature:
         event, time, node, claims, seqs = decode_lease(frame.body)
         book = queue_of(topic, self._core).book
         if event is LeaseEvent.CLAIMED:
-            for seq, token, deliveries in claims:
-                book.replay_claim(Lease(seq, node, token, time, deliveries))
+            book.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
         elif event is LeaseEvent.EXTENDED:
-            book.replay_extend(seqs, time)
+            book.extend(seqs, time)
         else:
-            book.replay_release(seqs, time)
+            book.release(seqs, time)
 
     def settle(self) -> None:
         """Finishes moves that a crash has cut in two, then puts every queue in order."""
@@ -115,6 +114,10 @@ class QueueFeature:
         if reason is MoveReason.DEAD_LETTER and removed:
             queue_of(topic, self._core).book.dead_lettered += removed
         return removed
+
+    def delay(self, topic: Topic, first: int, last: int, ready_at: int) -> None:
+        """Holds jobs back that were just appended."""
+        queue_of(topic, self._core).book.delay(range(first, last + 1), ready_at)
 
     def _gone(self, topic: Topic) -> None:
         queue = find_queue(topic)

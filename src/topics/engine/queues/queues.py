@@ -22,10 +22,11 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.lease_ids import parse_lease_id
+from topics.core.leases import Lease
 from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
-from topics.engine.appending import Appender
-from topics.engine.control import Background
 from topics.engine.core import EngineCore
+from topics.engine.deleting import delete_frames
+from topics.engine.jobs import Background
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.dispatch import Dispatcher
 from topics.engine.queues.feature import QueueFeature
@@ -51,32 +52,64 @@ from topics.engine.queues.messages import (
     WorkerRequest,
 )
 from topics.engine.queues.moving import Mover
-from topics.engine.queues.operations import AckOperation
 from topics.engine.queues.redrive import CreateTopic, DeadLetters
 from topics.engine.queues.state import PollClaim, Queue, Worker, find_queue, queue_of
-from topics.engine.runs import Block
 from topics.engine.tags import as_ranges
 from topics.engine.topic import Topic
-from topics.formats.control import encode_delete
-from topics.formats.frame import FrameKind
+from topics.engine.transaction import Transaction
 from topics.formats.queue import LeaseEvent, encode_lease_change
 from topics.storage.commit import AT_ONCE, CommitTiming
 
 _PAGE_MAX = 1000
 
 
+class Ack(Transaction):
+    """Jobs are done: they are deleted, and their leases with them."""
+
+    __slots__ = ("_done", "_leases", "_queue", "_ranges", "_schedule", "_skipped")
+
+    def __init__(
+        self,
+        core: EngineCore,
+        queue: Queue,
+        leases: list[Lease],
+        skipped: list[int],
+        schedule: Callable[[Queue], None],
+        done: AckDone,
+    ) -> None:
+        topic = queue.jobs.topic
+        self._queue = queue
+        self._leases = leases
+        self._ranges = as_ranges([lease.seq for lease in leases], MAX_U64)
+        self._skipped = skipped
+        self._schedule = schedule
+        self._done = done
+        super().__init__(core.path, topic, delete_frames(core, topic, 0, self._ranges))
+
+    def apply(self, timing: CommitTiming) -> None:
+        self.path.books.applier.delete(self.topic, 0, self._ranges)
+        ready, in_flight = self._queue.counters
+        self._done(AckResult(self.topic.name, len(self._leases), self._skipped, ready, in_flight, *timing))
+        if self._queue.workers:
+            self._schedule(self._queue)
+
+    def undo(self, error: TopicsError) -> None:
+        self._queue.book.stay([lease.seq for lease in self._leases], 0)
+        self._done(error)
+
+
 class Queues:
-    def __init__(self, core: EngineCore, appender: Appender, background: Background, create: CreateTopic) -> None:
+    def __init__(self, core: EngineCore, background: Background, create: CreateTopic) -> None:
         self._core = core
         self.alarms = Alarms(core.now)
         """Without a loop, call `alarms.run_due` after moving the clock: windows close there, and waiting workers look
         again."""
         feature = QueueFeature(core)
         core.features.add(feature)
-        self._letters = DeadLetters(core, Mover(core, appender, feature), background, create)
+        self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
         feature.freed = self._dispatcher.schedule
-        appender.delayed = self._delayed
+        core.delayed.append(feature.delay)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self.alarms.start(loop)
@@ -110,40 +143,27 @@ class Queues:
         core, queue = self._core, self._queue(name)
         core.check_accepting()
         topic, book = queue.jobs.topic, queue.book
-        durability = topic.staged_config.durability
-        # An ephemeral topic may hold records of a time when it was none, and without a frame those would come back.
-        logged = durability.logged or topic.config.durability.logged or bool(topic.segments)
-        shard = core.shards[topic.shard]
-        if logged:
-            shard.check_open(patient=True)
+        if core.path.logs_removals(topic):
+            core.path.check(topic, patient=True)
         self._dispatcher.refresh(queue)
         leases, skipped = book.held(request.node, request.seqs, tokens)
         if not leases:
             done(AckResult(name, 0, skipped, *queue.counters))
             return
         book.leave(leases)
-        ranges = as_ranges([lease.seq for lease in leases], MAX_U64)
-        pieces = shard.frame(FrameKind.DELETE, topic.id, encode_delete(0, ranges)) if logged else []
-        needs_sync = durability.acks_after_sync or topic.sync_inflight > 0 or (logged and not durability.logged)
-        schedule = self._dispatcher.schedule
-        operation = AckOperation(core, queue, pieces, needs_sync, leases, ranges, skipped, schedule, done)
-        if pieces or needs_sync:
-            shard.submit(operation)
-        else:
-            operation.committed(AT_ONCE)
+        core.path.log(Ack(core, queue, leases, skipped, self._dispatcher.schedule, done))
 
     def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
         """Gives jobs back that the node holds, at once or after `delay_ms`."""
         tokens = self._check_held(request)
         queue = self._queue(name)
         self._core.check_accepting()
-        self._dispatcher.before_change(queue)
+        self._dispatcher.check(queue)
         now = self._dispatcher.refresh(queue)
         leases, skipped = queue.book.held(request.node, request.seqs, tokens)
 
         def answer(timing: CommitTiming) -> None:
-            counters = queue.counters
-            done(NackResult(name, len(leases), skipped, *counters, timing.write_ms, timing.sync_ms))
+            done(NackResult(name, len(leases), skipped, *queue.counters, *timing))
 
         if not leases:
             answer(AT_ONCE)
@@ -156,20 +176,21 @@ class Queues:
         tokens = self._check_held(request)
         queue = self._queue(name)
         self._core.check_accepting()
-        self._dispatcher.before_change(queue)
+        self._dispatcher.check(queue)
         deadline = self._dispatcher.refresh(queue) + clamp_lease_ms(request.lease_ms)
         leases, skipped = queue.book.held(request.node, request.seqs, tokens)
         seqs = [lease.seq for lease in leases]
 
-        def answer(timing: CommitTiming) -> None:
-            deadlines = dict.fromkeys(seqs, deadline)
-            done(ExtendResult(name, len(seqs), skipped, deadlines, timing.write_ms, timing.sync_ms))
+        def extended(timing: CommitTiming) -> None:
+            # One may have ended while this was on its way.
+            held = [lease.seq for lease in queue.book.extend(seqs, deadline)]
+            lost = skipped + [seq for seq in seqs if seq not in held] if len(held) < len(seqs) else skipped
+            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, deadline), *timing))
 
         if not leases:
-            answer(AT_ONCE)
+            extended(AT_ONCE)
             return
-        queue.book.extend(leases, deadline)
-        self._dispatcher.log(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, deadline, seqs), answer, done)
+        self._dispatcher.change(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, deadline, seqs), extended, done)
 
     def redrive(self, name: str, request: RedriveRequest, done: RedriveDone) -> None:
         """Moves jobs of this queue back from a topic of dead letters, the oldest first, atomically.
@@ -263,9 +284,6 @@ class Queues:
         if topic.config.type is not TopicType.QUEUE:
             raise NotAQueueError(name)
         return queue_of(topic, self._core)
-
-    def _delayed(self, topic: Topic, block: Block, ready_at: int) -> None:
-        queue_of(topic, self._core).book.delay(range(block.first_seq, block.last_seq + 1), ready_at)
 
     def _check_node(self, node: str) -> None:
         if not node:

@@ -12,13 +12,13 @@ import msgspec
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
-from topics.engine.control import Background
 from topics.engine.core import EngineCore
-from topics.engine.operations import PutDone, PutResult
+from topics.engine.jobs import Background
 from topics.engine.queues.jobs import Cut, TopicJobs, plan_cut
 from topics.engine.queues.messages import RedriveDone, RedriveRequest, RedriveResult
 from topics.engine.queues.moving import Move, Mover
 from topics.engine.queues.state import Queue, find_queue
+from topics.engine.results import PutDone, PutResult
 from topics.engine.runs import Block, Run, RunReader, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.block import TRAIT_META

@@ -24,14 +24,13 @@ from topics.core.names import check_topic_name
 from topics.core.routers import RouterRules, RouterWish, check_router_name
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore
-from topics.engine.operations import TopicOperation
 from topics.engine.routing.pump import Pump
 from topics.engine.routing.registry import Registry, Router, part_of
 from topics.engine.stream_feature import check_visible
 from topics.engine.topic import Topic
+from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.routing import RouterState, encode_router, encode_unroute
-from topics.storage.commit import CommitTiming
 
 
 class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,9 +167,10 @@ class RouterController:
         if topic.closing:
             topic.when_gone = [*(topic.when_gone or ()), again]
         elif not topic.created:
-            shard = self._core.shards[topic.shard]
-            shard.check_open()
-            shard.submit(_Pause(self._core, topic, again, finish))
+            path = self._core.path
+            path.check(topic)
+            # Without a frame: it waits until everything before it is through.
+            path.log(Change(path, topic, (), lambda timing: again(), finish), Gate.SYNC)
         else:
             return False
         return True
@@ -191,7 +191,7 @@ class RouterController:
             if topic is not None:
                 check_visible(topic, topic.name)
         if dest is not None and dest.guard is not None:
-            dest.guard.check_append(dest)
+            dest.guard.check_append(dest, lambda: ())
 
     def _check_new(self, wish: RouterWish, source: Topic | None, dest: Topic | None) -> None:
         limits = self._core.limits
@@ -226,15 +226,13 @@ class RouterController:
 
     def _create(self, name: str, wish: RouterWish, source: Topic, dest: Topic, finish: Finish) -> None:
         core, rules = self._core, wish.rules
-        shard = core.shards[source.shard]
-        shard.check_open()
+        core.path.check(source)
         core.expire(source)
         head = source.staged_head
         # What was gone before there was a router is no loss of the router's.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
         state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.now(), dedupe_upto)
-        pieces = shard.frame(FrameKind.ROUTER, source.id, encode_router(state))
 
         def apply() -> object:
             if core.topics.get(dest.id) is not dest:
@@ -245,7 +243,7 @@ class RouterController:
             self._pump.due(router)
             return RouterPutResult(info_of(router), True)
 
-        shard.submit(RouterOperation(core, source, pieces, apply, finish))
+        self._log(source, FrameDraft(FrameKind.ROUTER, encode_router(state)), apply, finish)
 
     def _fresh_id(self, source: Topic) -> int:
         """An id that no router of the source has: forwards in the log know their router by it."""
@@ -268,8 +266,7 @@ class RouterController:
         if wish.rules == router.rules:
             finish(RouterPutResult(info_of(router), False))
             return
-        shard = core.shards[source.shard]
-        shard.check_open()
+        core.path.check(source)
         if router.inflight:
             # What is on its way follows the old rules, and its frame belongs before this one.
             router.when_idle = lambda: self._try(lambda: self._change_again(router.name, wish, finish), finish)
@@ -278,7 +275,6 @@ class RouterController:
         state = _state(
             router.id, router.name, dest, wish.rules, router.cursor, 0, router.created_ts, router.dedupe_upto
         )
-        pieces = shard.frame(FrameKind.ROUTER, source.id, encode_router(state))
         router.inflight = True
 
         def apply() -> object:
@@ -292,7 +288,7 @@ class RouterController:
         def undo() -> None:
             router.inflight = False
 
-        shard.submit(RouterOperation(core, source, pieces, apply, finish, undo))
+        self._log(source, FrameDraft(FrameKind.ROUTER, encode_router(state)), apply, finish, undo)
 
     def _change_again(self, name: str, wish: RouterWish, finish: Finish) -> None:
         self._put(name, wish, finish)
@@ -310,16 +306,14 @@ class RouterController:
         if source.closing:
             source.when_gone = [*(source.when_gone or ()), again]
             return
-        shard = core.shards[source.shard]
         # Not yet, or not any more, should this be the second attempt and be refused.
         router.closing = False
-        shard.check_open()
+        core.path.check(source)
         router.closing = True
         if router.inflight:
             # Answered when nothing more of it can be published.
             router.when_idle = again
             return
-        pieces = shard.frame(FrameKind.UNROUTE, source.id, encode_unroute(router.id))
 
         def apply() -> object:
             if self._registry.by_name.get(name) is router:
@@ -329,7 +323,20 @@ class RouterController:
         def undo() -> None:
             router.closing = False
 
-        shard.submit(RouterOperation(core, source, pieces, apply, finish, undo))
+        self._log(source, FrameDraft(FrameKind.UNROUTE, encode_unroute(router.id)), apply, finish, undo)
+
+    def _log(
+        self, source: Topic, frame: FrameDraft, apply: Callable[[], object], finish: Finish,
+        undo: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Sends a change of a source's routers on its way."""
+
+        def failed(error: TopicsError) -> None:
+            undo()
+            finish(error)
+
+        path = self._core.path
+        path.log(Change(path, source, (frame,), lambda timing: finish(apply()), failed), Gate.SYNC)
 
 
 def _state(
@@ -347,42 +354,3 @@ def _state(
         None if rules.filter is None else rules.filter.pattern, rules.filter is not None and rules.filter.prefix,
         rules.allow_cycle, rules.exactly_once, cursor, forwarded, created_ts, dedupe_upto,
     )  # fmt: skip
-
-
-class RouterOperation(TopicOperation):
-    """A change of a source's routers."""
-
-    __slots__ = ("_apply", "_finish", "_undo")
-
-    def __init__(
-        self, core: EngineCore, source: Topic, pieces: list[bytes], apply: Callable[[], object], finish: Finish,
-        undo: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        super().__init__(core, source, pieces, needs_sync=True)
-        self._apply = apply
-        self._finish = finish
-        self._undo = undo
-
-    def apply(self, timing: CommitTiming) -> None:
-        self._finish(self._apply())
-
-    def undo(self, error: TopicsError) -> None:
-        self._undo()
-        self._finish(error)
-
-
-class _Pause(TopicOperation):
-    """Waits until everything before it is through."""
-
-    __slots__ = ("_again", "_finish")
-
-    def __init__(self, core: EngineCore, topic: Topic, again: Begin, finish: Finish) -> None:
-        super().__init__(core, topic, [], needs_sync=True)
-        self._again = again
-        self._finish = finish
-
-    def apply(self, timing: CommitTiming) -> None:
-        self._again()
-
-    def undo(self, error: TopicsError) -> None:
-        self._finish(error)

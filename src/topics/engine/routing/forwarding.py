@@ -8,31 +8,26 @@ A source with a thousand routers makes a thousand forwards of every batch. So fo
 a tick forwards into the topics of one shard is one submission, staged in one loop and published in another.
 """
 
-import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
 from topics.core.routers import RouterRules, Stamp
-from topics.engine.appending import Appender
 from topics.engine.core import EngineCore
-from topics.engine.operations import unstage
 from topics.engine.routing.registry import Router, make_part
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
+from topics.engine.transaction import FrameDraft, Transaction
 from topics.formats.block import BASE_MAX
 from topics.formats.frame import FrameKind
 from topics.formats.routing import ROUTER_ID_BYTES, ForwardShape, SeqRange
-from topics.storage.commit import AT_ONCE, CommitTiming, Shard, Submission
+from topics.storage.commit import CommitTiming
 from topics.wire.copies import Copies, render
 from topics.wire.fragments import Fragments
 
 Finished = Callable[[list[Router], TopicsError | None], None]
 """Told which routers have nothing on their way any more, and what went wrong, if anything."""
-
-_log = logging.getLogger(__name__)
 
 
 class Load:
@@ -118,66 +113,71 @@ class Parcel(NamedTuple):
     load: Load
 
 
-class Staged(NamedTuple):
-    """One that has its seqs."""
+class Forward(Transaction):
+    """Publishes the copies for one destination and moves the router's cursor."""
 
-    router: Router
-    dest: Topic
-    load: Load
-    first: int
-    block: Block | None
-    ceiling: int
+    __slots__ = ("_core", "_load", "_router")
 
-    @property
-    def last(self) -> int:
-        return self.first + self.load.lost + self.load.count - 1
+    def __init__(
+        self, core: EngineCore, parcel: Parcel, first_seq: int, block: Block | None, frames: list[FrameDraft]
+    ) -> None:
+        super().__init__(core.path, parcel.dest, frames, block)
+        self._core = core
+        self._router = parcel.router
+        self._load = parcel.load
+        self.first_seq = first_seq
+
+    def apply(self, timing: CommitTiming) -> None:
+        core, dest, router, load = self._core, self.topic, self._router, self._load
+        if load.lost:
+            core.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
+        if self.block is not None:
+            if load.hops:
+                make_part(dest).note_hops(self.block.first_seq, self.block.last_seq, load.hops)
+            self.publish()
+            router.forwarded += load.count
+        source = router.source
+        if core.topics.get(source.id) is source:
+            core.before_change(source)
+        if load.upto > router.cursor:
+            router.cursor = load.upto
+
+    def undo(self, error: TopicsError) -> None:
+        """The router still stands where it stood."""
 
 
 class Forwarder:
     """Stages forwards."""
 
-    def __init__(self, core: EngineCore, appender: Appender, after: Callable[[Topic], None]) -> None:
+    def __init__(self, core: EngineCore) -> None:
         self._core = core
-        self._appender = appender
-        self._after = after
 
     def send(self, parcels: list[Parcel], finished: Finished) -> None:
         """Gives out seqs and sends the frames on their way. No two parcels go to the same destination."""
-        groups: dict[tuple[int, bool], list[Parcel]] = {}
+        groups: dict[tuple[int, bool, bool], list[Parcel]] = {}
         for parcel in parcels:
-            groups.setdefault((parcel.dest.shard, self._needs_sync(parcel)), []).append(parcel)
+            dest, load = parcel.dest, parcel.load
+            waits = self._core.path.waits(dest, dest.staged_head + load.lost + load.count)
+            groups.setdefault((dest.shard, waits, dest.rules.logged), []).append(parcel)
         # Those that need no sync go first: they are not to wait for the others.
-        for shard, needs_sync in sorted(groups):
-            self._send(self._core.shards[shard], groups[shard, needs_sync], needs_sync, finished)
+        for group in sorted(groups):
+            self._send(group[0], groups[group], finished)
 
-    def _needs_sync(self, parcel: Parcel) -> bool:
-        dest, load = parcel.dest, parcel.load
-        durability = dest.staged_config.durability
-        if durability.acks_after_sync or dest.sync_inflight > 0:
-            return True
-        return durability.reserves_seqs and dest.staged_head + load.lost + load.count > dest.ceiling
-
-    def _send(self, shard: Shard, parcels: list[Parcel], needs_sync: bool, finished: Finished) -> None:
-        core, appender = self._core, self._appender
-        shard.stage_gathered()
+    def _send(self, shard: int, parcels: list[Parcel], finished: Finished) -> None:
+        core = self._core
+        core.path.stage_coalesced(shard)
         now = core.now()
-        pieces: list[bytes] = []
-        staged: list[Staged] = []
-        for parcel in parcels:
-            staged.append(self._stage(shard, parcel, now, pieces))
-            parcel.dest.sync_inflight += needs_sync
-        core.crossings.enter(_begin)
-        forwards = Forwards(core, pieces, needs_sync, staged, self._after, finished)
-        if pieces or needs_sync:
-            shard.submit(forwards)
-        else:
-            forwards.committed(AT_ONCE)
-        for forward in staged:
-            durability = forward.dest.staged_config.durability
-            if durability is Durability.EPHEMERAL or (not forward.ceiling and durability.reserves_seqs):
-                appender.reserve_ahead(forward.dest, shard, forward.last, now)
+        forwards = [self._stage(parcel, now) for parcel in parcels]
+        # Nothing waits to be let in: whoever forwards has looked whether it would be.
+        core.crossings.enter(lambda: None)
 
-    def _stage(self, shard: Shard, parcel: Parcel, now: int, pieces: list[bytes]) -> Staged:
+        def done(error: TopicsError | None) -> None:
+            core.crossings.leave()
+            finished([parcel.router for parcel in parcels], error)
+
+        core.path.log_together(forwards, done)
+
+    def _stage(self, parcel: Parcel, now: int) -> Forward:
         router, dest, load = parcel
         first = dest.staged_head + 1
         ts = dest.staged_ts = now if now > dest.staged_ts else dest.staged_ts
@@ -190,79 +190,9 @@ class Forwarder:
             dest.staged_count += block.count
             dest.staged_bytes += payload_bytes
             self._core.staged_bytes += payload_bytes
-        last = dest.staged_head = dest.staged_head + load.lost + load.count
-        if dest.staged_config.durability.logged:
+        dest.staged_head += load.lost + load.count
+        frames = []
+        if dest.rules.logged:
             text = block.text if block is not None and load.by_value else b""
-            pieces += shard.frame(FrameKind.FORWARD, dest.id, load.frame(router, first, ts, base, block), text)
-        else:
-            dest.unlogged = True
-        return Staged(router, dest, load, first, block, self._appender.reserve(dest, shard, last, ts, pieces))
-
-
-def _begin() -> None:
-    """Nothing waits for a crossing to be let in: whoever forwards has looked whether it would be."""
-
-
-class Forwards(Submission):
-    """Publishes copies and moves cursors; changes topics of two shards, so it is a crossing."""
-
-    __slots__ = ("_after", "_core", "_finished", "_staged")
-
-    def __init__(
-        self, core: EngineCore, pieces: list[bytes], needs_sync: bool, staged: list[Staged],
-        after: Callable[[Topic], None], finished: Finished,
-    ) -> None:  # fmt: skip
-        super().__init__(pieces, needs_sync)
-        self._core = core
-        self._staged = staged
-        self._after = after
-        self._finished = finished
-
-    def committed(self, timing: CommitTiming) -> None:
-        for forward in self._staged:
-            try:
-                self._publish(forward)
-            except Exception:
-                # What went wrong with one destination must not keep the copies from the others.
-                _log.exception("a forward failed", extra={"router": forward.router.name})
-        self._end(None)
-
-    def failed(self, error: TopicsError) -> None:
-        for _, dest, _, first, block, _ in self._staged:
-            dest.sync_inflight -= self.needs_sync
-            if block is not None:
-                unstage(self._core, dest, block)
-            dest.staged_head = min(dest.staged_head, first - 1)
-        self._end(error)
-
-    def _end(self, error: TopicsError | None) -> None:
-        self._core.crossings.leave()
-        self._finished([forward.router for forward in self._staged], error)
-
-    def _publish(self, forward: Staged) -> None:
-        router, dest, load, first, block, ceiling = forward
-        core, applier = self._core, self._core.applier
-        dest.sync_inflight -= self.needs_sync
-        core.before_change(dest)
-        before, floor, unlogged = dest.live_bytes, dest.evict_floor, dest.unlogged and bool(dest.segments)
-        if ceiling > dest.ceiling:
-            dest.ceiling = ceiling
-        if load.lost:
-            applier.gap(dest, first, first + load.lost - 1, LossReason.SOURCE_TRIM)
-        if block is not None:
-            unstage(core, dest, block)
-            if load.hops:
-                make_part(dest).note_hops(block.first_seq, block.last_seq, load.hops)
-            applier.append(dest, block)
-            self._after(dest)
-            core.total_bytes += dest.live_bytes - before
-            router.forwarded += load.count
-        if unlogged and dest.evict_floor > floor:
-            core.log_eviction(dest, expired=False)
-        if dest.waiters:
-            core.wake(dest)
-        source = router.source
-        if core.topics.get(source.id) is source:
-            core.before_change(source)
-        if load.upto > router.cursor:
-            router.cursor = load.upto
+            frames.append(FrameDraft(FrameKind.FORWARD, load.frame(router, first, ts, base, block), text))
+        return Forward(self._core, parcel, first, block, frames)

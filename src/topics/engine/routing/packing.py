@@ -4,10 +4,10 @@ Routers of one source mostly stand at the same place and follow the same rules. 
 others are due, and the work is done once for all of them.
 """
 
-from topics.core.config import Discard
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
+from topics.engine.room import fitting
 from topics.engine.routing.evidence import absent
 from topics.engine.routing.forwarding import Load
 from topics.engine.routing.gathering import Gathered, GatherPlan, fetch, plan_gather
@@ -15,7 +15,7 @@ from topics.engine.routing.registry import Router, RouterPart
 from topics.engine.tags import match_text
 from topics.engine.topic import Topic
 from topics.formats.routing import SeqRange
-from topics.wire.copies import Change, Stretch, cut_copies, filtered
+from topics.wire.copies import Change, Stretch, cut_copies, filtered, records_of
 from topics.wire.cuts import tag_texts
 
 _SHARED_MAX = 64
@@ -75,45 +75,28 @@ class Packer:
 
     def takes_all(self, dest: Topic) -> bool:
         """Whether a destination takes whatever comes, so that nobody has to see what fits."""
-        config = dest.staged_config
-        return (
-            dest.guard is None
-            and not self._core.limits.max_total_bytes
-            and (config.discard is not Discard.REJECT or not (config.cap_records or config.cap_bytes))
-        )
+        return dest.rules.takes_all and not self._core.limits.max_total_bytes
 
-    def fitting(self, dest: Topic, load: Load) -> Load | None:
-        """As much of a load as the destination takes; None when nothing fits."""
-        core = self._core
-        config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
-        rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
-        if copies is None or not (rejects or quota):
+    def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:
+        """As much of a load as the destination takes; what is in the way when that is nothing."""
+        core, copies = self._core, load.copies
+        if copies is None:
             return load
         core.expire(dest)
-        count, room = len(copies.sizes), float("inf")
-        if rejects and config.cap_records:
-            count = min(count, config.cap_records - dest.live_count - dest.staged_count)
-        if rejects and config.cap_bytes:
-            room = config.cap_bytes - dest.live_bytes - dest.staged_bytes
-        if quota:
-            room = min(room, quota - core.total_bytes - core.staged_bytes)
-        taken = 0
-        for size in copies.sizes[: max(count, 0)]:
-            if size > room:
-                break
-            room -= size
-            taken += 1
-        if taken == len(copies.sizes):
+        used = core.total_bytes + core.staged_bytes
+        taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, used)
+        if refused is None:
             return load
-        return load.first(taken) if taken else None
+        return load.first(taken) if taken else refused
 
 
-def refusal(dest: Topic) -> TopicsError | None:
+def refusal(dest: Topic, load: Load) -> TopicsError | None:
     """Why a destination takes nothing at all, not even a gap: one that is a stream may be closed, or over."""
     if dest.guard is None:
         return None
+    copies = load.copies
     try:
-        dest.guard.check_append(dest)
+        dest.guard.check_append(dest, lambda: records_of(copies) if copies is not None else ())
     except TopicsError as error:
         return error
     # One whose time is over is about to go, and a copy would lengthen its life.

@@ -41,8 +41,7 @@ class Parcels:
             or dest is None
             or (dest.staged_config is not like.staged_config and dest.staged_config != like.staged_config)
             or dest.shard != like.shard
-            or dest.guard is not None
-            or dest.closing
+            or not dest.rules.usual
             or router.closing
             or router.inflight
             or router.cyclic

@@ -22,9 +22,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from topics.core.errors import CorruptSegmentError, TopicFullError, TopicNotFoundError, TopicsError
+from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.routers import HOPS_MAX
 from topics.engine.core import EngineCore
+from topics.engine.jobs import Background
 from topics.engine.routing.evidence import find_copies, plan_search
 from topics.engine.routing.forwarding import Forwarder, Parcel
 from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
@@ -43,8 +44,6 @@ _COST_OF_MORE = 0.25
 _RECORDS_A_COST = 64
 _HELD_BYTES_MAX = 32 * 1024 * 1024
 """Records kept at hand for routers although the caps of their topics would let them go."""
-
-Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 
 _log = logging.getLogger(__name__)
 
@@ -214,7 +213,7 @@ class Pump:
         if not in_log(source, part, router.cursor + 1):
             logged = source.config.durability.logged and not source.unlogged
             return min(source.head, part.wal_floor) if logged else source.head
-        if dest.staged_config.durability.acks_after_sync and dest.staged_config.durability.logged:
+        if dest.rules.acks_after_sync:
             return self._syncing.synced_upto(source, part, dest, router.cursor)
         return source.head
 
@@ -255,27 +254,26 @@ class Pump:
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
             return
-        refused = refusal(dest)
+        refused = refusal(dest, wanted)
         if refused is not None:
             self._hold_up(router, str(refused), refused.code)
             self._wait_for(router, dest, refused.code)
             return
         core = self._core
-        if dest.staged_config.durability.logged:
-            shard = core.shards[dest.shard]
-            shard.check_open(patient=True)
-            if shard.full:
+        if dest.rules.logged:
+            core.path.check(dest, patient=True)
+            if core.shards[dest.shard].full:
                 self._crowded.append(router)
                 self.stuck.add(router)
                 return
         if self._packer.takes_all(dest) and len(self._registry.into[dest.id]) == 1:
-            waits = dest.staged_config.durability.acks_after_sync or core.scheduler.deferring
+            waits = dest.rules.acks_after_sync or core.scheduler.deferring
             self._parcels.add(Parcel(router, dest, wanted), wanted.shared and not waits and not router.cyclic)
             return
         # What fits depends on what is staged before it, so this one goes by itself, and now.
         load = self._packer.fitting(dest, wanted)
-        if load is None:
-            self._wait_for(router, dest, TopicFullError.code)
+        if isinstance(load, TopicsError):
+            self._wait_for(router, dest, load.code)
             return
         router.inflight = True
         self._forwarder.send([Parcel(router, dest, load)], self._finished)

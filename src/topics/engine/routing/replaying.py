@@ -7,7 +7,6 @@ again under the same name is another.
 """
 
 import logging
-from collections.abc import Callable
 
 from topics.core.errors import Finding
 from topics.core.loss import LossReason
@@ -37,10 +36,9 @@ class RouterFeature:
     name = PART
     kinds = frozenset({FrameKind.ROUTER, FrameKind.UNROUTE, FrameKind.FORWARD})
 
-    def __init__(self, core: EngineCore, registry: Registry, after_append: Callable[[Topic], None]) -> None:
+    def __init__(self, core: EngineCore, registry: Registry) -> None:
         self._core = core
         self._registry = registry
-        self._after_append = after_append
         self._sources: set[int] = set()
         """Topics whose frames a forward may refer to, whatever became of them since."""
         self._moved: dict[int, tuple[int, int]] = {}
@@ -110,7 +108,6 @@ class RouterFeature:
             text, rows, payload_bytes, traits = piece.fragments
             block = Block(piece.first_seq, forward.ts, payload_bytes, piece.base, traits, None, rows, text)
             self._core.applier.append(topic, block)
-            self._after_append(topic)
             missing, missing_bytes = missing - piece.count, missing_bytes - payload_bytes
         self._lose_upto(topic, forward.last_seq)
         if missing:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 from topics.core.errors import RouterNotFoundError
 from topics.core.routers import RouterWish
-from topics.engine.appending import Appender
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore
+from topics.engine.jobs import Background
 from topics.engine.routing.control import PutDone, RemoveDone, RouterController, RouterInfo, info_of
 from topics.engine.routing.forwarding import Forwarder
-from topics.engine.routing.pump import Background, Pump
+from topics.engine.routing.pump import Pump
 from topics.engine.routing.registry import Registry, Router, part_of
 from topics.engine.routing.replaying import RouterFeature
 from topics.engine.topic import Topic
@@ -19,18 +19,16 @@ class Routing:
     def __init__(
         self,
         core: EngineCore,
-        appender: Appender,
         topics: Controller,
-        after_append: Callable[[Topic], None],
         background: Background,
     ) -> None:
         self._core = core
         self.registry = Registry(core)
-        self.pump = Pump(core, self.registry, Forwarder(core, appender, after_append), background)
+        self.pump = Pump(core, self.registry, Forwarder(core), background)
         self._controller = RouterController(core, self.registry, self.pump, topics)
-        core.features.add(RouterFeature(core, self.registry, after_append))
+        core.features.add(RouterFeature(core, self.registry))
         core.turned = self._turned
-        core.applier.before_caps = self.pump.hold
+        core.applier.before_caps.append(self.pump.hold)
         core.dropped_with = self._dropped
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:

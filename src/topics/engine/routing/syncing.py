@@ -8,10 +8,9 @@ forward comes behind.
 
 from collections.abc import Callable
 
-from topics.engine.core import EngineCore, Note
+from topics.engine.core import EngineCore
 from topics.engine.routing.registry import Registry, RouterPart
 from topics.engine.topic import Topic
-from topics.storage.commit import Shard
 
 
 class Syncing:
@@ -33,16 +32,15 @@ class Syncing:
         # On the caller's stack the sync is over by now.
         return max(part.synced_head, cursor)
 
-    def _unsynced(self, source: Topic, dest: Topic) -> list[Shard]:
+    def _unsynced(self, source: Topic, dest: Topic) -> list[int]:
         numbers = {
             topic.shard
             for topic in self._registry.upstream(source)
             if topic.config.durability.logged and not topic.config.durability.acks_after_sync
         }
-        shards = [self._core.shards[number] for number in sorted(numbers - {dest.shard})]
-        return [shard for shard in shards if shard.writer.synced_lsn < shard.next_lsn - 1]
+        return [number for number in sorted(numbers - {dest.shard}) if not self._core.path.is_synced(number)]
 
-    def _sync(self, source: Topic, part: RouterPart, shards: list[Shard]) -> None:
+    def _sync(self, source: Topic, part: RouterPart, shards: list[int]) -> None:
         head, waiting = source.head, len(shards)
 
         def synced() -> None:
@@ -54,6 +52,6 @@ class Syncing:
                 self._rouse(source)
 
         for shard in shards:
-            # Without a frame: answered behind the sync of everything before it. A shard that cannot sync never answers
-            # and takes no more writes either; the copies then wait for the next start.
-            shard.submit(Note([], needs_sync=True, then=synced))
+            # A shard that cannot sync never answers and takes no more writes either; the copies then wait for the next
+            # start.
+            self._core.path.after_sync(shard, synced)

@@ -18,7 +18,7 @@ from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
 from topics.engine.appending import make_topic
 from topics.engine.read import execute_read, plan_read
-from topics.engine.topic import Topic
+from topics.engine.topic import Records, Topic
 
 NAME = "__ds/subscriptions"
 Done = Callable[[TopicsError | None], None]
@@ -30,7 +30,7 @@ class Hidden:
     def __init__(self) -> None:
         self.lifted = False
 
-    def check_append(self, topic: Topic) -> None:
+    def check_append(self, topic: Topic, records: Records) -> None:
         raise TopicNotFoundError(topic.name)
 
     def hides(self, topic: Topic) -> bool:

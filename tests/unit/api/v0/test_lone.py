@@ -74,7 +74,7 @@ class World:
     def gather(self) -> None:
         """From now on single records wait for `flush`."""
         for committer in committers(self.engine):
-            committer.hold = committer.gathers = True
+            committer.hold = committer.coalesces = True
 
     def head(self, query: str = "", **headers: str) -> RequestHead:
         fields = [(b"content-type", b"application/json")]

@@ -39,7 +39,7 @@ from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem
 def gather(engine: Engine) -> None:
     """From now on single records wait for `flush`, together."""
     for committer in committers(engine):
-        committer.hold = committer.gathers = True
+        committer.hold = committer.coalesces = True
 
 
 class Callers:
@@ -346,7 +346,7 @@ def test_shards_gather_apart() -> None:
     assert {topic(engine, name).shard for name in names} == {0, 1}
     callers = Callers(engine)
     assert all([callers.ask(name, name) for name in names])
-    engine.core.shards[1].stage_gathered()
+    engine.core.shards[1].stage_coalesced()
     assert engine.core.shards[0].gathered is not None
     flush(engine)
     assert sorted(names for (names,), _ in callers.outcomes) == names

@@ -1,0 +1,58 @@
+"""What the engine answers to those who write."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from topics.core.config import TopicConfig
+from topics.core.errors import TopicsError
+
+
+class AppendResult(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    first_seq: int
+    last_seq: int
+    head_seq: int
+    created: bool = False
+    deduped: bool = False
+    wal_append_ms: float = 0.0
+    fsync_ms: float = 0.0
+    throttle_wait_ms: float = 0.0
+    """How long the append waited to be let in."""
+
+    @property
+    def count(self) -> int:
+        return self.last_seq - self.first_seq + 1
+
+
+class PutResult(msgspec.Struct, frozen=True):
+    topic: str
+    created: bool
+    config: TopicConfig
+
+
+class DropResult(msgspec.Struct, frozen=True):
+    topic: str
+    deleted: bool
+    routers_removed: list[str] = []
+    """The routers that had it as source or destination."""
+
+
+class DeleteResult(msgspec.Struct, frozen=True):
+    topic: str
+    deleted: int
+    earliest_seq: int
+    head_seq: int
+    count: int
+    bytes: int
+
+
+AppendDone = Callable[[AppendResult | TopicsError], None]
+PutDone = Callable[[PutResult | TopicsError], None]
+DropDone = Callable[[DropResult | TopicsError], None]
+DeleteDone = Callable[[DeleteResult | TopicsError], None]
+
+
+def deduped(topic: str, first_seq: int, last_seq: int) -> AppendResult:
+    """The answer to a repeated key: the seqs of the first write and the head as it was then."""
+    return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True)

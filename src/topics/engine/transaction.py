@@ -1,0 +1,418 @@
+"""The write path: how a decision becomes frames, goes to the log and is published. Nobody else numbers frames.
+
+    decide    a feature looks at state that includes everything on its way, and makes a `Transaction`
+    check     `check` and `check_records` refuse what cannot be done, before a seq or a frame number is spent
+    log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
+    apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.apply`
+              wherever replay does the same; or undone, as if it had never been
+
+Every way to write comes through here: appends of both protocols, single records that share a block, copies of routers,
+moves of queues, acknowledgements, leases, deletes, configs, streams. What a transaction is told to do when it is
+applied differs; what may refuse it, what it waits for and what becomes of the seqs it was given is decided here.
+
+A transaction concerns one topic. Several of one shard may be logged in one write and published at one moment
+(`log_together`): a move and its departure, or everything that a tick forwards.
+"""
+
+import enum
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from topics.core.batch import payload_bytes
+from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.core.limits import Limits
+from topics.core.records import Record
+from topics.engine.apply import Applier
+from topics.engine.room import check_room
+from topics.engine.runs import Block
+from topics.engine.seq_reserve import is_short, needs_ceiling, next_ceiling
+from topics.engine.topic import Topic
+from topics.formats.control import encode_ceiling, encode_complete, encode_evict
+from topics.formats.frame import FrameKind
+from topics.storage.commit import AT_ONCE, CommitTiming, Shard, Submission
+
+_log = logging.getLogger(__name__)
+
+
+class Gate(enum.Enum):
+    """What has to be done with a transaction's frames before it is published."""
+
+    CLASS = "as the topic's class promises"
+    SYNC = "synced, whatever the class"
+    TURN = "written; behind a sync only where something of the topic before it waits for one"
+
+
+class FrameDraft(NamedTuple):
+    """A frame that has no number yet: its body is `head` and `tail` behind each other."""
+
+    kind: FrameKind
+    head: bytes
+    tail: bytes = b""
+
+
+class Books(Protocol):
+    """What the write path knows of the engine (`EngineCore`)."""
+
+    shards: list[Shard]
+    limits: Limits
+    applier: Applier
+    topics: dict[int, Topic]
+    closed: bool
+    total_bytes: int
+    staged_bytes: int
+    reserve: int
+
+    def now(self) -> int: ...
+
+    def before_change(self, topic: Topic) -> None: ...
+
+    def wake(self, topic: Topic) -> None: ...
+
+
+class Transaction(Submission):
+    """A decided change of one topic on its way. While it waits for a sync, later ones of the topic wait behind it."""
+
+    __slots__ = ("block", "ceiling", "first_seq", "frames", "path", "topic")
+
+    wakes = True
+    """Whether those who follow the topic are told."""
+
+    def __init__(
+        self, path: "WritePath", topic: Topic, frames: Sequence[FrameDraft] = (), block: Block | None = None
+    ) -> None:
+        self.path = path
+        self.topic = topic
+        self.frames = frames
+        self.block = block
+        self.first_seq = block.first_seq if block is not None else 0
+        """The first seq it was given; 0 for one that takes none."""
+        self.ceiling = 0
+        self.last_lsn = 0
+        self.needs_sync = False
+
+    def committed(self, timing: CommitTiming) -> None:
+        topic, books = self.topic, self.path.books
+        topic.sync_inflight -= self.needs_sync
+        books.before_change(topic)
+        before = topic.live_bytes
+        if self.ceiling > topic.ceiling:
+            topic.ceiling = self.ceiling
+        if timing.sync_ms and not topic.config.durability.acks_after_sync:
+            # Its class waits for none: the sync it came along with is another's.
+            timing = CommitTiming(timing.write_ms)
+        self.apply(timing)
+        books.total_bytes += topic.live_bytes - before
+        if topic.waiters and self.wakes:
+            books.wake(topic)
+
+    def failed(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.sync_inflight -= self.needs_sync
+        if self.first_seq:
+            if self.block is not None:
+                self.path.unstage(topic, self.block)
+            topic.staged_head = min(topic.staged_head, self.first_seq - 1)
+        self.undo(error)
+        if not topic.created:
+            # Others may have waited for it to come to be.
+            self.path.books.wake(topic)
+
+    def publish(self) -> None:
+        """Makes the records it brings part of what readers see."""
+        block, path = self.block, self.path
+        assert block is not None
+        path.unstage(self.topic, block)
+        path.books.applier.append(self.topic, block)
+
+    def apply(self, timing: CommitTiming) -> None:
+        raise NotImplementedError
+
+    def undo(self, error: TopicsError) -> None:
+        raise NotImplementedError
+
+
+class Change(Transaction):
+    """A change of what a topic is besides its records; whoever decided it knows what it does and undoes."""
+
+    __slots__ = ("_applied", "_failed")
+
+    def __init__(
+        self,
+        path: "WritePath",
+        topic: Topic,
+        frames: Sequence[FrameDraft],
+        applied: Callable[[CommitTiming], None],
+        failed: Callable[[TopicsError], None],
+    ) -> None:
+        super().__init__(path, topic, frames)
+        self._applied = applied
+        self._failed = failed
+
+    def apply(self, timing: CommitTiming) -> None:
+        self._applied(timing)
+
+    def undo(self, error: TopicsError) -> None:
+        self._failed(error)
+
+
+class Bundle(Submission):
+    """Transactions of one shard that are logged in one write. One that fails to be published keeps none of the others
+    from it."""
+
+    __slots__ = ("_finished", "_parts")
+
+    def __init__(
+        self,
+        pieces: list[bytes],
+        needs_sync: bool,
+        parts: Sequence[Transaction],
+        finished: Callable[[TopicsError | None], None],
+    ) -> None:
+        super().__init__(pieces, needs_sync)
+        self._parts = parts
+        self._finished = finished
+
+    def committed(self, timing: CommitTiming) -> None:
+        for part in self._parts:
+            try:
+                part.committed(timing)
+            except Exception:
+                _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
+        self._finished(None)
+
+    def failed(self, error: TopicsError) -> None:
+        for part in self._parts:
+            part.failed(error)
+        self._finished(error)
+
+
+class _Eviction(Transaction):
+    """What a cap takes out of a topic whose replay would not find it by itself."""
+
+    __slots__ = ("_floor",)
+
+    def __init__(self, path: "WritePath", topic: Topic, floor: int) -> None:
+        super().__init__(path, topic, (FrameDraft(FrameKind.EVICT, encode_evict(floor, expired=False)),))
+        self._floor = floor
+        topic.evicting = True
+
+    def apply(self, timing: CommitTiming) -> None:
+        self.topic.evicting = False
+        self.path.books.applier.evict(self.topic, self._floor)
+        self.path.bound(self.topic)
+
+    def undo(self, error: TopicsError) -> None:
+        """The shard takes no more writes; the next start looks at the caps itself."""
+        self.topic.evicting = False
+
+
+class _Note(Submission):
+    """A frame nobody waits for, or a place in the log that somebody does."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None) -> None:
+        super().__init__(pieces, needs_sync)
+        self._then = then
+
+    def committed(self, timing: CommitTiming) -> None:
+        if self._then is not None:
+            self._then()
+
+    def failed(self, error: TopicsError) -> None:
+        """The shard is poisoned and says so itself."""
+
+
+class WritePath:
+    def __init__(self, books: Books) -> None:
+        self.books = books
+
+    # May it be done?
+
+    def check(self, topic: Topic, patient: bool = False) -> None:
+        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused.
+
+        To be called before anything is decided: single records that came earlier in this tick are staged first.
+        """
+        books = self.books
+        if books.closed:
+            raise ShuttingDownError()
+        if topic.closing or (topic.created and books.topics.get(topic.id) is not topic):
+            # The frame that deletes it must be its last.
+            raise TopicNotFoundError(topic.name)
+        books.shards[topic.shard].check_open(patient=patient)
+
+    def check_records(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
+        """Raises unless the topic takes these records. A move does not let the total of the server grow."""
+        if topic.guard is not None:
+            topic.guard.check_append(topic, lambda: records)
+        self.check_fits(topic, records, grows)
+
+    def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
+        """Raises unless there is room for these records."""
+        books = self.books
+        quota = books.limits.max_total_bytes if grows else 0
+        if quota or topic.rules.rejects:
+            used = books.total_bytes + books.staged_bytes
+            check_room(topic, len(records), payload_bytes(records), quota, used)
+
+    def takes_notes(self, topic: Topic) -> bool:
+        """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
+        closed or broken."""
+        books = self.books
+        return not topic.closing and not books.closed and books.shards[topic.shard].writer.poison is None
+
+    def logs_removals(self, topic: Topic) -> bool:
+        """Whether a removal needs a frame: without one, records that a replay finds would come back.
+
+        An ephemeral topic may hold records of a time when it was none.
+        """
+        return topic.rules.logged or topic.config.durability.logged or bool(topic.segments)
+
+    # Logging
+
+    def stage_coalesced(self, shard_number: int) -> None:
+        """Stages the single records that came earlier in this tick: to be called before anything else is given seqs."""
+        self.books.shards[shard_number].stage_coalesced()
+
+    def log(self, transaction: Transaction, gate: Gate = Gate.CLASS) -> None:
+        """Sends a transaction on its way. Nothing here may fail: what was given out is logged."""
+        topic = transaction.topic
+        shard = self.books.shards[topic.shard]
+        pieces = self._seal(shard, transaction)
+        needs_sync = self._waits(transaction, gate, bool(pieces))
+        transaction.pieces = pieces
+        transaction.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
+        transaction.needs_sync = needs_sync
+        topic.sync_inflight += needs_sync
+        if pieces or needs_sync:
+            shard.submit(transaction)
+        else:
+            transaction.committed(AT_ONCE)
+        if transaction.first_seq:
+            self._reserve_ahead(topic, shard)
+
+    def log_together(
+        self, parts: Sequence[Transaction], finished: Callable[[TopicsError | None], None], gate: Gate = Gate.CLASS
+    ) -> None:
+        """Logs transactions of one shard in one write, and publishes them together."""
+        shard = self.books.shards[parts[0].topic.shard]
+        pieces: list[bytes] = []
+        needs_sync = False
+        for part in parts:
+            sealed = self._seal(shard, part)
+            pieces += sealed
+            needs_sync = needs_sync or self._waits(part, gate, bool(sealed))
+        # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
+        needs_sync = needs_sync or (bool(pieces) and not all(part.topic.rules.logged for part in parts))
+        bundle = Bundle(pieces, needs_sync, parts, finished)
+        for part in parts:
+            part.needs_sync = needs_sync
+            part.topic.sync_inflight += needs_sync
+        if pieces or needs_sync:
+            shard.submit(bundle)
+        else:
+            bundle.committed(AT_ONCE)
+        for part in parts:
+            if part.first_seq:
+                self._reserve_ahead(part.topic, shard)
+
+    def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
+        """Logs a frame that nobody waits for, where that is possible."""
+        if self.takes_notes(topic):
+            shard = self.books.shards[topic.shard]
+            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None))
+
+    def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
+        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails."""
+        self.books.shards[shard_number].submit(_Note([], True, then))
+
+    def is_synced(self, shard_number: int) -> bool:
+        """Whether everything that was logged in a shard is on the disk."""
+        shard = self.books.shards[shard_number]
+        return shard.next_lsn - 1 <= shard.writer.synced_lsn
+
+    def waits(self, topic: Topic, last_seq: int = 0) -> bool:
+        """Whether something logged for the topic now waits for a sync; `last_seq` is the last seq that it is given."""
+        rules = topic.rules
+        return (
+            rules.acks_after_sync
+            or topic.sync_inflight > 0
+            or not topic.created
+            or (rules.reserves and last_seq > topic.ceiling)
+        )
+
+    def _waits(self, transaction: Transaction, gate: Gate, logged: bool) -> bool:
+        topic = transaction.topic
+        if gate is Gate.CLASS:
+            last = topic.staged_head if transaction.first_seq else 0
+            # Later operations of an ephemeral topic have nothing to write: only behind a sync do they wait their turn.
+            return self.waits(topic, last) or (logged and not topic.rules.logged)
+        return gate is Gate.SYNC or topic.sync_inflight > 0
+
+    def _seal(self, shard: Shard, transaction: Transaction) -> list[bytes]:
+        """Numbers the frames of a transaction, with the ceiling its seqs need."""
+        topic = transaction.topic
+        pieces: list[bytes] = []
+        for kind, head, tail in transaction.frames:
+            sealed = shard.frame(kind, topic.id, head, tail)
+            pieces = pieces + sealed if pieces else sealed
+        if transaction.first_seq:
+            rules, last = topic.rules, topic.staged_head
+            if not rules.logged:
+                topic.unlogged = True
+            elif rules.reserves and last > topic.ceiling_staged:
+                transaction.ceiling = self._next_ceiling(topic, last)
+                pieces = pieces + shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(transaction.ceiling))
+        return pieces
+
+    def unstage(self, topic: Topic, block: Block) -> None:
+        """A block is no longer on its way: it is published, or it failed."""
+        topic.staged_count -= block.count
+        topic.staged_bytes -= block.payload_bytes
+        self.books.staged_bytes -= block.payload_bytes
+
+    # Ceilings
+
+    def _next_ceiling(self, topic: Topic, last: int) -> int:
+        return next_ceiling(topic, last, topic.staged_ts, self.books.reserve)
+
+    def _reserve_ahead(self, topic: Topic, shard: Shard) -> None:
+        """Raises the ceiling before it is reached, so that nobody has to wait for it."""
+        books, last = self.books, topic.staged_head
+        if not is_short(topic, last, books.reserve) or not needs_ceiling(topic.staged_config.durability):
+            return
+        if shard.writer.poison is not None:
+            return
+        ceiling = self._next_ceiling(topic, last)
+
+        def raised() -> None:
+            books.before_change(topic)
+            topic.ceiling = max(topic.ceiling, ceiling)
+            topic.ceiling_staged = max(topic.ceiling_staged, ceiling)
+
+        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised))
+
+    # Caps of topics that hold more than a replay would find
+
+    def bound(self, topic: Topic) -> None:
+        """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before
+        it, a delete for instance, comes before it for readers as it will for a replay."""
+        books = self.books
+        if topic.evicting or not self.takes_notes(topic) or books.topics.get(topic.id) is not topic:
+            return
+        floor = books.applier.excess_below(topic)
+        if floor > topic.earliest:
+            self.log(_Eviction(self, topic, floor), Gate.TURN)
+
+    def complete(self, topic: Topic) -> None:
+        """A snapshot has everything the topic holds: from here on a replay finds by itself what the caps take."""
+        if not self.takes_notes(topic):
+            return
+
+        def applied(timing: CommitTiming) -> None:
+            self.books.applier.complete(topic)
+
+        frame = FrameDraft(FrameKind.EVICT, encode_complete())
+        self.log(Change(self, topic, (frame,), applied, lambda error: None), Gate.TURN)
