@@ -8,12 +8,13 @@ import pytest
 from tests.crash import queue_scenarios
 from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_sweeps import sweep_stops
+from topics.core.config import TopicType
 from topics.core.durability import Durability
-from topics.engine.queues import dispatch, feature, queues
+from topics.engine.queues import dispatch, feature
 from topics.engine.queues.feature import QueueFeature
-from topics.engine.queues.moving import Mover
-from topics.engine.queues.queues import Ack
+from topics.engine.queues.moving import Departure, Mover
 from topics.engine.topic import Topic
+from topics.engine.transaction import WritePath
 from topics.formats.frame import FrameKind
 from topics.formats.queue import QueuePart, encode_part
 from topics.storage.commit import AT_ONCE, Shard
@@ -33,26 +34,16 @@ def a_missing_departure_is_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None:
     """Both frames are sent on their way at once, and nobody syncs the first before the second."""
-    whole = Mover._submit
+    whole = Mover._begin
 
-    def submit(self: Mover, move: Any, finished: Any) -> None:
-        source, dest = self._core.shards[move.source.shard], self._core.shards[move.dest.shard]
-        if source is dest:
-            whole(self, move, finished)
-            return
-        source.submit(_Silent(self._departure_frame(move, [(seq, seq) for seq in move.seqs])))
+    def begin(self: Mover, move: Any, finished: Any) -> None:
+        if move.source.shard != move.dest.shard:
+            frame = Departure(self._core, self._feature, move, arrived=True).frames[0]
+            self._core.path.note(move.source, frame.kind, frame.head)
+            self._core.path.after_sync(move.source.shard, lambda: None)
         whole(self, move, finished)
 
-    patch.setattr(Mover, "_submit", submit)
-
-
-class _Silent:
-    def __init__(self, pieces: list[bytes]) -> None:
-        self.pieces, self.size, self.needs_sync, self.last_lsn = pieces, sum(map(len, pieces)), True, 0
-
-    def committed(self, timing: object) -> None: ...
-
-    def failed(self, error: object) -> None: ...
+    patch.setattr(Mover, "_begin", begin)
 
 
 def leases_are_not_in_snapshots(patch: pytest.MonkeyPatch) -> None:
@@ -75,19 +66,20 @@ def delays_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 
 def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undo=None: (
-            queue.book.release(leases, ready_at), then and then(AT_ONCE)
+        dispatch.Dispatcher, "release", lambda self, queue, leases, ready_at, then=None, undone=None: (
+            queue.book.release([lease.seq for lease in leases], ready_at), then and then(AT_ONCE)
         )
     )  # fmt: skip
 
 
 def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch) -> None:
-    whole = Ack
+    whole = WritePath.waits
 
-    def operation(core: Any, queue: Any, pieces: Any, sync: bool, leases: Any, ranges: Any, *rest: Any) -> Any:
-        return whole(core, queue, pieces, False, leases, ranges, *rest)
+    def waits(self: WritePath, topic: Topic, last_seq: int = 0) -> bool:
+        # Of a queue nothing but acknowledgements has no seq of its own.
+        return whole(self, topic, last_seq) and (last_seq > 0 or topic.config.type is not TopicType.QUEUE)
 
-    patch.setattr(queues, "Ack", operation)
+    patch.setattr(WritePath, "waits", waits)
 
 
 def deletes_do_not_end_leases(patch: pytest.MonkeyPatch) -> None:

@@ -36,9 +36,9 @@ FSYNC = TopicConfigPatch(durability=Durability.FSYNC)
 class Builder:
     """Drives an engine and remembers every record that was ever written."""
 
-    def __init__(self, disk: FakeDisk, options: EngineOptions = OPTIONS) -> None:
+    def __init__(self, disk: FakeDisk, options: EngineOptions = OPTIONS, boot_id: str = BOOT) -> None:
         self.clock = ManualClock()
-        self.engine = Engine.recover(disk, options, self.clock, SeededDice(1), boot_id=BOOT)
+        self.engine = Engine.recover(disk, options, self.clock, SeededDice(1), boot_id=boot_id)
         self.written: dict[int, dict[int, str]] = {}
         """Topic number -> seq -> what its data is about."""
 

@@ -177,7 +177,7 @@ def test_control_bodies_are_read_back(
     changed = control.encode_config_change(number, config)
     assert control.decode_config_change(memoryview(changed)) == (number, config)
     assert control.decode_delete(memoryview(control.encode_delete(number, ranges))) == (number, ranges)
-    assert control.decode_evict(memoryview(control.encode_evict(number, flag))) == (number, flag)
+    assert control.decode_evict(memoryview(control.encode_evict(number, flag))) == (number, flag, False)
     assert control.decode_ceiling(memoryview(control.encode_ceiling(number))) == number
 
 

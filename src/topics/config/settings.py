@@ -61,7 +61,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sync_interval_ms: Annotated[int, _number("Longest time class disk data stays unsynced.", 1)] = 50
     commit_window_us: Annotated[int, _number("Longest wait for more writes to share one sync.")] = 500
     commit_queue_bytes: Annotated[int, _number("Bytes that may wait for a commit.", 1)] = 64 * MIB
-    disk_reserve_seqs: Annotated[int, _number("Sequence numbers a class disk topic reserves at once.", 1)] = 256
+    disk_reserve_seqs: Annotated[
+        int, _number("Sequence numbers a topic may give out before the disk knows of it; a power cut skips them.", 1)
+    ] = 65_536
 
     # What is done under pressure, and from where on.
     pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5

@@ -210,10 +210,6 @@ class LeaseBook:
     def _knows(self, seq: int) -> bool:
         return seq in self.delayed or seq in self.leases or seq in self.delivered or seq in self.leaving
 
-    def deliveries(self, seq: int) -> int:
-        """How often a job that nobody has was delivered so far."""
-        return self.delivered.get(seq, 0)
-
     def claim(self, leases: list[Lease]) -> None:
         """Leases jobs that `take` gave out, all until the same deadline; or does again what the log says."""
         self.leases.update([(lease.seq, lease) for lease in leases])

@@ -236,12 +236,13 @@ class Assembler:
         topic = Topic(state.topic_id, state.name, state.epoch, config, state.created_ts)
         topic.head, topic.ceiling, topic.unlogged = state.head, state.ceiling, state.unlogged
         grant(topic, self._core.applier.reserve)
-        topic.earliest = min(state.earliest, state.head + 1)
-        topic.evict_floor = min(state.evict_floor, topic.earliest)
-        topic.cap_floor, topic.ttl_floor = (min(f, topic.evict_floor) for f in (state.cap_floor, state.ttl_floor))
         topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
         for lost in sorted(state.lost, key=lambda lost: lost.first):
             self._core.applier.gap(topic, lost.first, min(lost.last, state.head), LossReason(lost.reason))
+        # Behind the gaps, which take a topic whose records come later for an empty one.
+        topic.earliest = min(state.earliest, state.head + 1)
+        topic.evict_floor = min(state.evict_floor, topic.earliest)
+        topic.cap_floor, topic.ttl_floor = (min(f, topic.evict_floor) for f in (state.cap_floor, state.ttl_floor))
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
         try:
             self._core.features.load(topic, state.parts)

@@ -82,7 +82,7 @@ class Checkpointer:
         self._absorbed: list[tuple[Shard, int]] = []
         self._left: list[SegmentKey | int] = []
         """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
-        core.capture = self._capture
+        core.captures.append(self._capture)
 
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
@@ -143,7 +143,8 @@ class Checkpointer:
             self._positions.append(WalPosition(shard.number, number, lsn))
             self._absorbed.append((shard, shard.logged_bytes))
             shard.logged_bytes = 0
-            core.turned(shard.number)
+            for told in core.turned:
+                told(shard.number)
             resume(None)
 
         self._core.crossings.close(turn)
@@ -175,14 +176,16 @@ class Checkpointer:
         unsynced = [s for s in topic.segments if not s.synced]
         for segment in unsynced:
             segment.named = True
-        state = encode_topic(topic_state(topic, tail, self._core.features.save(topic)))
+        # Above a head that the snapshot has, whoever recovers adds the reserve.
+        ceiling = topic.ceiling if topic.staged_head > topic.head else 0
+        state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
         self._captures.append(Capture(topic, topic.head, state, tail, unsynced, flips))
 
     def _head(self, full: bool) -> SnapshotHead:
         core = self._core
         return SnapshotHead(
             self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.now(), self._dropped, core.reserve,
+            core.next_topic_id, core.now(), self._dropped,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:
@@ -219,7 +222,7 @@ class Checkpointer:
             topic = capture.topic
             if needs_ceiling(topic.config.durability):
                 # The snapshot has the head it had then: whoever recovers from it adds the reserve.
-                topic.ceiling = max(topic.ceiling, capture.head + head.reserve)
+                topic.ceiling = max(topic.ceiling, capture.head + self._core.reserve)
                 topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
             if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
                 self._core.path.complete(topic)
@@ -288,9 +291,9 @@ class Checkpointer:
             shard.logged_bytes += size
 
 
-def topic_state(topic: Topic, tail: list[Block], parts: dict[str, bytes]) -> TopicState:
+def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, bytes]) -> TopicState:
     return TopicState(
-        topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, topic.ceiling, topic.earliest,
+        topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, ceiling, topic.earliest,
         topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
         topic.next_base, [segment.state() for segment in topic.segments],
         [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],

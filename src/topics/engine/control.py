@@ -58,7 +58,7 @@ class Drop(Transaction):
 
     def apply(self, timing: CommitTiming) -> None:
         topic = self.topic
-        routers = self._core.dropped_with(topic)
+        routers = self._core.remove_routers(topic)
         self._core.remove_topic(topic)
         self._done(DropResult(topic.name, True, routers))
         self._retry_others()

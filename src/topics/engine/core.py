@@ -63,8 +63,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class EngineCore:
     def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
-        self.options = options
-        self.limits = options.limits
+        self.options, self.limits = options, options.limits
         self.layout, self.store = layout, store
         self.dice, self._clock = dice, clock
         self._last_now = 0
@@ -75,8 +74,7 @@ class EngineCore:
         self.applier = Applier(self.reader, self.retention, self.reserve)
         self.path = WritePath(self)
         """The one way into the log."""
-        self.features = Features()
-        self.crossings = Crossings()
+        self.features, self.crossings = Features(), Crossings()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
         self.gone: list[Callable[[Topic], None]] = []
@@ -93,8 +91,7 @@ class EngineCore:
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
-        self.total_bytes = 0
-        self.staged_bytes = 0
+        self.total_bytes = self.staged_bytes = 0
         """Payload on its way to the log, over all topics: it counts against the quota before it is published."""
         self.dirty: list[set[Topic]] = []
         """For each shard, the topics that changed since the last checkpoint took them."""
@@ -102,16 +99,16 @@ class EngineCore:
         """For each shard, the ids of topics deleted since the last checkpoint."""
         self.trash: list[SegmentKey] = []
         """Segments without anything live; their files go once a snapshot no longer names them."""
-        self.capture: Callable[[Topic], None] = lambda topic: None
-        """Takes a topic's state for a running checkpoint (`engine.checkpoint`)."""
+        self.captures: list[Callable[[Topic], None]] = []
+        """Take a topic's state for a running checkpoint (`engine.checkpoint`)."""
         self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
         """Runs a function later in this tick of the loop."""
         # `defer` is looked up when it is called: a started engine has another.
         self.scheduler = Scheduler(self.now, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
-        self.turned: Callable[[int], None] = lambda shard: None
+        self.turned: list[Callable[[int], None]] = []
         """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
-        self.dropped_with: Callable[[Topic], list[str]] = lambda topic: []
-        """Removes the routers that go with a deleted topic; their names, sorted (`engine.routing`)."""
+        self.detach: list[Callable[[Topic], list[str]]] = []
+        """Remove the routers that go with a deleted topic, and tell their names, sorted (`engine.routing`)."""
         self.walk_log: Callable[[Callable[[Frame], None]], None] = lambda visit: None
         """In a recovery: hands every frame of the log behind the snapshots, all shards, to a function."""
         self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
@@ -161,6 +158,10 @@ class EngineCore:
         for told in self.added:
             told(topic)
 
+    def remove_routers(self, topic: Topic) -> list[str]:
+        """Removes the routers that had a topic, which is no more for others, as source or destination; their names."""
+        return [name for detach in self.detach for name in detach(topic)]
+
     def remove_topic(self, topic: Topic) -> None:
         del self.topics[topic.id]
         if self.by_name.get(topic.name) is topic:
@@ -188,8 +189,12 @@ class EngineCore:
     def before_change(self, topic: Topic) -> None:
         """Every change of a topic's state comes through here first."""
         if topic.capture_due:
-            self.capture(topic)
+            self._capture(topic)
         self.dirty[topic.shard].add(topic)
+
+    def _capture(self, topic: Topic) -> None:
+        for capture in self.captures:
+            capture(topic)
 
     def expire(self, topic: Topic) -> None:
         """Lets time do its work before anyone looks. Readers never wait for the log here, and never fail.
@@ -205,7 +210,7 @@ class EngineCore:
         before, floor = topic.live_bytes, topic.evict_floor
         logged = self.path.logs_removals(topic)
         if topic.capture_due:
-            self.capture(topic)
+            self._capture(topic)
         if not self.retention.expire(topic, self.now()):
             return
         self.before_change(topic)

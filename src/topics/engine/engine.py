@@ -5,9 +5,9 @@ All methods are called on one thread, the event loop's once `start` was called. 
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar, cast
 
 from topics.core.batch import Batch
@@ -26,6 +26,7 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.deleting import Deleter
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
+from topics.engine.last_run import note_closed, note_distrust, note_running, read_last_run
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
@@ -43,8 +44,8 @@ from topics.engine.topic import Topic
 from topics.engine.topic_info import TopicInfo, describe
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
-from topics.storage.fs import FileSystem, FolderLock, read_small, write_small
-from topics.storage.layout import CLOSED_CLEANLY, Layout
+from topics.storage.fs import FileSystem, FolderLock
+from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
 from topics.storage.writers import ThreadCommitter
@@ -123,12 +124,12 @@ class Engine:
         # A snapshot whose writer was killed between its rename and the folder's sync is there, and a power cut could
         # still take its name away: before anything is built on it, or removed because of it, it has to be durable.
         fs.sync_dir(layout.meta)
-        machine = read_small(fs, layout.machine)
+        last = read_last_run(fs, layout)
         shard_count = core.options.wal_shards
         core.dirty = [set() for _ in range(shard_count)]
         core.dropped = [[] for _ in range(shard_count)]
         core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
-        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, progress, clean=machine == CLOSED_CLEANLY)
+        recovery = Recovery(core, fs, last, boot_id, progress)
         recovery.run()
         core.applier.overfull.append(core.path.bound)
         for number in range(shard_count):
@@ -148,8 +149,8 @@ class Engine:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
-        if boot_id != machine:
-            write_small(fs, layout.machine, boot_id, layout.root)
+        if last != (boot_id, core.reserve, False):
+            note_running(fs, layout, boot_id, core.reserve)
         progress(1.0)
 
     def _checkpoint_now(self) -> None:
@@ -163,20 +164,10 @@ class Engine:
         options = self.core.options
         log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
-        writer.on_poison = self._distrust_the_page_cache
+        writer.on_poison = partial(note_distrust, self._fs, self.core.layout)
         shard = Shard(number, writer, next_lsn, options.commit_queue_bytes)
         shard.on_settled = self.admission.let_in
         return shard
-
-    def _distrust_the_page_cache(self) -> None:
-        """After a failed write or sync the kernel may have dropped pages, as after a power cut.
-
-        The next start must not reason that the machine kept running and so nothing can be missing. On a disk this bad
-        the attempt may fail as well; then there is nothing more to be done from here.
-        """
-        with contextlib.suppress(OSError):
-            self._fs.remove(self.core.layout.machine)
-            self._fs.sync_dir(self.core.layout.root)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
@@ -237,9 +228,7 @@ class Engine:
         for shard in self.core.shards:
             shard.committer.close()
         if captured and all(shard.writer.poison is None for shard in self.core.shards):
-            # The next start need not ask what a crash may have taken. Where this cannot be written, it does.
-            with contextlib.suppress(OSError):
-                write_small(self._fs, self.core.layout.machine, CLOSED_CLEANLY, self.core.layout.root)
+            note_closed(self._fs, self.core.layout)
         self._seal_runner.close()
         self._runner.close()
         if self._pool is not None:

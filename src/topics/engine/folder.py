@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from topics.config.settings import SettingsError
 from topics.core.errors import FolderBusyError
-from topics.engine.verification import Verification, map_file
+from topics.engine.verification import Verification
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 
@@ -44,9 +44,3 @@ def check_cold_folder(fs: FileSystem, layout: Layout, look: Verification) -> Non
         raise SettingsError("some segments were moved to a cold folder: say where it is with --cold-dir")
     if not fs.exists(layout.topics(cold=True)):
         raise SettingsError(f"some segments were moved to a cold folder, and {layout.cold_root} does not look like it")
-
-
-def read_machine(fs: FileSystem, layout: Layout) -> str:
-    """The boot of the machine that last wrote here."""
-    found = map_file(fs, layout.machine)
-    return str(found, "utf-8", "replace") if found is not None else ""

@@ -16,6 +16,7 @@ from topics.core.errors import DamageError, Finding
 from topics.core.loss import LossReason, LostRange
 from topics.engine.cold_store import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.core import EngineCore
+from topics.engine.last_run import LastRun
 from topics.engine.names import SortedNames
 from topics.engine.runs import Block, Segment, live_ranges
 from topics.engine.seq_reserve import grant
@@ -42,15 +43,16 @@ class Recovery:
         self,
         core: EngineCore,
         fs: FileSystem,
-        same_boot: bool,
+        last: LastRun,
+        boot_id: str,
         progress: Callable[[float], None],
-        clean: bool = False,
     ) -> None:
-        """`same_boot` says that the machine kept running since the folder was used, `clean` that it was closed."""
         self._core = core
         self._fs = fs
-        self._same_boot = same_boot
-        self._clean = clean
+        self._same_boot = last.same_boot(boot_id)
+        self._clean = last.clean
+        # What was given out followed from the reserve of then; what will be follows from the one of now.
+        core.applier.reserve = core.reserve if last.reserve is None else last.reserve
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
@@ -101,9 +103,6 @@ class Recovery:
             return None
         whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
         newest = whole[0]
-        # What was given out followed from the reserve of then; what will be follows from the one of now.
-        self._core.applier.reserve = newest.reserve
-        self.changed = newest.reserve != self._core.reserve
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
             last = number == newest.number

@@ -9,8 +9,9 @@ import msgspec
 from topics.core.errors import TopicsError
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
-from topics.engine.folder import check_cold_folder, read_machine
+from topics.engine.folder import check_cold_folder
 from topics.engine.jobs import InlineRunner, Job, JobRunner
+from topics.engine.last_run import note_closed, read_last_run
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
 from topics.engine.routing.registry import Registry
@@ -22,7 +23,7 @@ from topics.engine.verification import OnBytes, Verification
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem
-from topics.storage.layout import CLOSED_CLEANLY, Layout
+from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.staging import (
     Plan,
@@ -78,7 +79,7 @@ class Repair:
         runner: JobRunner = _Idle() if dry_run else InlineRunner()
         sealer = Sealer(core, runner)
         core.features.add(RouterFeature(core, Registry(core)))
-        salvage = Salvage(core, self._fs, sealer, look, read_machine(self._fs, self._layout) == CLOSED_CLEANLY)
+        salvage = Salvage(core, self._fs, sealer, look, read_last_run(self._fs, self._layout), self._boot_id)
         salvage.run()
         folders = evidence_folders(self._fs, self._layout)
         moves = self._moves(look, salvage, folders)
@@ -168,6 +169,8 @@ class Repair:
         if not outcome[0] or not checkpointer.completed:
             raise TopicsError("the repaired state could not be made durable; nothing is lost, run the repair again")
         clear(fs, layout)
+        # What a crash may have taken is told by now.
+        note_closed(fs, layout)
 
 
 def verify(
@@ -182,7 +185,7 @@ def verify(
 
 
 def _look(fs: FileSystem, layout: Layout, boot_id: str, on_total: OnBytes, on_bytes: OnBytes) -> Verification:
-    look = Verification(fs, layout, bool(boot_id) and boot_id == read_machine(fs, layout), on_bytes)
+    look = Verification(fs, layout, read_last_run(fs, layout).same_boot(boot_id), on_bytes)
     look.load()
     check_cold_folder(fs, layout, look)
     on_total(look.total_bytes())

@@ -22,6 +22,7 @@ from topics.core.durability import Durability
 from topics.core.loss import LossReason
 from topics.engine.assembly import Assembler
 from topics.engine.core import EngineCore
+from topics.engine.last_run import LastRun
 from topics.engine.names import SortedNames
 from topics.engine.recovery import Recovery
 from topics.engine.report import Loss, relative
@@ -47,8 +48,10 @@ from topics.storage.strays import topic_folders
 class Salvage(Recovery):
     """Rebuilds the state of a damaged folder as far as it goes; the sealer writes what has to be written anew."""
 
-    def __init__(self, core: EngineCore, fs: FileSystem, sealer: Sealer, look: Verification, clean: bool) -> None:
-        super().__init__(core, fs, look.same_boot, lambda done: None, clean)
+    def __init__(
+        self, core: EngineCore, fs: FileSystem, sealer: Sealer, look: Verification, last: LastRun, boot_id: str
+    ) -> None:
+        super().__init__(core, fs, last, boot_id, lambda done: None)
         self._look = look
         self._assembler = Assembler(core, fs, sealer, look, self._lose)
         self._gone: set[int] = set()
@@ -99,7 +102,6 @@ class Salvage(Recovery):
         if newest is not None:
             core.next_topic_id = newest.next_topic_id
             core.set_floor_of_time(newest.now_ms)
-            core.applier.reserve = newest.reserve
         lost_bytes = [member.lost_bytes for member in chain.members if not member.complete]
         if chain.empty and look.unknown_topics:
             lost_bytes.append(None)

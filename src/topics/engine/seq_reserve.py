@@ -10,11 +10,11 @@ is shown lies below a *ceiling*, and after a crash the topic goes on above it.
 | a snapshot with its head | that head, and as many more |
 | a CEILING frame | what the frame says |
 
-The first two cost nothing: whoever recovers adds the reserve himself, and the snapshot says how large it is. So a topic
-always has room for what comes first, and nobody waits for it. A topic that uses its room up is given more by a frame,
-in the background, when half of it is left; the faster it comes back for more, the more it gets. Only one that outruns
-even that, by a burst of more records than the reserve within one sync of the disk, waits for the sync: a seq given out
-twice would be worse.
+The first two cost nothing: whoever recovers adds the reserve himself (`engine.last_run` says how large it was). So a
+topic always has room for what comes first, and nobody waits for it. A topic that uses its room up is given more by a
+frame, in the background, when half of it is left; the faster it comes back for more, the more it gets. Only one that
+outruns even that, by a burst of more records than the reserve within one sync of the disk, waits for the sync: a seq
+given out twice would be worse.
 """
 
 from topics.core.durability import Durability

@@ -173,7 +173,7 @@ class StreamFeature:
         def retired(timing: CommitTiming) -> None:
             state.retired = True
             # For everyone but its forks it is deleted, and its routers go with it.
-            done(DropResult(topic.name, True, core.dropped_with(topic)))
+            done(DropResult(topic.name, True, core.remove_routers(topic)))
             if not state.refs:
                 # The last fork went while this was on its way.
                 state.refs = 1

@@ -37,8 +37,6 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     now_ms: int
     """The latest time the engine knew; time never runs back across a restart."""
     dropped: list[int]
-    reserve: int = 0
-    """How many seqs beyond a topic's head may have been given out without the log being told."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):

@@ -1,7 +1,7 @@
 """Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
 
 .topics.lock                     held while a server runs; says who holds it
-machine                          the boot of the machine that last wrote here, or that the folder was closed cleanly
+machine                          what the last server left behind: its boot and its reserve, or a clean end
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
@@ -15,10 +15,6 @@ damaged-<number>/                what repairs have taken out of use, each file i
 """
 
 from typing import NamedTuple
-
-
-CLOSED_CLEANLY = "closed cleanly"
-"""What the file that names the machine's boot says while no server has the folder and nothing can be missing in it."""
 
 
 class Layout(NamedTuple):

@@ -1,5 +1,6 @@
 """Changes applied by hand, as recovery does it: no log, no loop, one topic."""
 
+import msgspec
 import pytest
 
 from tests.unit.engine.test_runs import block_of
@@ -22,8 +23,8 @@ class Bench:
         reader = RunReader(SegmentStore(FakeDisk(), Layout("data"), 1000))
         self.census = Census()
         retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.census)
-        self.applier = Applier(reader, retention)
-        self.applier.cut = self.cut
+        self.applier = Applier(reader, retention, 0)
+        self.applier.cuts.append(self.cut)
         self.topic = Topic(1, "t", 1, config, 0)
         self.cuts = 0
 
@@ -192,7 +193,8 @@ def test_a_segment_counts_its_marks() -> None:
 def test_an_eviction_moves_its_floor(expired: bool) -> None:
     bench = Bench()
     bench.append(1, 2, 3)
-    bench.applier.evict(bench.topic, 3, expired)
+    take = bench.applier.expire if expired else bench.applier.evict
+    take(bench.topic, 3)
     topic = bench.topic
     assert bench.live() == [3]
     assert (topic.evict_floor, topic.ttl_floor, topic.cap_floor) == (3, 3 if expired else 1, 1 if expired else 3)
@@ -202,15 +204,44 @@ def test_an_eviction_that_finds_nothing_changes_no_floor() -> None:
     bench = Bench()
     bench.append(1, 2, 3)
     bench.applier.delete(bench.topic, 3, [])
-    bench.applier.evict(bench.topic, 3, True)
+    bench.applier.evict(bench.topic, 3)
     assert bench.topic.evict_floor == 1
+
+
+def test_what_had_expired_before_it_was_deleted_stays_told() -> None:
+    bench = Bench()
+    bench.append(1, 2, 3)
+    # A delete that was on its way when time took the records stands before it in the log.
+    bench.applier.delete(bench.topic, 3, [])
+    bench.applier.expire(bench.topic, 3)
+    assert (bench.topic.evict_floor, bench.topic.earliest) == (3, 3)
+
+
+def test_a_floor_is_never_above_what_there_is() -> None:
+    bench = Bench()
+    bench.append(1, 2)
+    # The topic held records that were never logged.
+    bench.applier.expire(bench.topic, 9)
+    assert (bench.topic.evict_floor, bench.topic.earliest) == (3, 3)
+
+
+def test_the_caps_of_a_topic_with_unlogged_records_are_decisions_of_their_own() -> None:
+    bench = Bench(msgspec.structs.replace(DEFAULT_CONFIG, cap_records=2))
+    told: list[Topic] = []
+    bench.applier.overfull.append(told.append)
+    bench.topic.unlogged = True
+    bench.append(1, 2, 3)
+    assert (bench.live(), told) == ([1, 2, 3], [bench.topic])
+    assert bench.applier.excess_below(bench.topic) == 2
+    bench.applier.complete(bench.topic)
+    assert (bench.live(), bench.topic.evict_floor, bench.topic.unlogged) == ([2, 3], 2, False)
 
 
 def test_evicting_twice_is_evicting_once() -> None:
     bench = Bench()
     bench.append(1, 2, 3)
     for _ in range(2):
-        bench.applier.evict(bench.topic, 2, True)
+        bench.applier.evict(bench.topic, 2)
         assert (bench.live(), bench.topic.evict_floor) == ([2, 3], 2)
 
 
@@ -304,7 +335,7 @@ def test_gaps_below_the_floor_are_forgotten() -> None:
     bench.append(1)
     bench.applier.gap(bench.topic, 2, 5, LossReason.CRASH)
     bench.append(6, 7)
-    bench.applier.evict(bench.topic, 7, False)
+    bench.applier.evict(bench.topic, 7)
     assert bench.topic.lost is None
 
 

@@ -247,24 +247,33 @@ def test_segments_it_names_survive_a_power_cut(disk: FakeDisk) -> None:
 # Ceilings
 
 
-def test_the_reserve_of_class_disk_is_given_back(disk: FakeDisk) -> None:
+def test_what_a_busy_topic_reserved_is_given_back_but_for_what_a_snapshot_grants(disk: FakeDisk) -> None:
     engine = open_engine(disk)
-    append(engine, "t", 1)
-    assert topic(engine, "t").ceiling == 257
+    for _ in range(5):
+        append(engine, "t", *range(100))
+    assert topic(engine, "t").ceiling > 500 + 256
     checkpoint(engine)
-    assert topic(engine, "t").ceiling == 1
+    assert topic(engine, "t").ceiling == topic(engine, "t").ceiling_staged == 500 + 256
     after = open_engine(after_power_cut(disk), boot_id="b")
-    assert append(after, "t", 2).first_seq == 2
+    assert append(after, "t", 2).first_seq == 500 + 256 + 1
 
 
-def test_the_next_append_reserves_again_before_it_is_seen(disk: FakeDisk) -> None:
+def test_a_snapshot_grants_a_reserve(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    append(engine, "t", *range(100))
+    assert topic(engine, "t").ceiling == 256
+    checkpoint(engine)
+    assert topic(engine, "t").ceiling == 356
+
+
+def test_what_came_behind_a_snapshot_is_never_given_out_again(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1)
     checkpoint(engine)
     append(engine, "t", 2)
     append(engine, "t", 3)
     after = open_engine(after_power_cut(disk), boot_id="b")
-    assert values(after, "t") == [1, 2]
+    assert values(after, "t") == [1]
     assert append(after, "t", 4).first_seq > 3
 
 

@@ -22,9 +22,9 @@ from tests.unit.engine.conftest import (
     topic,
     values,
 )
-from topics.core.errors import FolderBusyError, ShuttingDownError, TopicNotFoundError, TopicsError
+from topics.core.errors import FolderBusyError, ReadOnlyError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, ReadRequest, ReadResult
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 # Life
 
@@ -103,11 +103,21 @@ def test_a_closed_engine_answers_what_waited_for_a_drop(engine: Engine) -> None:
 
 
 def test_the_machine_is_remembered(disk: FakeDisk) -> None:
-    open_engine(disk, boot_id="first").close_inline()
-    file = disk.open("data/machine")
-    assert file.read_at(0, 100) == b"first"
-    open_engine(disk, boot_id="second").close_inline()
-    assert disk.open("data/machine").read_at(0, 100) == b"second"
+    for boot_id in ("first", "second"):
+        engine = open_engine(disk, boot_id=boot_id)
+        assert disk.open("data/machine").read_at(0, 100) == f"{boot_id} 256".encode()
+        engine.close_inline()
+        assert disk.open("data/machine").read_at(0, 100) == b"closed cleanly"
+
+
+def test_a_log_that_failed_was_not_closed_cleanly(disk: FakeDisk) -> None:
+    faulty = FaultyFileSystem(disk)
+    engine = open_engine(faulty)
+    append(engine, "t", 1)
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.EIO)
+    assert isinstance(ask_append(engine, "t", 2)[0], ReadOnlyError)
+    engine.close_inline()
+    assert not disk.exists("data/machine")
 
 
 def test_without_a_boot_id_every_start_may_be_of_another_machine(disk: FakeDisk) -> None:

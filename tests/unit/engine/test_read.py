@@ -362,7 +362,7 @@ def test_floors_survive_a_restart(
 
 
 def crashed() -> tuple[Engine, FakeDisk]:
-    """Seqs 1 and 2 are there, 3 to 257 may have been given out, what follows begins at 258."""
+    """Seqs 1 and 2 are there, 3 to 256 may have been given out, what follows begins at 257."""
     disk = FakeDisk()
     engine = open_engine(disk)
     append(engine, "t", 1)
@@ -376,7 +376,7 @@ def crashed() -> tuple[Engine, FakeDisk]:
     return engine, disk
 
 
-CRASH_GAP = (3, 257)
+CRASH_GAP = (3, 256)
 
 
 def test_a_lost_range_that_is_next_is_told_and_what_follows_it_is_given() -> None:
@@ -385,7 +385,7 @@ def test_a_lost_range_that_is_next_is_told_and_what_follows_it_is_given() -> Non
     assert result.tombstone is not None
     assert (result.tombstone.gap_from, result.tombstone.gap_to) == CRASH_GAP
     assert result.tombstone.reason is LossReason.CRASH
-    assert [record["$seq"] for record in result.records()] == [258, 259]
+    assert [record["$seq"] for record in result.records()] == [257, 258]
 
 
 def test_a_lost_range_further_on_waits_for_the_next_read() -> None:
@@ -395,7 +395,7 @@ def test_a_lost_range_further_on_waits_for_the_next_read() -> None:
     assert (first.next_from_seq, first.caught_up) == (2, False)
     second = read(engine, "t", first.next_from_seq)
     assert second.tombstone is not None
-    assert [record["$seq"] for record in second.records()] == [258, 259]
+    assert [record["$seq"] for record in second.records()] == [257, 258]
     assert second.caught_up
 
 
@@ -403,13 +403,13 @@ def test_a_cursor_inside_the_lost_range_is_told_the_rest_of_it() -> None:
     engine, _ = crashed()
     tombstone = read(engine, "t", 100).tombstone
     assert tombstone is not None
-    assert (tombstone.gap_from, tombstone.gap_to, tombstone.missed_estimate) == (101, 257, 157)
+    assert (tombstone.gap_from, tombstone.gap_to, tombstone.missed_estimate) == (101, 256, 156)
 
 
 def test_a_cursor_behind_the_lost_range_is_told_nothing() -> None:
     engine, _ = crashed()
+    assert read(engine, "t", 256).tombstone is None
     assert read(engine, "t", 257).tombstone is None
-    assert read(engine, "t", 258).tombstone is None
 
 
 def test_a_lost_range_at_the_end_is_told_at_once(disk: FakeDisk) -> None:
@@ -418,8 +418,8 @@ def test_a_lost_range_at_the_end_is_told_at_once(disk: FakeDisk) -> None:
     after = open_engine(after_power_cut(disk), boot_id="b")
     result = read(after, "t", 1)
     assert result.tombstone is not None
-    assert (result.tombstone.gap_from, result.tombstone.gap_to) == (2, 257)
-    assert (result.count, result.next_from_seq, result.caught_up) == (0, 257, True)
+    assert (result.tombstone.gap_from, result.tombstone.gap_to) == (2, 256)
+    assert (result.count, result.next_from_seq, result.caught_up) == (0, 256, True)
 
 
 def test_a_lost_range_is_told_when_everything_before_it_was_deleted() -> None:
@@ -427,14 +427,14 @@ def test_a_lost_range_is_told_when_everything_before_it_was_deleted() -> None:
     delete(engine, "t", before_seq=3)
     tombstone = read(engine, "t").tombstone
     assert tombstone is not None
-    assert (tombstone.gap_from, tombstone.gap_to, tombstone.reason) == (1, 257, LossReason.CRASH)
+    assert (tombstone.gap_from, tombstone.gap_to, tombstone.reason) == (1, 256, LossReason.CRASH)
 
 
 def test_a_lost_range_below_the_floor_is_told_by_the_floor() -> None:
     engine, _ = crashed()
     put(engine, "t", cap_records=1)
     assert topic(engine, "t").lost is None
-    assert read(engine, "t").tombstone == Tombstone(1, 258, LossReason.CAP, 258, 259, 259)
+    assert read(engine, "t").tombstone == Tombstone(1, 257, LossReason.CAP, 257, 258, 258)
 
 
 def test_a_lost_range_survives_restarts() -> None:
@@ -456,8 +456,8 @@ def test_a_killed_process_loses_nothing_so_nothing_is_told(disk: FakeDisk) -> No
     result = read(after, "t")
     assert ([record["$seq"] for record in result.records()], result.tombstone) == ([1, 2], None)
     assert read(after, "t", 2).tombstone is None
-    assert append(after, "t", 3).first_seq == 258
-    assert seqs(after, "t", 2) == [258]
+    assert append(after, "t", 3).first_seq == 3
+    assert seqs(after, "t", 2) == [3]
 
 
 def test_an_ephemeral_topic_tells_what_a_restart_took(disk: FakeDisk) -> None:

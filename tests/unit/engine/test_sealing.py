@@ -175,19 +175,19 @@ def test_a_break_in_the_seqs_ends_a_segment(disk: FakeDisk) -> None:
     after_kill = killed(disk)
     engine = open_engine(after_kill)
     append(engine, "t", 3)
-    engine = open_engine(killed(after_kill))
+    engine = open_engine(killed(after_kill), boot_id="b")
     append(engine, "t", 4)
-    expected = seqs(engine, "t")
-    assert expected[-1] > 4  # The reserve of a killed process leaves a hole in the seqs.
+    expected = seqs(engine, "t") + seqs(engine, "t", 3)
+    assert expected[-1] > 4  # The reserve leaves a hole in the seqs when the machine went down.
     move(engine, "t", "sealed")
     assert len(extents(engine)) == 2
-    assert seqs(engine, "t") == expected
+    assert seqs(engine, "t") + seqs(engine, "t", 3) == expected
 
 
 def test_a_dead_stretch_behind_a_break_leaves_no_segment(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     append(engine, "t", 1, 2)
-    engine = open_engine(killed(disk))
+    engine = open_engine(killed(disk), boot_id="b")
     append(engine, "t", 3, tag="x")
     delete(engine, "t", match=eq("x"))
     assert len(topic(engine, "t").tail) == 2

@@ -36,7 +36,7 @@ def test_delete_without_ranges_is_the_bound_alone() -> None:
 def test_evict_is_a_floor_and_a_reason(expired: bool, reason: str) -> None:
     body = bytes.fromhex("0300000000000000" + reason)
     assert control.encode_evict(3, expired) == body
-    assert control.decode_evict(memoryview(body)) == (3, expired)
+    assert control.decode_evict(memoryview(body)) == (3, expired, False)
 
 
 def test_ceiling_is_a_seq() -> None:

@@ -27,9 +27,9 @@ class Routing:
         self.pump = Pump(core, self.registry, Forwarder(core), background)
         self._controller = RouterController(core, self.registry, self.pump, topics)
         core.features.add(RouterFeature(core, self.registry))
-        core.turned = self._turned
+        core.turned.append(self._turned)
         core.applier.before_caps.append(self.pump.hold)
-        core.dropped_with = self._dropped
+        core.detach.append(self._dropped)
 
     def put(self, name: str, wish: RouterWish, done: PutDone) -> None:
         self._controller.put(name, wish, done)

@@ -150,7 +150,7 @@ def test_a_tag_is_no_reason_to_go_the_long_way() -> None:
     world = World()
     head = world.head()
     world.ask(head, b'{"records":[{"data":1,"tag":"t","node":"n","meta":{"k":"v"}}]}')
-    assert world.engine.core.shards[0].gathered is not None
+    assert world.engine.core.shards[0].coalesced is not None
     assert world.match(head).misses == 0
     flush(world.engine)
     assert world.client.statuses == [200]

@@ -32,7 +32,6 @@ from tests.unit.engine.queues.conftest import (
 from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine import Engine
-from topics.engine.core import Note
 from topics.engine.queues import HeldRequest
 from topics.engine.repair import Repair, verify
 from topics.engine.watermarks import state_problems
@@ -179,9 +178,7 @@ def test_a_delay_whose_jobs_were_lost_is_forgotten(disk: FakeDisk, clock: Manual
     """The log ends between the frame of the delay and the frame of its jobs."""
     engine = open_engine(disk, clock)
     make_queue(engine, durability=Durability.MEMORY)
-    shard = engine.core.shards[0]
-    frame = shard.frame(FrameKind.DELAY, topic(engine, JOBS).id, encode_delay(clock.now_ms() + 5000, 1, 3))
-    shard.submit(Note(frame))
+    engine.core.path.note(topic(engine, JOBS), FrameKind.DELAY, encode_delay(clock.now_ms() + 5000, 1, 3))
     again = open_engine(killed(disk), clock)
     assert counted(again) == (0, 0, 0, 0)
     produce(again, 1)
