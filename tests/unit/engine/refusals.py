@@ -8,6 +8,7 @@ from tests.unit.engine.write_paths import Path
 from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, told
 from topics.core.config import Discard
 from topics.core.errors import TopicsError, TopicStateError
+from topics.engine import Engine
 from topics.engine.topic import Guard, Topic
 from topics.formats.stream import StreamPart
 from topics.streams import AppendRequest, CreateRequest, ForkFrom
@@ -27,8 +28,8 @@ class UnwillingError(TopicStateError):
 class UnwillingGuard:
     """Takes no records and forbids nothing else. It may be shown them, or only be asked."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def check_append(self, topic: Topic, records: object = ()) -> None:
         raise UnwillingError("the topic is unwilling")
@@ -40,7 +41,7 @@ class UnwillingGuard:
 
     def drop(self, topic: Topic, done: Callable[..., None]) -> None:
         topic.guard = None
-        self._world.engine.drop_topic(topic.name, False, done)
+        self._engine.drop_topic(topic.name, False, done)
 
     def removed(self, topic: Topic) -> None: ...
 
@@ -141,7 +142,7 @@ def _empty_server(world: World, path: Path) -> None:
 
 
 def _guard(world: World, path: Path) -> None:
-    guard: Guard = UnwillingGuard(world)
+    guard: Guard = UnwillingGuard(world.engine)
     _ensure(world, path).guard = guard
 
 
