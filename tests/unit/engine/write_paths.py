@@ -307,6 +307,13 @@ PATHS: dict[str, Path] = {
     "lone append": Path(TARGET, _plain, _lone, _has_new),
     "gathered append": Path(TARGET, _plain, _gather, _has_new),
     "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),
+    "append that makes its topic": Path(
+        TARGET,
+        lambda world: None,
+        lambda world: told(lambda done: world.engine.append(TARGET, batch_of("first", world.payload), done)),
+        _has_new,
+        shard=_next_shard,
+    ),
     "append to a stream": Path(
         TARGET,
         lambda world: world.make_stream(TARGET),
@@ -381,6 +388,13 @@ PATHS: dict[str, Path] = {
         _log,
         lambda world: ask(ask_put, world.engine, TARGET, ttl_ms=10**9),
         lambda world: world.find(TARGET) is not None and world.topic(TARGET).config.ttl_ms == 10**9,
+    ),
+    "make a topic": Path(
+        TARGET,
+        lambda world: None,
+        lambda world: ask(ask_put, world.engine, TARGET),
+        lambda world: world.find(TARGET) is not None,
+        shard=_next_shard,
     ),
     "put a router": Path(
         TARGET,
