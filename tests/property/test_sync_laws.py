@@ -36,7 +36,7 @@ class TickingClock(ManualClock):
 class Step(NamedTuple):
     """A batch of so many records, and what happens before it."""
 
-    count: int
+    records: int
     before: str
     pause_ms: int
 
@@ -121,7 +121,7 @@ def check(scene: Scene, step: Step, watch: Callable[[Scene, list[int]], None], n
         if name == NAME:
             seen.append(scene.syncs())
 
-    scene.engine.append(name, Batch(records=RECORDS[: step.count]), answered)
+    scene.engine.append(name, Batch(records=RECORDS[: step.records]), answered)
     (answer,) = answers
     assert isinstance(answer, AppendResult)
     assert answer.fsync_ms == 0
