@@ -1,4 +1,4 @@
-"""A server in this process, on a thread of its own, whose pressure a test decides."""
+"""A server in this process, on a thread of its own, whose pressure, files and time a test decides."""
 
 import asyncio
 import threading
@@ -14,9 +14,10 @@ from topics.engine import Engine, EngineOptions
 from topics.engine.governor import Sample
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
+from topics.storage.fs import FileSystem
 from topics.storage.posix import PosixFileSystem
 from topics.storage.writers import ThreadCommitter
-from topics.system.clock import SystemClock
+from topics.system.clock import Clock, SystemClock
 from topics.testing import SeededDice
 
 T = TypeVar("T")
@@ -28,7 +29,11 @@ _BODY_BYTES = 1 << 20
 class PressedServer:
     """Leaving the `with` block ends it."""
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(
+        self, folder: Path, fs: FileSystem | None = None, clock: Clock | None = None, **options: object
+    ) -> None:
+        self._fs = fs or PosixFileSystem()
+        self._clock = clock or SystemClock()
         values = {"data_dir": str(folder / "data"), "wal_shards": 1, "wal_file_bytes": 1 << 20, **options}
         self._options = EngineOptions(**values)  # type: ignore[arg-type]
         self._ready = threading.Event()
@@ -36,6 +41,7 @@ class PressedServer:
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self.engine: Engine
+        self.api: Api
         self.live: Live
         self.url = ""
 
@@ -65,14 +71,14 @@ class PressedServer:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        clock = SystemClock()
+        clock = self._clock
         operations = Operations(clock)
         keys = KeyRing.parse("")
         live = self.live = operations.live = Live(LiveLimits(), keys, clock, SeededDice(2))
-        api = operations.api = Api(operations.routes(), keys, clock, _BODY_BYTES, 0, live)
+        api = self.api = operations.api = Api(operations.routes(), keys, clock, _BODY_BYTES, 0, live)
         http = operations.http = HttpServer(api, HttpLimits(body_bytes=_BODY_BYTES), clock)
         ((host, port), *_) = await http.start("127.0.0.1", 0)
-        api.engine = self.engine = Engine.recover(PosixFileSystem(), self._options, clock, SeededDice(1))
+        api.engine = self.engine = Engine.recover(self._fs, self._options, clock, SeededDice(1))
         self.engine.start(self._loop)
         live.open(self.engine)
         self.url = f"http://{host}:{port}"

@@ -37,9 +37,12 @@ class FaultPlan:
     """Whether every later call fails too, as on a dead or full disk, or only this one."""
     include_reads: bool = False
     """Whether reading calls are counted, and so can be failed, as well."""
+    within: str = ""
+    """Only calls on paths that begin like this fail, as when one of several disks does; all are counted."""
 
-    def hits(self, number: int) -> bool:
-        return self.call is not None and (number == self.call or (self.lasting and number > self.call))
+    def hits(self, number: int, path: str = "") -> bool:
+        due = self.call is not None and (number == self.call or (self.lasting and number > self.call))
+        return due and path.startswith(self.within)
 
 
 NO_FAULTS = FaultPlan()
@@ -115,7 +118,7 @@ class FaultyFileSystem:
         with self._mutex:
             self.calls += 1
             self.trace.append((operation, path))
-            if not self.plan.hits(self.calls):
+            if not self.plan.hits(self.calls, path):
                 return None
             self.failed += 1
             fault = self.plan.fault

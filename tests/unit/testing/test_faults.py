@@ -127,6 +127,16 @@ def test_lasting_means_from_then_on() -> None:
     assert (fs.calls, fs.failed) == (5, 4)
 
 
+def test_one_folder_of_several_can_fail() -> None:
+    fs, file = opened(FaultPlan(2, lasting=True, within="/sick/"))
+    fs.make_dirs("/sick")
+    with pytest.raises(OSError):
+        fs.open("/sick/b", create=True)
+    file.write_at(0, b"1")
+    assert file.read_at(0, 10) == b"1ld"
+    assert (fs.calls, fs.failed) == (3, 1)
+
+
 def test_reads_pass_unless_they_are_included() -> None:
     fs, file = opened(FaultPlan(1, lasting=True))
     assert file.read_at(0, 10) == bytes(file.map()) == b"old"

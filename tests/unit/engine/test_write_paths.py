@@ -1,0 +1,344 @@
+"""Every way of writing meets everything that can be in its way: one cell of a table each.
+
+Where a write is refused, the error is the one the table says, and nothing has changed: no seq, no byte, no key, no
+lease, no cursor, no fork that is counted. Where the obstacle can go away, the same write then succeeds. Where an
+obstacle is none for a write, the table says why, and the write succeeds in spite of it.
+
+A new way of writing, or a new obstacle, is a new row or column here, and the tests fail until all its cells are filled.
+"""
+
+import logging
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from tests.unit.engine.conftest import Answers
+from tests.unit.engine.refusals import REFUSALS, UnwillingError
+from tests.unit.engine.write_paths import PATHS, Held
+from tests.unit.engine.writing_world import Books, Warnings, World, books, changes
+from topics.core.errors import (
+    ReadOnlyError,
+    RecordTooLargeError,
+    RouterNotFoundError,
+    ShuttingDownError,
+    StreamClosedError,
+    StreamConflictError,
+    StreamGoneError,
+    ThrottledError,
+    TopicFullError,
+    TopicNotFoundError,
+    TopicsError,
+)
+
+Error = type[TopicsError]
+
+
+class Goes(msgspec.Struct, frozen=True):
+    """The write succeeds in spite of the obstacle."""
+
+    because: str
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """The write is not answered while the obstacle lasts; then it ends like this."""
+
+    then: Error | Goes
+
+
+class Changed(AssertionError):
+    """A write was refused, and something is not as it was."""
+
+
+class Answered(AssertionError):
+    """A write was answered otherwise than the table says, or not at all."""
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """What should be is known, and is not yet. Anything but what is wrong today is still looked at."""
+
+    wanted: Error | Goes | Waits
+    today: str
+    shown: type[AssertionError] = Changed
+
+
+Cell = Error | Goes | Waits | Wrong
+Row = dict[str, Cell]
+
+_UNANSWERED = "without a loop, a stream is swept out before anyone can wait for it, and the answer never comes"
+
+_APPEND: Row = {
+    "closed": StreamClosedError,
+    "gone": TopicNotFoundError,
+    "being deleted": Waits(TopicNotFoundError),
+    "retired": StreamGoneError,
+    "over": Wrong(TopicNotFoundError, _UNANSWERED, Answered),
+    "full": TopicFullError,
+    "quota": ThrottledError,
+    "read-only": ReadOnlyError,
+    "this write fails": ReadOnlyError,
+    "guard": UnwillingError,
+    "shutting down": ShuttingDownError,
+    "record too large": RecordTooLargeError,
+}
+_POST: Row = {
+    **_APPEND,
+    "over": TopicNotFoundError,
+    # A stream that is being deleted is gone for users of streams: they cannot create another by an append.
+    "being deleted": TopicNotFoundError,
+    # Under another guard than that of the streams a topic is none.
+    "guard": TopicNotFoundError,
+}
+_NO_RECORD = Goes("it brings no record")
+_FORK: Row = {
+    "closed": Goes("a fork reads what its source holds, and has an end of its own"),
+    "gone": TopicNotFoundError,
+    "being deleted": TopicNotFoundError,
+    "retired": StreamConflictError,
+    "over": TopicNotFoundError,
+    "full": Goes("nothing is added to the source"),
+    "quota": Goes("a fork without records of its own takes no room"),
+    "read-only": ReadOnlyError,
+    "this write fails": ReadOnlyError,
+    "guard": TopicNotFoundError,
+    "shutting down": ShuttingDownError,
+    "record too large": _NO_RECORD,
+}
+_CONFIRMED = Goes("a stream that is there as it should be is only confirmed")
+_BURIAL: Row = {
+    "closed": Wrong(StreamClosedError, "a move does not ask the guard: jobs are put behind the end"),
+    "gone": Goes("a dead letter topic that is not there is made"),
+    "being deleted": TopicNotFoundError,
+    "retired": Wrong(StreamGoneError, "a move does not ask the guard: jobs go where nobody sees them any more"),
+    "over": Wrong(TopicNotFoundError, "a move does not ask the guard: jobs go into what is about to be swept out"),
+    "full": TopicFullError,
+    "quota": Goes("what is moved was there before"),
+    "read-only": ReadOnlyError,
+    "this write fails": ReadOnlyError,
+    "guard": Wrong(UnwillingError, "a move does not ask the guard"),
+    "shutting down": ShuttingDownError,
+    "record too large": Goes("the job was let in where it entered; where it is from is not held against it"),
+}
+_REDRIVE: Row = {
+    **_BURIAL,
+    "gone": TopicNotFoundError,
+    "retired": TopicNotFoundError,
+    "over": TopicNotFoundError,
+}
+_JOB: Row = {
+    "closed": Goes("nothing is added to the queue"),
+    "gone": TopicNotFoundError,
+    "being deleted": TopicNotFoundError,
+    "retired": TopicNotFoundError,
+    "over": TopicNotFoundError,
+    "full": Goes("nothing is added to the queue"),
+    "quota": Goes("nothing is added to the queue"),
+    "read-only": ReadOnlyError,
+    "this write fails": ReadOnlyError,
+    "guard": Goes("nothing is added to the queue"),
+    "shutting down": ShuttingDownError,
+    "record too large": _NO_RECORD,
+}
+_TOPIC: Row = {
+    "closed": Goes("an end of the records is none of the topic"),
+    "gone": Goes("the topic is made"),
+    "being deleted": Waits(Goes("it concerns the next topic of the name")),
+    "retired": StreamGoneError,
+    "over": Wrong(Goes("it concerns the next topic of the name"), _UNANSWERED, Answered),
+    "full": Goes("it brings no record"),
+    "quota": Goes("it brings no record"),
+    "read-only": ReadOnlyError,
+    "this write fails": ReadOnlyError,
+    "guard": Goes("it brings no record"),
+    "shutting down": ShuttingDownError,
+    "record too large": _NO_RECORD,
+}
+
+TABLE: dict[str, Row] = {
+    "append of a batch": _APPEND,
+    "lone append": _APPEND,
+    "gathered append": _APPEND,
+    "keyed append": _APPEND,
+    "append that makes its topic": {
+        **_APPEND,
+        "gone": Goes("the topic is made"),
+        "being deleted": Waits(Goes("it concerns the next topic of the name, which is made")),
+        "over": Wrong(Goes("it concerns the next topic of the name, which is made"), _UNANSWERED, Answered),
+    },
+    "append to a stream": _POST,
+    "append by a producer": _POST,
+    "append that closes": _POST,
+    "close": {
+        **_POST,
+        "closed": Goes("closing twice is fine"),
+        "full": Goes("an end takes no room"),
+        "quota": Goes("an end takes no room"),
+        "record too large": _NO_RECORD,
+    },
+    "fork": _FORK,
+    "fork with first records": {**_FORK, "quota": ThrottledError, "record too large": RecordTooLargeError},
+    "create a stream with a body": {
+        "closed": StreamConflictError,
+        "gone": Goes("the name is free"),
+        "being deleted": Waits(Goes("the name is about to be free")),
+        "retired": StreamConflictError,
+        "over": Wrong(Goes("the name is about to be free"), _UNANSWERED, Answered),
+        "full": _CONFIRMED,
+        "quota": ThrottledError,
+        "read-only": ReadOnlyError,
+        "this write fails": ReadOnlyError,
+        "guard": _CONFIRMED,
+        "shutting down": ShuttingDownError,
+        "record too large": RecordTooLargeError,
+    },
+    "forward": {
+        "closed": StreamClosedError,
+        # The routers of a topic go with it.
+        "gone": RouterNotFoundError,
+        "being deleted": TopicNotFoundError,
+        "retired": RouterNotFoundError,
+        "over": TopicNotFoundError,
+        "full": TopicFullError,
+        "quota": Wrong(ThrottledError, "the router says topic_full, and an append would be told throttled", Answered),
+        "read-only": ReadOnlyError,
+        "this write fails": Wrong(
+            ReadOnlyError, "the router says nothing until its source gets another record", Answered
+        ),
+        "guard": UnwillingError,
+        "shutting down": ShuttingDownError,
+        # Where it would have entered the source.
+        "record too large": RecordTooLargeError,
+    },
+    "dead letter, one shard": _BURIAL,
+    "dead letter, two shards": _BURIAL,
+    "redrive, one shard": _REDRIVE,
+    "redrive, two shards": _REDRIVE,
+    "redrive, its source": {
+        **_JOB,
+        "this write fails": Goes("the jobs have arrived, and the next start takes them away where they were"),
+        "record too large": _BURIAL["record too large"],
+    },
+    "ack": _JOB,
+    "nack": {**_JOB, "this write fails": Wrong(ReadOnlyError, "the job is given back although the answer is an error")},
+    "extend": {
+        **_JOB,
+        "this write fails": Wrong(ReadOnlyError, "the deadline is another although the answer is an error"),
+    },
+    "claim": _JOB,
+    "delete records": {
+        **_TOPIC,
+        "gone": TopicNotFoundError,
+        "being deleted": Waits(TopicNotFoundError),
+        "retired": TopicNotFoundError,
+        "over": Wrong(TopicNotFoundError, _UNANSWERED, Answered),
+    },
+    "change the config": _TOPIC,
+    "make a topic": _TOPIC,
+    "put a router": {
+        **_TOPIC,
+        "closed": StreamClosedError,
+        "gone": TopicNotFoundError,
+        "being deleted": Waits(TopicNotFoundError),
+        "over": TopicNotFoundError,
+        "guard": TopicNotFoundError,
+    },
+    "drop": {
+        **_TOPIC,
+        "gone": Goes("there is nothing to delete"),
+        "being deleted": Waits(Goes("there is nothing left to delete")),
+        "retired": Goes("it is deleted already"),
+        "over": Wrong(Goes("it is deleted already"), _UNANSWERED, Answered),
+    },
+}
+
+
+def _cells() -> Iterator[object]:
+    for path in PATHS:
+        for refusal in REFUSALS:
+            cell = TABLE.get(path, {}).get(refusal)
+            marks = []
+            if isinstance(cell, Wrong):
+                marks.append(pytest.mark.xfail(strict=True, reason=cell.today, raises=cell.shown))
+            yield pytest.param(path, refusal, marks=marks, id=f"{path} / {refusal}")
+
+
+def test_every_cell_is_filled_and_none_is_left_over() -> None:
+    assert {path: set(row) for path, row in TABLE.items()} == {path: set(REFUSALS) for path in PATHS}
+
+
+@pytest.fixture
+def warnings() -> Iterator[Warnings]:
+    """What is said of jobs that could not be moved."""
+    logger, heard = logging.getLogger("topics.engine.queues.redrive"), Warnings()
+    logger.addHandler(heard)
+    yield heard
+    logger.removeHandler(heard)
+
+
+@pytest.mark.parametrize(("path_name", "refusal_name"), list(_cells()))
+def test_a_write_meets_an_obstacle(path_name: str, refusal_name: str, warnings: Warnings) -> None:
+    path, refusal, cell = PATHS[path_name], REFUSALS[refusal_name], TABLE[path_name][refusal_name]
+    wanted = cell.wanted if isinstance(cell, Wrong) else cell
+    world = World(warnings, refusal.max_total_bytes)
+    path.prepare(world)
+    assert not path.done(world), "the test would prove nothing"
+    refusal.place(world, path)
+
+    blind = refusal.blind(path)
+    seen, before = path.done(world), books(world.engine, blind)
+    answers = path.call(world)
+    if isinstance(wanted, Waits):
+        _check_answer(answers, [])
+        _check_unchanged(before, books(world.engine, blind))
+        assert refusal.passes is not None
+        refusal.passes(world, path)
+        wanted = wanted.then
+    elif not isinstance(wanted, Goes):
+        _check_unchanged(before, books(world.engine, blind))
+        assert path.done(world) == seen
+        if refusal.passes is not None:
+            refusal.passes(world, path)
+    _check_settled(world)
+    if isinstance(wanted, Goes):
+        _check_answer(answers, [""])
+        assert path.done(world)
+        return
+
+    _check_answer(answers, [wanted.code])
+    assert all(isinstance(answer, (wanted, Held)) for answer in answers)
+    if refusal.lift is None:
+        return
+    refusal.lift(world, path)
+    if refusal.takes:
+        path.prepare(world)
+    answers = path.call(world) if refusal.takes else path.try_again(world)
+    _check_answer(answers, [""])
+    assert path.done(world)
+    _check_settled(world)
+
+
+def _code(answer: object) -> str:
+    """Why a write was not done; empty where it was."""
+    return answer.code or "held" if isinstance(answer, (TopicsError, Held)) else ""
+
+
+def _check_answer(answers: Answers, codes: list[str]) -> None:
+    if [_code(answer) for answer in answers] != codes:
+        raise Answered(f"{answers} instead of {codes}")
+
+
+def _check_unchanged(before: Books, after: Books) -> None:
+    if found := changes(before, after):
+        raise Changed(found)
+
+
+def _check_settled(world: World) -> None:
+    """Nothing is on its way, and nothing counts that is not there."""
+    core = world.engine.core
+    assert core.staged_bytes == 0
+    assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
+    assert sorted(core.by_name) == sorted(topic.name for topic in core.topics.values())
+    for topic in core.topics.values():
+        assert (topic.staged_head, topic.staged_count, topic.staged_bytes) == (topic.head, 0, 0), topic.name
+        assert (topic.sync_inflight, topic.inflight_keys or {}) == (0, {}), topic.name
+        assert topic.staged_config == topic.config

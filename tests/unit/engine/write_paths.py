@@ -1,0 +1,419 @@
+"""Every way by which something is written, as data: how it is prepared, what is called, how one sees that it is done.
+
+`target` is the topic that an obstacle is put to. For a fork that is its source, for a forward and a dead letter the
+destination, for a redrive the queue that takes the jobs back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from tests.unit.engine.conftest import (
+    Answers,
+    append,
+    ask_delete,
+    ask_drop,
+    ask_put,
+    batch_of,
+    committers,
+)
+from tests.unit.engine.queues.conftest import DEAD, JOBS, make_queue, produce
+from tests.unit.engine.routing.conftest import EXACTLY_ONCE, ask_route, route
+from tests.unit.engine.writing_world import JSON, LARGEST, SMALL, World, told
+from topics.core.errors import RouterNotFoundError, TopicsError
+from topics.core.records import Record
+from topics.engine import Engine
+from topics.engine.queues import (
+    ClaimRequest,
+    ClaimResult,
+    ExtendRequest,
+    HeldRequest,
+    NackRequest,
+    RedriveRequest,
+)
+from topics.engine.queues.state import find_queue
+from topics.engine.stream_state import stream_of
+from topics.formats.stream import Producer
+from topics.streams import AppendRequest, CreateRequest, ForkFrom
+
+TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
+LONG = "y" * (LARGEST - 2)
+"""As long as a record may be: whatever the server adds to it on its way, to say where it is from, makes it longer."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """The answer of what nobody waits for: the code of what is in its way, and "" where nobody says."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class Path:
+    target: str
+    prepare: Callable[[World], None]
+    """Also called to make anew what an obstacle took away."""
+    call: Callable[[World], Answers]
+    done: Callable[[World], bool]
+    """Whether the write is to be seen."""
+    again: Callable[[World], Answers] | None = None
+    """How it is tried again; None is by the same call."""
+    shard: Callable[[World], int] | None = None
+    """Whose log it needs; None is the target's."""
+    blind: frozenset[str] = frozenset()
+    """What of the books changes although the write is refused."""
+    slack_bytes: int = 0
+    """How much a full server has to have left for the write to come as far as the target."""
+
+    def shard_in(self, world: World) -> int:
+        return world.topic(self.target).shard if self.shard is None else self.shard(world)
+
+    def try_again(self, world: World) -> Answers:
+        return self.call(world) if self.again is None else self.again(world)
+
+
+# Appends
+
+
+def _log(world: World) -> None:
+    world.make(TARGET)
+    append(world.engine, TARGET, "old")
+
+
+def _log_and_source(world: World) -> None:
+    _log(world)
+    world.make(SOURCE)
+
+
+def _batch(world: World, key: str | None = None) -> Answers:
+    batch = batch_of("first", world.payload, create=False, key=key)
+    return told(lambda done: world.engine.append(TARGET, batch, done))
+
+
+def _gathering(world: World) -> None:
+    for committer in committers(world.engine):
+        committer.gathers = True
+
+
+def _plain(world: World) -> None:
+    """The engine knows by an earlier record that single ones may be gathered here."""
+    _gathering(world)
+    _log(world)
+
+
+def _lone(world: World) -> Answers:
+    _gathering(world)
+    return told(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False), done))
+
+
+def _gather(world: World) -> Answers:
+    """As the API does: what is not gathered is appended."""
+    _gathering(world)
+    answers: Answers = []
+
+    def answer(callers: list[object], outcome: object) -> None:
+        assert callers == ["caller"]
+        answers.append(outcome)
+
+    taken = world.engine.gather(TARGET, Record.of(world.payload), "caller", answer)
+    return answers if taken else _lone(world)
+
+
+def _has_new(world: World) -> bool:
+    return "new" in world.values(TARGET)
+
+
+# Streams
+
+
+def _post(world: World, **request: object) -> Answers:
+    wanted = AppendRequest(**request)  # type: ignore[arg-type]
+    return told(lambda done: world.streams.append(TARGET, wanted, done))
+
+
+def _json(world: World) -> bytes:
+    return msgspec.json.encode(["first", world.payload])
+
+
+def _is_closed(world: World) -> bool:
+    topic = world.find(TARGET)
+    state = stream_of(topic) if topic is not None else None
+    return state is not None and state.closed
+
+
+def _fork(world: World, body: bytes) -> Answers:
+    request = CreateRequest(fork=ForkFrom(SOURCE), body=body)
+    return told(lambda done: world.streams.create(FORK, request, done))
+
+
+def _next_shard(world: World) -> int:
+    core = world.engine.core
+    return core.shard_number(core.next_topic_id)
+
+
+# Copies and moves
+
+
+def _route(world: World) -> None:
+    world.make(SOURCE, 1)
+    world.make(TARGET)
+    append(world.engine, TARGET, "old")
+    if ROUTER not in [info.router for info in world.engine.list_routers()]:
+        route(world.engine, SOURCE, TARGET, guarantee=EXACTLY_ONCE)
+
+
+def _forward(world: World) -> Answers:
+    payload = LONG if world.payload == SMALL else world.payload
+    (answer,) = told(lambda done: world.engine.append(SOURCE, batch_of(payload), done))
+    return [answer] if isinstance(answer, TopicsError) else _router_says(world)
+
+
+def _router_says(world: World) -> Answers:
+    try:
+        info = world.engine.router(ROUTER)
+    except RouterNotFoundError as error:
+        return [error]
+    return [info] if not info.lag else [Held(info.blocked_by)]
+
+
+def _forward_on(world: World) -> Answers:
+    """What waits is forwarded as soon as it can be; a second later at the latest."""
+    if LONG not in world.values(SOURCE):
+        return _forward(world)
+    world.engine.routing.pump.retry()
+    return _router_says(world)
+
+
+def _has_long(name: str) -> Callable[[World], bool]:
+    return lambda world: LONG in world.values(name)
+
+
+def _dying(apart: bool) -> Callable[[World], None]:
+    """A job that was delivered once too often: whoever claims next finds it, and it goes to the dead letters."""
+
+    def prepare(world: World) -> None:
+        world.make(DEAD)
+        if world.find(JOBS) is None:
+            world.come_to(1 if apart else 0)
+            make_queue(world.engine, max_deliveries=1, dead_letter=DEAD, lease_ms=100, leases_durable=apart)
+        produce(world.engine, LONG)
+        _claim_job(world)
+        world.clock.advance(1000)
+
+    return prepare
+
+
+def _claim_job(world: World) -> Answers:
+    return told(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=10), done))
+
+
+def _bury(world: World) -> Answers:
+    world.warnings.take()
+    (answer,) = _claim_job(world)
+    if isinstance(answer, TopicsError):
+        return [answer]
+    errors = world.warnings.take()
+    return [Held(_code_of(errors[-1]))] if errors else [answer]
+
+
+def _bury_again(world: World) -> Answers:
+    """The next tries: without durable leases the job has to be delivered once more first."""
+    for _ in range(3):
+        world.clock.advance(2000)
+        answers = _bury(world)
+        if _has_long(DEAD)(world):
+            break
+    return answers
+
+
+_SAYS = {
+    "is closed": "stream_closed",
+    "does not exist": "topic_not_found",
+    "was deleted; its forks": "stream_gone",
+    "is full": "topic_full",
+    "takes no more writes": "read_only",
+    "is unwilling": "unwilling",
+    "at its limit": "throttled",
+}
+
+
+def _code_of(message: str) -> str:
+    return next((code for words, code in _SAYS.items() if words in message), message)
+
+
+def _buried(apart: bool) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        world.make(DEAD, 1 if apart else 0)
+        if world.find(JOBS) is None:
+            world.come_to(0)
+            make_queue(world.engine, max_deliveries=1, dead_letter=DEAD, lease_ms=100)
+        produce(world.engine, LONG)
+        _claim_job(world)
+        world.clock.advance(1000)
+        _claim_job(world)
+        assert LONG in world.values(DEAD)
+
+    return prepare
+
+
+def _redrive(world: World) -> Answers:
+    return told(lambda done: world.engine.queues.redrive(JOBS, RedriveRequest(max=1), done))
+
+
+# Jobs
+
+
+def _jobs(claimed: bool) -> Callable[[World], None]:
+    def prepare(world: World) -> None:
+        if world.find(JOBS) is None:
+            world.come_to(0)
+            make_queue(world.engine, lease_ms=1000, leases_durable=True)
+        produce(world.engine, "one", "two")
+        if claimed:
+            (answer,) = told(lambda done: world.engine.queues.claim(JOBS, ClaimRequest(node="a", max=1), done))
+            assert isinstance(answer, ClaimResult)
+
+    return prepare
+
+
+def _held(world: World) -> dict[int, int]:
+    """The jobs in somebody's hands, and until when."""
+    topic = world.find(JOBS)
+    queue = find_queue(topic) if topic is not None else None
+    return {lease.seq: lease.deadline for lease in queue.book.leases.values()} if queue is not None else {}
+
+
+def _ask_held(world: World, verb: str) -> Answers:
+    queues, seqs = world.engine.queues, list(_held(world)) or [1]
+    if verb == "ack":
+        return told(lambda done: queues.ack(JOBS, HeldRequest(node="a", seqs=seqs), done))
+    if verb == "nack":
+        return told(lambda done: queues.nack(JOBS, NackRequest(node="a", seqs=seqs), done))
+    return told(lambda done: queues.extend(JOBS, ExtendRequest(node="a", seqs=seqs, lease_ms=50_000), done))
+
+
+def _given_back(world: World) -> bool:
+    return world.find(JOBS) is not None and not _held(world) and world.topic(JOBS).live_count >= 2
+
+
+def _extended(world: World) -> bool:
+    return any(deadline > world.clock.now_ms() + 10_000 for deadline in _held(world).values())
+
+
+_QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
+
+PATHS: dict[str, Path] = {
+    "append of a batch": Path(TARGET, _log, _batch, _has_new),
+    "lone append": Path(TARGET, _plain, _lone, _has_new),
+    "gathered append": Path(TARGET, _plain, _gather, _has_new),
+    "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),
+    "append that makes its topic": Path(
+        TARGET,
+        lambda world: None,
+        lambda world: told(lambda done: world.engine.append(TARGET, batch_of("first", world.payload), done)),
+        _has_new,
+        shard=_next_shard,
+    ),
+    "append to a stream": Path(
+        TARGET,
+        lambda world: world.make_stream(TARGET),
+        lambda world: _post(world, body=_json(world), content_type=JSON),
+        _has_new,
+    ),
+    "append by a producer": Path(
+        TARGET,
+        lambda world: world.make_stream(TARGET),
+        lambda world: _post(world, body=_json(world), content_type=JSON, producer=Producer("p", 1, 0)),
+        _has_new,
+    ),
+    "append that closes": Path(
+        TARGET,
+        lambda world: world.make_stream(TARGET),
+        lambda world: _post(world, body=_json(world), content_type=JSON, close=True),
+        lambda world: _has_new(world) and _is_closed(world),
+    ),
+    "close": Path(TARGET, lambda world: world.make_stream(TARGET), lambda world: _post(world, close=True), _is_closed),
+    "fork": Path(
+        SOURCE,
+        lambda world: world.make_stream(SOURCE),
+        lambda world: _fork(world, b""),
+        lambda world: world.find(FORK) is not None,
+        shard=_next_shard,
+    ),
+    "fork with first records": Path(
+        SOURCE,
+        lambda world: world.make_stream(SOURCE),
+        lambda world: _fork(world, _json(world)),
+        lambda world: world.find(FORK) is not None,
+        shard=_next_shard,
+    ),
+    "create a stream with a body": Path(
+        TARGET,
+        lambda world: None,
+        lambda world: told(
+            lambda done: world.streams.create(TARGET, CreateRequest(content_type=JSON, body=_json(world)), done)
+        ),
+        lambda world: world.find(TARGET) is not None,
+        shard=_next_shard,
+    ),
+    "forward": Path(
+        TARGET,
+        _route,
+        _forward,
+        _has_long(TARGET),
+        again=_forward_on,
+        blind=frozenset((f"topic {SOURCE}", "bytes")),
+        slack_bytes=LARGEST,
+    ),
+    "dead letter, one shard": Path(
+        DEAD, _dying(apart=False), _bury, _has_long(DEAD), again=_bury_again, blind=_QUEUE_CHANGES
+    ),
+    "dead letter, two shards": Path(
+        DEAD, _dying(apart=True), _bury, _has_long(DEAD), again=_bury_again, blind=_QUEUE_CHANGES
+    ),
+    "redrive, one shard": Path(JOBS, _buried(apart=False), _redrive, _has_long(JOBS)),
+    "redrive, two shards": Path(JOBS, _buried(apart=True), _redrive, _has_long(JOBS)),
+    "redrive, its source": Path(DEAD, _buried(apart=True), _redrive, _has_long(JOBS)),
+    "ack": Path(
+        JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "ack"), lambda world: "one" not in world.values(JOBS)
+    ),
+    "nack": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "nack"), _given_back),
+    "extend": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "extend"), _extended),
+    "claim": Path(JOBS, _jobs(claimed=False), _claim_job, lambda world: bool(_held(world))),
+    "delete records": Path(
+        TARGET, _log, lambda world: ask(ask_delete, world.engine, TARGET), lambda world: not world.values(TARGET)
+    ),
+    "change the config": Path(
+        TARGET,
+        _log,
+        lambda world: ask(ask_put, world.engine, TARGET, ttl_ms=10**9),
+        lambda world: world.find(TARGET) is not None and world.topic(TARGET).config.ttl_ms == 10**9,
+    ),
+    "make a topic": Path(
+        TARGET,
+        lambda world: None,
+        lambda world: ask(ask_put, world.engine, TARGET),
+        lambda world: world.find(TARGET) is not None,
+        shard=_next_shard,
+    ),
+    "put a router": Path(
+        TARGET,
+        _log_and_source,
+        lambda world: ask(ask_route, world.engine, SOURCE, TARGET, create_dest=False),
+        lambda world: ROUTER in [info.router for info in world.engine.list_routers()],
+    ),
+    "drop": Path(
+        TARGET, _log, lambda world: ask(ask_drop, world.engine, TARGET), lambda world: TARGET not in visible(world)
+    ),
+}
+
+
+def ask(asked: Callable[..., Answers], engine: Engine, *given: object, **more: object) -> Answers:
+    try:
+        return asked(engine, *given, **more)
+    except TopicsError as error:
+        return [error]
+
+
+def visible(world: World) -> list[str]:
+    return [info.topic for info in world.engine.list_topics(limit=1000)]
