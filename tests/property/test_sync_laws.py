@@ -87,20 +87,15 @@ class Scene:
     def lone(self, gathers: bool) -> None:
         for shard in self.engine.core.shards:
             assert isinstance(shard.committer, InlineCommitter)
-            shard.committer.gathers = gathers
+            shard.committer.coalesces = gathers
 
 
 def _ignore(outcome: object) -> None:
     assert not isinstance(outcome, Exception), outcome
 
 
-def expected_to_wait(durability: Durability) -> tuple[pytest.MarkDecorator, ...]:
-    today = "a batch that comes to the ceiling of its topic waits until a higher one is synced"
-    return (pytest.mark.xfail(strict=True, reason=today),) if durability is Durability.DISK else ()
-
-
 classes = [
-    pytest.param(durability, marks=expected_to_wait(durability), id=durability.value)
+    pytest.param(durability, id=durability.value)
     for durability in (Durability.EPHEMERAL, Durability.MEMORY, Durability.DISK)
 ]
 each_class = pytest.mark.parametrize("durability", classes)

@@ -130,8 +130,8 @@ class Appender:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, done):
             return
-        elif topic.guard is not None:
-            topic.guard.check_append(topic, lambda: records)
+        else:
+            core.path.check_records(topic, lambda: records)
         self.write(topic, batch, done, plain=plain)
 
     def write(

@@ -249,9 +249,10 @@ class Engine:
     def append(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)
-        unusual = topic is not None and not topic.rules.usual
-        if unusual and self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
-            return
+        if topic is not None and not topic.rules.usual:
+            if self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
+                return
+            topic = self.core.by_name.get(name)
         if self.sealer.failures:
             self.sealer.check_room()
         hard_pressed = self.admission.refusing or batch.disable_backpressure
@@ -445,6 +446,8 @@ class Engine:
         topic = self.core.by_name.get(name)
         if topic is not None and topic.guard is not None:
             topic.guard.sweep(topic)
+            # Without a loop it is gone by now.
+            topic = self.core.by_name.get(name)
         if topic is None or not topic.closing:
             return False
 

@@ -27,7 +27,7 @@ from topics.engine.apply import Applier
 from topics.engine.room import check_room
 from topics.engine.runs import Block
 from topics.engine.seq_reserve import is_short, needs_ceiling, next_ceiling
-from topics.engine.topic import Topic
+from topics.engine.topic import Records, Topic
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import AT_ONCE, CommitTiming, Shard, Submission
@@ -243,14 +243,17 @@ class WritePath:
             raise TopicNotFoundError(topic.name)
         books.shards[topic.shard].check_open(patient=patient)
 
-    def check_records(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
-        """Raises unless the topic takes these records. A move does not let the total of the server grow."""
-        if topic.guard is not None:
-            topic.guard.check_append(topic, lambda: records)
-        self.check_fits(topic, records, grows)
+    def check_records(self, topic: Topic, records: Records) -> None:
+        """Raises unless the topic takes these records, as far as that is a matter of what they and it are."""
+        guard = topic.guard
+        if guard is not None:
+            guard.check_append(topic, records)
+            if guard.hides(topic):
+                # It is about to go, and a record would lengthen its life.
+                raise TopicNotFoundError(topic.name)
 
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
-        """Raises unless there is room for these records."""
+        """Raises unless there is room for these records. A move does not let the total of the server grow."""
         books = self.books
         quota = books.limits.max_total_bytes if grows else 0
         if quota or topic.rules.rejects:

@@ -92,7 +92,7 @@ def _batch(world: World, key: str | None = None) -> Answers:
 
 def _gathering(world: World) -> None:
     for committer in committers(world.engine):
-        committer.gathers = True
+        committer.coalesces = True
 
 
 def _plain(world: World) -> None:

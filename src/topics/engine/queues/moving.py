@@ -118,7 +118,8 @@ class Mover:
             # Everything that can refuse a move: once its frames are numbered, nothing may.
             path.check(move.source, patient=True)
             path.check(move.dest, patient=True)
-            path.check_records(move.dest, move.records, grows=False)
+            path.check_records(move.dest, lambda: move.records)
+            path.check_fits(move.dest, move.records, grows=False)
         except TopicsError as error:
             move.done(error, AT_ONCE)
             finished()

@@ -4,7 +4,7 @@ Routers of one source mostly stand at the same place and follow the same rules. 
 others are due, and the work is done once for all of them.
 """
 
-from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.errors import TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
 from topics.engine.room import fitting
@@ -77,6 +77,15 @@ class Packer:
         """Whether a destination takes whatever comes, so that nobody has to see what fits."""
         return dest.rules.takes_all and not self._core.limits.max_total_bytes
 
+    def refusal(self, dest: Topic, load: Load) -> TopicsError | None:
+        """Why a destination takes nothing at all, not even a gap: one that is a stream may be closed, or over."""
+        copies = load.copies
+        try:
+            self._core.path.check_records(dest, lambda: records_of(copies) if copies is not None else ())
+        except TopicsError as error:
+            return error
+        return None
+
     def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:
         """As much of a load as the destination takes; what is in the way when that is nothing."""
         core, copies = self._core, load.copies
@@ -88,19 +97,6 @@ class Packer:
         if refused is None:
             return load
         return load.first(taken) if taken else refused
-
-
-def refusal(dest: Topic, load: Load) -> TopicsError | None:
-    """Why a destination takes nothing at all, not even a gap: one that is a stream may be closed, or over."""
-    if dest.guard is None:
-        return None
-    copies = load.copies
-    try:
-        dest.guard.check_append(dest, lambda: records_of(copies) if copies is not None else ())
-    except TopicsError as error:
-        return error
-    # One whose time is over is about to go, and a copy would lengthen its life.
-    return TopicNotFoundError(dest.name) if dest.guard.hides(dest) else None
 
 
 def in_log(source: Topic, part: RouterPart, seq: int) -> bool:

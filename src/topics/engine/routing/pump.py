@@ -29,7 +29,7 @@ from topics.engine.jobs import Background
 from topics.engine.routing.evidence import find_copies, plan_search
 from topics.engine.routing.forwarding import Forwarder, Parcel
 from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
-from topics.engine.routing.packing import Packer, Place, in_log, refusal
+from topics.engine.routing.packing import Packer, Place, in_log
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.syncing import Syncing
@@ -254,7 +254,7 @@ class Pump:
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
             return
-        refused = refusal(dest, wanted)
+        refused = self._packer.refusal(dest, wanted)
         if refused is not None:
             self._hold_up(router, str(refused), refused.code)
             self._wait_for(router, dest, refused.code)
@@ -302,6 +302,8 @@ class Pump:
                     self._line_up(router)
                 elif self._holding:
                     self._passed = True
+            else:
+                self._hold_up(router, str(error), error.code)
         self._schedule()
         for router in routers:
             if router.when_idle is not None:
