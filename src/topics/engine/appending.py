@@ -162,6 +162,8 @@ class Appender:
                 return
         if rules.logged or not topic.created:
             path.check(topic, patient=batch.disable_backpressure)
+        elif core.quiet:
+            core.begin()
         self._stage(topic, batch, done, extension, ts, plain)
 
     def _stage(

@@ -6,7 +6,7 @@ from itertools import takewhile
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.core.errors import ShuttingDownError, TopicNotFoundError
+from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
@@ -67,8 +67,7 @@ class EngineCore:
         self.layout, self.store = layout, store
         self.dice, self._clock = dice, clock
         self._last_now = 0
-        self.reader = RunReader(store)
-        self.census = Census()
+        self.reader, self.census = RunReader(store), Census()
         self.retention = Retention(self.reader, self._segment_dropped, self.census)
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
@@ -91,12 +90,12 @@ class EngineCore:
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
+        # What is on its way to the log counts against the quota before it is published.
         self.total_bytes = self.staged_bytes = 0
-        """Payload on its way to the log, over all topics: it counts against the quota before it is published."""
-        self.dirty: list[set[Topic]] = []
-        """For each shard, the topics that changed since the last checkpoint took them."""
-        self.dropped: list[list[int]] = []
-        """For each shard, the ids of topics deleted since the last checkpoint."""
+        # For each shard: the topics that changed, and the ids of those deleted, since the last checkpoint took them.
+        self.dirty: list[set[Topic]]
+        self.dropped: list[list[int]]
+        self.dirty, self.dropped = [], []
         self.trash: list[SegmentKey] = []
         """Segments without anything live; their files go once a snapshot no longer names them."""
         self.captures: list[Callable[[Topic], None]] = []
@@ -113,7 +112,10 @@ class EngineCore:
         """In a recovery: hands every frame of the log behind the snapshots, all shards, to a function."""
         self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
         """In a recovery: tells seqs, first and last, whose records cannot be made again."""
-        self.closed = False
+        # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.last_run`).
+        self.closed, self.quiet = False, True
+        self.begins: list[Callable[[], None]] = []
+        """Note that seqs are about to be given out; OSError where that is not possible."""
 
     # Time
 
@@ -185,6 +187,15 @@ class EngineCore:
         self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
 
     # Changes
+
+    def begin(self) -> None:
+        """Comes before the first seq that is given out after a start."""
+        try:
+            for noted in self.begins:
+                noted()
+        except OSError as error:
+            raise ReadOnlyError(0, str(error)) from error
+        self.quiet = False
 
     def before_change(self, topic: Topic) -> None:
         """Every change of a topic's state comes through here first."""

@@ -26,7 +26,7 @@ from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.deleting import Deleter
 from topics.engine.housekeeping import Housekeeper
 from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
-from topics.engine.last_run import note_closed, note_distrust, note_running, read_last_run
+from topics.engine.last_run import LastRun, note_distrust, note_running, read_last_run
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
@@ -130,6 +130,7 @@ class Engine:
         core.dropped = [[] for _ in range(shard_count)]
         core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
         recovery = Recovery(core, fs, last, boot_id, progress)
+        core.begins.append(partial(self._note_running, boot_id))
         recovery.run()
         core.applier.overfull.append(core.path.bound)
         for number in range(shard_count):
@@ -149,8 +150,6 @@ class Engine:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
-        if last != (boot_id, core.reserve, False):
-            note_running(fs, layout, boot_id, core.reserve)
         progress(1.0)
 
     def _checkpoint_now(self) -> None:
@@ -169,8 +168,12 @@ class Engine:
         shard.on_settled = self.admission.let_in
         return shard
 
+    def _note_running(self, boot_id: str) -> None:
+        note_running(self._fs, self.core.layout, LastRun(boot_id, self.core.reserve, self.checkpointer.number))
+
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
+        self.core.begin()
         options = self.core.options
         self._loop = loop
         self.core.defer = loop.call_soon
@@ -206,29 +209,27 @@ class Engine:
         """Finishes what was accepted, takes a last checkpoint and lets go of the folder."""
         loop = self._loop
         assert loop is not None, "an engine that was never started is closed with close_inline"
-        self.core.closed = True
+        self.core.closed = self.core.quiet = True
         self.housekeeper.stop()
         self.admission.close()
         self.throttle.stop()
         self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
-        self._shut(await finished)
+        await finished
+        self._shut()
 
     def close_inline(self) -> None:
         """Closes an engine without a loop."""
-        self.core.closed = True
+        self.core.closed = self.core.quiet = True
         self.admission.close()
         self.queues.stop()
-        outcome: list[bool] = []
-        self._runner.start(self.checkpointer.job(then=outcome.append))
-        self._shut(outcome == [True])
+        self._runner.start(self.checkpointer.job())
+        self._shut()
 
-    def _shut(self, captured: bool) -> None:
+    def _shut(self) -> None:
         for shard in self.core.shards:
             shard.committer.close()
-        if captured and all(shard.writer.poison is None for shard in self.core.shards):
-            note_closed(self._fs, self.core.layout)
         self._seal_runner.close()
         self._runner.close()
         if self._pool is not None:

@@ -1,58 +1,63 @@
 """What the last server on a data folder left behind: the small file `machine`.
 
-    BOOT RESERVE     a server has the folder, or was killed: the boot of its machine, and how many seqs beyond what the
-                     disk knows it lets topics give out (`engine.seq_reserve`)
-    closed cleanly   no server has it, and everything that was given out is in the snapshots
+    BOOT RESERVE SINCE    the boot of its machine, how many seqs beyond what the disk knows it let topics give out
+                          (`engine.seq_reserve`), and the newest snapshot there was when it began to
 
-The first is written before a server takes anything, the second when all else is closed. A log that failed makes the
-boot unknown: the kernel may have dropped pages as after a power cut, so the next start must not reason that the machine
-kept running and nothing can be missing.
+It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
+recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be
+missing behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
+
+A log that failed makes the boot unknown: the kernel may have dropped pages as after a power cut, so the next start must
+not reason that the machine kept running and nothing can be missing.
 """
 
 import contextlib
 from typing import NamedTuple
 
+from topics.formats.snapshot import SnapshotHead
 from topics.storage.fs import FileSystem, read_small, write_small
 from topics.storage.layout import Layout
 
-_CLEAN = "closed cleanly"
 _NO_BOOT = "-"
 
 
 class LastRun(NamedTuple):
     boot_id: str
-    reserve: int | None
-    """None where nothing is known of it."""
-    clean: bool
+    reserve: int
+    since: int
+    """-1 where no run gave out anything that is not in the snapshots by now."""
 
     def same_boot(self, boot_id: str) -> bool:
         """Whether the machine kept running since, so that its page cache has every write."""
         return bool(boot_id) and boot_id == self.boot_id
 
+    def is_settled(self, newest: SnapshotHead | None) -> bool:
+        """Whether everything that was given out is in the snapshots."""
+        return newest is not None and newest.quiet and newest.number > self.since
+
 
 def read_last_run(fs: FileSystem, layout: Layout) -> LastRun:
-    text = read_small(fs, layout.machine)
-    if text == _CLEAN:
-        return LastRun("", 0, True)
-    boot_id, _, reserve = text.partition(" ")
-    if reserve.isdecimal():
-        return LastRun("" if boot_id == _NO_BOOT else boot_id, int(reserve), False)
-    # A release that wrote nothing but the boot reserved by frames alone; without the file, nobody knows.
-    return LastRun(boot_id, 0 if boot_id else None, False)
+    words = read_small(fs, layout.machine).split(" ")
+    if len(words) == 3 and words[1].isdecimal() and words[2].isdecimal():
+        return LastRun("" if words[0].startswith(_NO_BOOT) else words[0], int(words[1]), int(words[2]))
+    # A release that wrote nothing but the boot reserved seqs by frames alone.
+    return LastRun(words[0], 0, -1)
 
 
-def note_running(fs: FileSystem, layout: Layout, boot_id: str, reserve: int) -> None:
-    write_small(fs, layout.machine, f"{boot_id or _NO_BOOT} {reserve}", layout.root)
-
-
-def note_closed(fs: FileSystem, layout: Layout) -> None:
-    """The next start need not ask what a crash may have taken. Where this cannot be written, it does."""
-    with contextlib.suppress(OSError):
-        write_small(fs, layout.machine, _CLEAN, layout.root)
+def note_running(fs: FileSystem, layout: Layout, run: LastRun) -> None:
+    write_small(fs, layout.machine, f"{run.boot_id or _NO_BOOT} {run.reserve} {run.since}", layout.root)
 
 
 def note_distrust(fs: FileSystem, layout: Layout) -> None:
     """On a disk this bad the attempt may fail as well; then there is nothing more to be done from here."""
     with contextlib.suppress(OSError):
-        fs.remove(layout.machine)
-        fs.sync_dir(layout.root)
+        try:
+            file = fs.open(layout.machine, write=True)
+            try:
+                file.write_at(0, _NO_BOOT.encode())
+                file.sync()
+            finally:
+                file.close()
+        except OSError:
+            fs.remove(layout.machine)
+            fs.sync_dir(layout.root)

@@ -50,9 +50,11 @@ class Recovery:
         self._core = core
         self._fs = fs
         self._same_boot = last.same_boot(boot_id)
-        self._clean = last.clean
+        self._last = last
+        self._settled = False
+        """Whether everything that was given out is in the snapshots."""
         # What was given out followed from the reserve of then; what will be follows from the one of now.
-        core.applier.reserve = core.reserve if last.reserve is None else last.reserve
+        core.applier.reserve = last.reserve
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
@@ -73,6 +75,9 @@ class Recovery:
         for position in positions.values():
             self.ends.setdefault(position.shard, ShardEnd(position.lsn, position.file, None, 0))
         if head is not None and head.shard_count != len(self._core.shards):
+            self.changed = True
+        if not self._settled and self._last.since >= 0:
+            # From now on it is: whatever was given out is found by now, or told as lost.
             self.changed = True
         for topic in self._core.topics.values():
             self._settle(topic)
@@ -103,6 +108,7 @@ class Recovery:
             return None
         whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
         newest = whole[0]
+        self._settled = self._last.is_settled(newest)
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
             last = number == newest.number
@@ -281,8 +287,8 @@ class Recovery:
         topic.inflight_keys = None
         head = topic.head
         if durability is Durability.EPHEMERAL:
-            self._lose_unlogged(topic, head if self._clean else max(head, topic.ceiling))
-        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._clean):
+            self._lose_unlogged(topic, head if self._settled else max(head, topic.ceiling))
+        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._settled):
             # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
             # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
             core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH)

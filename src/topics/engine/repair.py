@@ -11,7 +11,7 @@ from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder
 from topics.engine.jobs import InlineRunner, Job, JobRunner
-from topics.engine.last_run import note_closed, read_last_run
+from topics.engine.last_run import read_last_run
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
 from topics.engine.routing.registry import Registry
@@ -169,8 +169,6 @@ class Repair:
         if not outcome[0] or not checkpointer.completed:
             raise TopicsError("the repaired state could not be made durable; nothing is lost, run the repair again")
         clear(fs, layout)
-        # What a crash may have taken is told by now.
-        note_closed(fs, layout)
 
 
 def verify(

@@ -62,8 +62,11 @@ class Books(Protocol):
     total_bytes: int
     staged_bytes: int
     reserve: int
+    quiet: bool
 
     def now(self) -> int: ...
+
+    def begin(self) -> None: ...
 
     def before_change(self, topic: Topic) -> None: ...
 
@@ -241,6 +244,8 @@ class WritePath:
         if topic.closing or (topic.created and books.topics.get(topic.id) is not topic):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
+        if books.quiet:
+            books.begin()
         books.shards[topic.shard].check_open(patient=patient)
 
     def check_records(self, topic: Topic, records: Records) -> None:

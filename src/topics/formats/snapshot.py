@@ -37,6 +37,8 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     now_ms: int
     """The latest time the engine knew; time never runs back across a restart."""
     dropped: list[int]
+    quiet: bool = False
+    """Whether no seqs were given out while it was taken: at the end of a recovery or of a clean stop."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):

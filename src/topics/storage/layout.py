@@ -1,7 +1,7 @@
 """Where everything is in a data folder. User-chosen names never become paths: a topic's folder is its number.
 
 .topics.lock                     held while a server runs; says who holds it
-machine                          what the last server left behind: its boot and its reserve, or a clean end
+machine                          what the last server left behind: its boot, and how far it may have come
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed

@@ -32,7 +32,7 @@ from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualC
 def test_a_new_folder_is_an_empty_engine(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     assert engine.list_topics() == []
-    assert disk.list_dir("data") == [".topics.lock", "machine", "meta", "topics", "wal"]
+    assert disk.list_dir("data") == [".topics.lock", "meta", "topics", "wal"]
 
 
 def test_a_clean_stop_and_a_start_change_nothing(disk: FakeDisk) -> None:
@@ -105,19 +105,20 @@ def test_a_closed_engine_answers_what_waited_for_a_drop(engine: Engine) -> None:
 def test_the_machine_is_remembered(disk: FakeDisk) -> None:
     for boot_id in ("first", "second"):
         engine = open_engine(disk, boot_id=boot_id)
-        assert disk.open("data/machine").read_at(0, 100) == f"{boot_id} 256".encode()
+        snapshot = engine.checkpointer.number
+        append(engine, "t", 1)
+        assert disk.open("data/machine").read_at(0, 100) == f"{boot_id} 256 {snapshot}".encode()
         engine.close_inline()
-        assert disk.open("data/machine").read_at(0, 100) == b"closed cleanly"
 
 
-def test_a_log_that_failed_was_not_closed_cleanly(disk: FakeDisk) -> None:
+def test_a_log_that_failed_makes_the_boot_unknown(disk: FakeDisk) -> None:
     faulty = FaultyFileSystem(disk)
     engine = open_engine(faulty)
     append(engine, "t", 1)
     faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.EIO)
     assert isinstance(ask_append(engine, "t", 2)[0], ReadOnlyError)
     engine.close_inline()
-    assert not disk.exists("data/machine")
+    assert disk.open("data/machine").read_at(0, 100) == b"- 256 0"
 
 
 def test_without_a_boot_id_every_start_may_be_of_another_machine(disk: FakeDisk) -> None:
