@@ -74,6 +74,7 @@ class Engine:
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core, self._background)
         self.routing = Routing(core, self._appender, self._controller, self.sealer.after_append, self._background)
+        self._destinations = self.routing.registry.into
         self.queues = Queues(core, self._appender, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
@@ -349,7 +350,7 @@ class Engine:
         done: Callable[[T | TopicsError], None],
     ) -> None:
         """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
-        self._touch(topic)
+        self._touch(topic, request)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
@@ -369,7 +370,9 @@ class Engine:
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
-        return execute_read(plan_read(self._visible(name), request), self.core.reader)
+        topic = self.core.existing(name)
+        self._touch(topic, request)
+        return execute_read(plan_read(topic, request), self.core.reader)
 
     def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the topic's next change; returns a function that takes the wish back.
@@ -393,6 +396,7 @@ class Engine:
     def info(self, name: str, touch: bool = True) -> TopicInfo:
         """A topic's state; `touch` counts as consuming it."""
         topic = self.core.existing(name)
+        self.catch_up(topic)
         self.core.expire(topic)
         if touch:
             self.consumed(topic)
@@ -400,9 +404,9 @@ class Engine:
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
         """Topics in the order of their names, those behind `after`."""
-        infos: list[TopicInfo] = []
+        topics: list[Topic] = []
         for name in self.core.names_from(prefix, after):
-            if len(infos) == limit:
+            if len(topics) == limit:
                 break
             topic = self.core.by_name[name]
             if topic.guard is not None and topic.guard.hides(topic):
@@ -410,8 +414,16 @@ class Engine:
             self.core.expire(topic)
             if touch:
                 self.consumed(topic)
-            infos.append(describe(self.core, self.queues, topic))
-        return infos
+            topics.append(topic)
+        destinations = [topic for topic in topics if topic.id in self._destinations]
+        if destinations:
+            self.routing.pump.catch_up(destinations)
+        return [describe(self.core, self.queues, topic) for topic in topics]
+
+    def catch_up(self, topic: Topic) -> None:
+        """Before somebody looks at a topic: forwards into it what its source has, where no router is held up."""
+        if topic.id in self._destinations:
+            self.routing.pump.catch_up([topic])
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
@@ -419,14 +431,12 @@ class Engine:
 
     # Helpers
 
-    def _visible(self, name: str) -> Topic:
-        topic = self.core.existing(name)
-        self._touch(topic)
-        return topic
-
-    def _touch(self, topic: Topic) -> None:
+    def _touch(self, topic: Topic, request: ReadRequest) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
         self.consumed(topic)
+        if request.up_to is None:
+            # Whoever follows a topic reads up to where it knows the topic to be, and is told when there is more.
+            self.catch_up(topic)
         self.core.expire(topic)
         while topic.origin is not None and topic.origin.topic is not None:
             topic = topic.origin.topic

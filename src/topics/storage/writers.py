@@ -8,7 +8,8 @@ loop: each commit's answers are one wake-up, and none at all while an earlier wa
 A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
 itself: copying it into the page cache takes less time than waking a thread, which then waits for its turn with the
 interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
-When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve.
+When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
+the loop write while it gives answers: what these submit would be answered before those who were there first.
 """
 
 import logging
@@ -84,6 +85,8 @@ class ThreadCommitter:
         self._linger_until = 0.0
         self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
+        self._answering = False
+        """Whether the loop is giving answers."""
         self._stalls = 0
         self._wary = 0
         """Groups that are left to the thread because of a stall."""
@@ -106,6 +109,12 @@ class ThreadCommitter:
             self._ticks_left = _COMPANY_TICKS if self._company >= _COMPANY else 0
             self._until = self._writer.seconds() + _COMPANY_S if self._ticks_left else 0.0
             self._defer(self._tick_over)
+
+    def write_now(self) -> None:
+        batch = self._tick
+        if batch and not self._wary and self._may_write_at_once(batch):
+            self._tick = []
+            self._write_at_once(batch)
 
     def rotate(self, rotation: Rotation) -> None:
         self._hand_over()
@@ -144,12 +153,15 @@ class ThreadCommitter:
             return
         batch, self._tick = self._tick, []
         self._company = sum([submission.askers for submission in batch])
-        if not self.outstanding and self._write_at_once(batch):
-            return
-        self.outstanding += len(batch)
-        self._queue.put(batch)
+        if self._may_write_at_once(batch):
+            self._write_at_once(batch)
+        else:
+            self.outstanding += len(batch)
+            self._queue.put(batch)
 
-    def _write_at_once(self, batch: list[Submission]) -> bool:
+    def _may_write_at_once(self, batch: list[Submission]) -> bool:
+        if self.outstanding or self._answering:
+            return False
         if self._stalls != self._writer.stalls:
             self._stalls, self._wary = self._writer.stalls, _WARY_GROUPS
         if self._wary:
@@ -160,13 +172,17 @@ class ThreadCommitter:
             if submission.needs_sync:
                 return False
             size += submission.size
-        if size > _AT_ONCE_BYTES or not self._writer.can_write_at_once(size) or not self.resume.is_set():
-            return False
-        self._writer.commit(batch, self._shard.settle)
+        return size <= _AT_ONCE_BYTES and self._writer.can_write_at_once(size) and self.resume.is_set()
+
+    def _write_at_once(self, batch: list[Submission]) -> None:
+        self._answering = True
+        try:
+            self._writer.commit(batch, self._shard.settle)
+        finally:
+            self._answering = False
         if not self._roused:
             self._roused = True
             self._queue.put([])
-        return True
 
     def _run(self) -> None:
         going_on = True
@@ -259,10 +275,12 @@ class ThreadCommitter:
 
     def _drain_answers(self) -> None:
         while self._answers:
+            self._answering = True
             try:
                 self._answers[0]()
             except Exception:
                 _log.exception("a commit's answers could not be given")
             finally:
+                self._answering = False
                 # Removed only now, so that the writer does not wake the loop for what is being drained already.
                 self._answers.popleft()

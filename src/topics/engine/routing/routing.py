@@ -1,6 +1,6 @@
 """Everything about routers behind one object, for the engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from topics.core.errors import RouterNotFoundError
 from topics.core.routers import RouterWish
@@ -40,7 +40,13 @@ class Routing:
         self._controller.remove(name, done)
 
     def info(self, name: str) -> RouterInfo:
-        return info_of(self.router(name))
+        router = self.router(name)
+        self.catch_up([router])
+        return info_of(router)
+
+    def catch_up(self, routers: Iterable[Router]) -> None:
+        """Forwards what is left to forward before somebody looks at routers."""
+        self.pump.catch_up([router.dest for router in routers if router.dest is not None])
 
     def router(self, name: str) -> Router:
         router = self.registry.by_name.get(name)
@@ -50,14 +56,15 @@ class Routing:
 
     def listed(self, prefix: str, after: str, limit: int, wanted: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
         """Routers in the order of their names, those behind `after`."""
-        found: list[RouterInfo] = []
+        found: list[Router] = []
         for name in self.registry.names_from(prefix, after):
             if len(found) == limit:
                 break
-            info = info_of(self.registry.by_name[name])
-            if wanted(info):
-                found.append(info)
-        return found
+            router = self.registry.by_name[name]
+            if wanted(info_of(router)):
+                found.append(router)
+        self.catch_up(found)
+        return [info_of(router) for router in found]
 
     def kick(self) -> None:
         """After a start: every source is watched, and whatever its routers have not forwarded yet is due."""
