@@ -174,8 +174,7 @@ class Pump:
             for level in self._registry.levels(late):
                 behind = [router for router in level if router.cursor < router.source.head]
                 for router in behind:
-                    held_up = router.inflight or ((router.blocked or router in self.stuck) and not router.due)
-                    if not held_up and cost < _COST_A_TICK:
+                    if cost < _COST_A_TICK and self._may_be_tried(router):
                         cost += self._try(router)
                 self._send()
                 # Also for those whose forward was on its way before: it may only wait for the end of the tick.
@@ -183,6 +182,14 @@ class Pump:
                     self._core.shards[number].committer.write_now()
         finally:
             self._rest()
+
+    def _may_be_tried(self, router: Router) -> bool:
+        """Whether a look at a destination may have its router make a pass."""
+        part = part_of(router.source)
+        if part is None or not part.watched or router.inflight:
+            # Where the pump was never told to begin, as in a tool that only looks, looking must not write.
+            return False
+        return router.due or not (router.blocked or router in self.stuck)
 
     def _try(self, router: Router) -> float:
         if self._parcels.goes_along(router):

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.engine.conftest import DISK, EPHEMERAL, FSYNC, MEMORY, append, flush, hold, open_engine, put
+from tests.unit.engine.conftest import (
+    DISK, EPHEMERAL, FSYNC, MEMORY, append, flush, hold, killed, open_engine, put,
+)  # fmt: skip
 from tests.unit.engine.routing import test_async_use as running
-from tests.unit.engine.routing.conftest import route, router
+from tests.unit.engine.routing.conftest import go_on, route, router
 from topics.core.config import Discard, TopicConfigPatch
 from topics.core.durability import Durability
 from topics.engine import Engine, ReadRequest, ReadResult
 from topics.engine.scheduler import Scheduler
 from topics.streams import Streams
 from topics.streams.reading import ReadSpec, StreamSlice
+from topics.testing import FakeDisk
 
 
 class Ticks(list[Callable[[], None]]):
@@ -177,6 +180,21 @@ def test_a_reader_that_goes_up_to_a_seq_forwards_nothing() -> None:
     engine.read("b", ReadRequest(up_to=1), answers.append)
     assert isinstance(answers[0], ReadResult)
     assert answers[0].head_seq == 1
+
+
+def test_a_look_into_a_recovered_folder_forwards_nothing_before_the_engine_is_told_to() -> None:
+    disk = FakeDisk()
+    engine = open_engine(disk)
+    route(engine, "a", "b")
+    Ticks(engine)
+    append(engine, "a", 1)
+    engine = open_engine(killed(disk))
+    calls = disk.call_count
+    assert seen(engine, "b") == []
+    assert engine.router("a->b").forwarded_total == 0
+    assert disk.call_count == calls
+    go_on(engine)
+    assert seen(engine, "b") == [1]
 
 
 @pytest.mark.parametrize("durability", [EPHEMERAL, MEMORY, DISK])
