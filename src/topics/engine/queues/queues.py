@@ -226,7 +226,7 @@ class Queues:
             return QueueCounters(topic.live_count, 0, 0, 0)
         self._dispatcher.refresh(queue)
         book = queue.book
-        return QueueCounters(book.ready(topic.live_count), book.in_flight, len(book.delayed), book.dead_lettered)
+        return QueueCounters(book.ready(topic.live_count), book.in_flight, book.held_back, book.dead_lettered)
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""

@@ -7,8 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.unit.engine.conftest import (
-    DISK, EPHEMERAL, FSYNC, MEMORY, append, flush, hold, killed, open_engine, put,
-)  # fmt: skip
+    DISK,
+    EPHEMERAL,
+    FSYNC,
+    MEMORY,
+    append,
+    flush,
+    hold,
+    killed,
+    open_engine,
+    put,
+)
 from tests.unit.engine.routing import test_async_use as running
 from tests.unit.engine.routing.conftest import go_on, route, router
 from topics.core.config import Discard, TopicConfigPatch
