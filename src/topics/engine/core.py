@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-import msgspec
 from xxhash import xxh3_64_intdigest
 
+from topics.config.settings import EngineSettings
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
@@ -26,35 +26,12 @@ from topics.system.clock import Clock
 from topics.system.dice import Dice
 
 
-class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's settings; `topics.config` explains each."""
+class EngineOptions(EngineSettings, frozen=True, kw_only=True):
+    """The engine's settings, and what a server decides from others."""
 
     data_dir: str
     cold_dir: str | None = None
     wal_shards: int = 1
-    wal_file_bytes: int = 64 * 1024 * 1024
-    segment_max_events: int = 10_000
-    segment_max_bytes: int = 64 * 1024 * 1024
-    segment_max_age_ms: int = 3_600_000
-    hot_retain_segments: int = 4
-    hot_retain_bytes: int = 0
-    tail_memory_bytes: int = 128 * 1024 * 1024
-    map_cache_bytes: int = 64 * 1024 * 1024
-    snapshot_interval_ms: int = 60_000
-    snapshot_wal_bytes: int = 256 * 1024 * 1024
-    snapshot_inline_bytes: int = 256 * 1024
-    sync_interval_ms: int = 50
-    commit_window_us: int = 500
-    commit_queue_bytes: int = 64 * 1024 * 1024
-    disk_reserve_seqs: int = 256
-    pressure_lag_ms: int = 5
-    pressure_commit_ms: int = 20
-    pressure_coalesce_percent: int = 20
-    pressure_widen_percent: int = 40
-    pressure_defer_percent: int = 80
-    pressure_refuse_percent: int = 95
-    coalesce_max_ms: int = 20
-    commit_window_max_us: int = 10_000
     track_removals: bool = False
     """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
