@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.core.errors import ThrottledError
+from topics.core.rows import ROW_BYTES
 from topics.engine.core import EngineCore
 from topics.engine.jobs import Job, JobRunner, OffLoop
 from topics.engine.runs import Block, Segment
 from topics.engine.tags import collect_tags
 from topics.engine.topic import Topic
-from topics.formats.block import ROW_BYTES
 from topics.formats.segment import SegmentHead
 from topics.storage.segments import SegmentDraft, SegmentKey
 

@@ -11,7 +11,8 @@ from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
-from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
+from topics.core.rows import ROW_BYTES
+from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON
 from topics.formats.carriers import BLOCK_KINDS, block_in
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
 from topics.formats.routing import decode_forward

@@ -12,6 +12,7 @@ import msgspec
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
+from topics.core.rows import TRAIT_META
 from topics.engine.control import Background
 from topics.engine.core import EngineCore
 from topics.engine.operations import PutDone, PutResult
@@ -21,7 +22,6 @@ from topics.engine.queues.moving import Move, Mover
 from topics.engine.queues.state import Queue, find_queue, queue_of
 from topics.engine.runs import Block, Run, RunReader, live_ranges
 from topics.engine.topic import Topic
-from topics.formats.block import TRAIT_META
 from topics.formats.queue import MoveReason
 from topics.storage.commit import CommitTiming
 from topics.storage.segments import SegmentDamaged
