@@ -127,8 +127,7 @@ class Engine:
         core.dirty = [set() for _ in range(shard_count)]
         core.dropped = [[] for _ in range(shard_count)]
         core.shards = [self._shard(number, 1, 1) for number in range(shard_count)]
-        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, progress)
-        recovery.after_append = self.sealer.after_append  # type: ignore[method-assign]
+        recovery = Recovery(core, fs, bool(boot_id) and boot_id == machine, self.sealer.after_append, progress)
         recovery.run()
         for number in range(shard_count):
             fs.make_dirs(layout.shard(number))
@@ -203,7 +202,7 @@ class Engine:
             for committer in committers:
                 committer.resume.clear() if held else committer.resume.set()
 
-        self.sealer.hold_back = hold_back
+        self.sealer.on_backlog.append(hold_back)
         self.housekeeper.start(loop)
         self.throttle.start(loop)
         self.routing.pump.use_ticks()

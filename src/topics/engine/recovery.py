@@ -35,12 +35,23 @@ _log = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Rebuilds an engine's state from its data folder. Only `EngineCore` is changed, no file."""
+    """Rebuilds an engine's state from its data folder. Only `EngineCore` is changed, no file.
 
-    def __init__(self, core: EngineCore, fs: FileSystem, same_boot: bool, progress: Callable[[float], None]) -> None:
+    `after_append` is the sealer's, so that replay keeps no more in memory than the live engine does.
+    """
+
+    def __init__(
+        self,
+        core: EngineCore,
+        fs: FileSystem,
+        same_boot: bool,
+        after_append: Callable[[Topic], None],
+        progress: Callable[[float], None] = lambda done: None,
+    ) -> None:
         self._core = core
         self._fs = fs
         self._same_boot = same_boot
+        self._after_append = after_append
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
@@ -151,8 +162,7 @@ class Recovery:
         return sorted(number for name in names if (number := number_in(name, "shard-", "")) is not None)
 
     def _replay(self, shard: int, position: WalPosition) -> None:
-        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot)
-        reader.on_bytes = self._count
+        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot, self._count)
         self._log_total += reader.size_from(position.file)
         try:
             end = reader.replay(position.file, position.lsn, self._apply)
@@ -228,14 +238,11 @@ class Recovery:
             )  # fmt: skip
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
-        self.after_append(topic)
+        self._after_append(topic)
 
     def _arrive(self, topic: Topic, frame: Frame) -> None:
         self._append(topic, frame)
         self._core.features.replay(topic, frame)
-
-    def after_append(self, topic: Topic) -> None:
-        """Replaced by the sealer, so that replay keeps no more in memory than the live engine does."""
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
         head, config = control.decode_config_change(frame.body)

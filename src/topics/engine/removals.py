@@ -73,7 +73,7 @@ class Removals:
         self.confirmed = self._read_confirmed()
         core.features.add(self)
         core.applier.removed = self._removed
-        checkpointer.catalog.published = self._published
+        checkpointer.catalog.on_published.append(self._published)
         checkpointer.catalog.tracked = self.on
 
     def replay(self, topic: Topic, frame: Frame) -> None:

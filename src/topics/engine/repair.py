@@ -149,7 +149,12 @@ class Repair:
             fs.make_dirs(layout.shard(number))
             if number < len(core.shards):
                 core.shards[number] = self._shard(core, number, end.next_lsn, end.next_number)
-        checkpointer = Checkpointer(core, sealer, fs)
+
+        def put_into_place() -> None:
+            carry_out(fs, layout, plan)
+            store.published()
+
+        checkpointer = Checkpointer(core, sealer, fs, put_into_place)
         checkpointer.number = plan.snapshot - 1
         checkpointer.retired = [
             WalPosition(number, end.next_number, end.next_lsn)
@@ -157,11 +162,6 @@ class Repair:
             if number >= len(core.shards)
         ]
 
-        def put_into_place() -> None:
-            carry_out(fs, layout, plan)
-            store.published()
-
-        checkpointer.before_clean_up = put_into_place
         write_plan(fs, layout, plan, msgspec.json.encode(report))
         outcome: list[bool] = []
         InlineRunner().start(checkpointer.job(full=True, then=outcome.append))

@@ -48,7 +48,7 @@ class Salvage(Recovery):
     """Rebuilds the state of a damaged folder as far as it goes; the sealer writes what has to be written anew."""
 
     def __init__(self, core: EngineCore, fs: FileSystem, same_boot: bool, sealer: Sealer, look: Verification) -> None:
-        super().__init__(core, fs, same_boot, lambda done: None)
+        super().__init__(core, fs, same_boot, sealer.after_append)
         self._look = look
         self._assembler = Assembler(core, fs, sealer, look, self._lose)
         self._sealer = sealer
@@ -250,7 +250,7 @@ class Salvage(Recovery):
             return  # A segment file that was taken in again has these records.
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
-        self._sealer.after_append(topic)
+        self._after_append(topic)
 
     def _forward(self, topic: Topic, frame: Frame) -> None:
         forward = decode_forward(frame.body)

@@ -40,9 +40,13 @@ class Sealer:
         self._idle: list[Callable[[object], None]] = []
         self.backlog_bytes = 0
         self.failures = 0
-        self.hold_back: Callable[[bool], None] = lambda held: None
-        """Holds the log's writers back, or lets them go on."""
+        self.on_backlog: list[Callable[[bool], None]] = []
+        """Told to hold the log's writers back, and to let them go on."""
         core.applier.cut = self.cut
+
+    def _hold_back(self, held: bool) -> None:
+        for told in self.on_backlog:
+            told(held)
 
     def use(self, runner: JobRunner) -> None:
         self._runner = runner
@@ -77,7 +81,7 @@ class Sealer:
         self.backlog_bytes += _memory(segment)
         self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
         if self.backlog_bytes > _BACKLOG_BYTES:
-            self.hold_back(True)
+            self._hold_back(True)
         self.resume()
 
     def resume(self) -> None:
@@ -115,11 +119,11 @@ class Sealer:
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
             if self.backlog_bytes <= _BACKLOG_BYTES // 2:
-                self.hold_back(False)
+                self._hold_back(False)
         self._running = False
         if failure is not None:
             self.failures += 1
-            self.hold_back(False)
+            self._hold_back(False)
             _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
         elif self._waiting:
             self.resume()

@@ -146,14 +146,13 @@ class Verification:
             if shard is not None:
                 yield shard, positions.get(shard, WalPosition(shard, 1, 1))
 
-    def _walker(self, shard: int) -> LogWalker:
-        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot)
+    def _walker(self, shard: int, on_bytes: Callable[[int], None] = lambda count: None) -> LogWalker:
+        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot, on_bytes)
         walker.shard = shard
         return walker
 
     def _check_log(self, shard: int, position: WalPosition) -> None:
-        walker, folder = self._walker(shard), self._layout.shard(shard)
-        walker.on_bytes = self._on_bytes
+        walker, folder = self._walker(shard, self._on_bytes), self._layout.shard(shard)
 
         def take(frame: Frame, number: int) -> None:
             self.ledger.frame(frame, wal_file(folder, number))
