@@ -343,7 +343,7 @@ class LeaseBook:
         self._count()
 
     def forget_below(self, floor: int) -> bool:
-        """The same for records lost to a cap or to time; True when any was known. Cheap while the floor stays."""
+        """A cap or time took the records below a floor; True when any was known. Cheap while the floor stays."""
         if floor <= self._floor:
             return False
         self._floor = floor

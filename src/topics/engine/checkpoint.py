@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from topics.core.config import encode_config
 from topics.core.errors import TopicsError
+from topics.engine.background import Job, OffLoop, Until
 from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, OffLoop, Until
 from topics.engine.losses import join
 from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer

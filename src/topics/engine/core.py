@@ -10,13 +10,13 @@ from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsErro
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
-from topics.engine.census import Census
-from topics.engine.features import Crossings, Features
+from topics.engine.features import CrossShardGate, Features
 from topics.engine.names import SortedNames
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
+from topics.engine.totals import Totals
 from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
 from topics.storage.commit import CommitTiming, Shard, Submission
@@ -62,11 +62,11 @@ class EngineCore:
         self.dice, self._clock = dice, clock
         self._last_now = 0
         self.reader = RunReader(store)
-        self.census = Census()
+        self.census = Totals()
         self.retention = Retention(self.reader, self._segment_dropped, self.census)
         self.applier = Applier(self.reader, self.retention)
         self.features = Features()
-        self.crossings = Crossings()
+        self.crossings = CrossShardGate()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
         self.gone: list[Callable[[Topic], None]] = []

@@ -18,13 +18,13 @@ from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
 from topics.engine.appending import Appender, Rider
+from topics.engine.background import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.cold_store import Sweeper
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.gathering import AnswerAll
 from topics.engine.housekeeping import Housekeeper
-from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.operations import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
@@ -224,7 +224,7 @@ class Engine:
         self._shut()
 
     def close_inline(self) -> None:
-        """The same for an engine without a loop."""
+        """Finishes, takes a last checkpoint and lets go of the folder, without a loop and on the caller's stack."""
         self.core.closed = True
         self.admission.close()
         self.queues.stop()
@@ -280,7 +280,7 @@ class Engine:
         return self._appender.gatherer.take(topic, record, caller, answer)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
-        """The same for one that had to wait before it was let in."""
+        """Appends a batch that had to wait before it was let in."""
         if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
             self._appender.append(self.core.by_name.get(name), name, batch, done)
 
@@ -348,7 +348,7 @@ class Engine:
         execute: Callable[[ReadPlan, RunReader], T],
         done: Callable[[T | TopicsError], None],
     ) -> None:
-        """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
+        """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread."""
         self._touch(topic, request)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
@@ -381,7 +381,7 @@ class Engine:
         return self.watch_topic(self.core.existing(name), woken)
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
-        """The same for a topic at hand."""
+        """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
         if topic.waiters is None:
             topic.waiters = []
         topic.waiters.append(woken)

@@ -144,7 +144,7 @@ class Removals:
 
 
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
-    """The same ranges, but where there are many, neighbours are one with whatever harmless lies between them."""
+    """The ranges as they are told: where there are many, neighbours are one with whatever harmless lies between."""
     if len(ranges) <= EXACT_MAX:
         # Exactly what was deleted is the better answer while it costs nothing.
         return ranges

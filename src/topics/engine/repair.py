@@ -7,10 +7,10 @@ state to the other in spite of a crash. A repair that was cut short is finished,
 import msgspec
 
 from topics.core.errors import TopicsError
+from topics.engine.background import InlineRunner, Job, JobRunner
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder, read_machine
-from topics.engine.jobs import InlineRunner, Job, JobRunner
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
 from topics.engine.routing.registry import Registry

@@ -142,7 +142,7 @@ class Scheduler:
         return self._priority(topic, None, now) + waited >= DEMOTION
 
     def puts_off(self, work: Hashable, topic: Topic) -> bool:
-        """The same question for work that asks again and again until it may; since when it does is remembered here."""
+        """Whether background work has to wait. It asks again and again until it may; since when is remembered here."""
         if not self.deferring:
             return False
         since_ms = self._work_since.setdefault(work, self._now_ms())

@@ -12,8 +12,8 @@ from functools import partial
 
 from topics.core.errors import ThrottledError
 from topics.core.rows import ROW_BYTES
+from topics.engine.background import Job, JobRunner, OffLoop
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, JobRunner, OffLoop
 from topics.engine.runs import Block, Segment
 from topics.engine.tags import collect_tags
 from topics.engine.topic import Topic

@@ -30,10 +30,10 @@ from topics.core.routers import HOPS_MAX
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import find_copies, plan_search
 from topics.engine.routing.forwarding import Forwarder, Parcel
-from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
 from topics.engine.routing.packing import Packer, Place, in_log, refusal
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
+from topics.engine.routing.stretches import Gathered, GatherPlan, fetch
 from topics.engine.routing.syncing import Syncing
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
