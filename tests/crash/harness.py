@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tests.crash.model import Kept, Model, Payload
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -191,7 +191,7 @@ Dump = dict[str, TopicDump]
 
 def dump(engine: Engine) -> Dump:
     """The whole visible state of an engine, read the way a reader reads it. What it keeps count of is checked by it."""
-    check_census(engine)
+    check_totals(engine)
     return {info.topic: _dump_topic(engine, info.topic) for info in engine.list_topics(limit=1000)}
 
 

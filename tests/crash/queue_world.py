@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tests.crash.harness import SMALL, read_all
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -137,7 +137,7 @@ class QueueWorld:
         self.engine = Engine.recover(
             self.fs, self.options, self.clock, SeededDice(self.boot), boot_id=f"boot-{self.boot}"
         )
-        check_census(self.engine)
+        check_totals(self.engine)
         self.starting = False
 
     def begin(self, **config: object) -> None:

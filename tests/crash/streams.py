@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, EngineOptions
 from topics.engine.repair import verify
@@ -60,7 +60,7 @@ class Player:
     def open(self, disk: FileSystem, restarted: bool) -> None:
         self.boots += restarted
         self.engine = Engine.recover(disk, self.options, self.clock, SeededDice(1), boot_id=f"boot-{self.boots}")
-        check_census(self.engine)
+        check_totals(self.engine)
         self.streams = Streams(self.engine)
 
     def create(self, name: str, **settings: object) -> None:

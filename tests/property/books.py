@@ -17,10 +17,10 @@ def check_books(engine: Engine) -> None:
     for topic in core.topics.values():
         _check_topic(engine, topic)
     assert list(core.names) == sorted(topic.name for topic in core.topics.values())
-    check_census(engine)
+    check_totals(engine)
 
 
-def check_census(engine: Engine) -> None:
+def check_totals(engine: Engine) -> None:
     """What is kept count of is what a look at every topic would find."""
     stats, topics = engine.stats(), list(engine.core.topics.values())
     classes = Counter(topic.config.durability.value for topic in topics)

@@ -36,7 +36,7 @@ from topics.engine import (
     PutResult,
     ReadRequest,
 )
-from topics.engine.jobs import InlineRunner, Job
+from topics.engine.background import InlineRunner, Job
 from topics.engine.topic import Topic
 from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, Fate, ManualClock, Model, ModelTopic, PowerCut, SeededDice, Survival

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from tests.property.effort import effort
 from tests.property.queue_model import QueueModel
 from topics.core.config import TopicConfigPatch, TopicType
@@ -278,7 +278,7 @@ class QueueLaws(RuleBasedStateMachine):
         assert self.engine.info("jobs").count == len(self.model.jobs)
         values = {record["data"] for record in self.engine.read_now("jobs", ReadRequest(limit=1000)).records()}
         assert values == {job.value for job in self.model.jobs.values()}
-        check_census(self.engine)
+        check_totals(self.engine)
         dead = {value for value, _, _ in self.model.dead.values()}
         assert values | dead | self.gone == set(range(self.value)) and not values & dead and not values & self.gone
 

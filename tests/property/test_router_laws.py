@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from tests.property.effort import effort
 from tests.unit.engine.conftest import append, checkpoint, delete, drop, one, put, read
 from tests.unit.engine.routing.conftest import ask_route, ask_unroute
@@ -153,7 +153,7 @@ class Play:
             assert shown(self.engine, name) == topic.live, name
             assert self.engine.info(name).head_seq == topic.head
         assert {info.router for info in self.engine.list_routers()} == set(self.model.rules)
-        check_census(self.engine)
+        check_totals(self.engine)
 
     def exists(self, name: str) -> None:
         if name not in self.model.topics:

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from topics.core.errors import (
     ProducerFencedError,
     ProducerGapError,
@@ -229,7 +229,7 @@ class StreamLives(RuleBasedStateMachine):
                 state = self.streams.state(self.streams.topic(name))
                 assert (state is not None and state.closed) == model.closed
         assert {topic.name for topic in self.engine.core.topics.values()} == set(self.models)
-        check_census(self.engine)
+        check_totals(self.engine)
 
 
 TestStreamLives = StreamLives.TestCase

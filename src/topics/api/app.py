@@ -9,6 +9,7 @@ import msgspec
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
 from topics.api.calls import Call, Waiting, parse_query, refuse
+from topics.api.descriptions import Operation
 from topics.api.errors import (
     MethodNotAllowedError,
     NotFoundError,
@@ -19,7 +20,6 @@ from topics.api.errors import (
     status_of,
 )
 from topics.api.live import Live
-from topics.api.operations import Operation
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
 from topics.http.errors import Fault, HttpError

@@ -151,7 +151,7 @@ def render_error(error: TopicsError) -> bytes:
 
 
 def render_fault(code: str, message: str) -> bytes:
-    """The same shape for a refusal that never was an exception of ours."""
+    """The usual envelope for a refusal that never was an exception of ours."""
     return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
 
 

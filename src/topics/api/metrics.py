@@ -48,7 +48,7 @@ class Snapshot(Collector):
         return generate_latest(registry) + (as_text(series_of(self._engine)) if self._engine is not None else b"")
 
     def json(self) -> bytes:
-        """The same numbers as one object: a number for a plain metric, a list of samples for one with labels."""
+        """All metrics as one object: a number for a plain one, a list of samples for one with labels."""
         answer: dict[str, object] = {}
         for metric in chain(self.collect(), self._by_topic()):
             samples = [

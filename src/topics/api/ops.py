@@ -7,11 +7,11 @@ import msgspec
 from topics import __version__
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
+from topics.api.descriptions import Operation
 from topics.api.errors import error_headers, render_error, status_of
 from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
 from topics.api.openapi import build_document, build_page
-from topics.api.operations import Operation
 from topics.api.v0.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch_routes import WATCH_ROUTES

@@ -107,7 +107,7 @@ def read_refusal(status: int, phrase: str, retry_after: str | None, body: bytes,
 
 
 def response_error(response: httpx.Response, clock: Clock) -> ApiError:
-    """The same for a response whose body was read."""
+    """What a response that is no success says, once its body was read."""
     retry_after = response.headers.get("retry-after")
     return read_refusal(response.status_code, response.reason_phrase, retry_after, response.content, clock)
 

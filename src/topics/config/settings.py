@@ -1,8 +1,8 @@
 """Every value an operator can choose, in one table.
 
-The class body is the table: name, type, default, bounds and help of a setting stand together, and everything else is
-derived from them: the environment variable (`TOPICS_` and the name in capitals), the flag, the checks and `SETTINGS`,
-which flags, documentation and tests iterate. Limits on requests are settings like any other.
+The class bodies are the table: name, type, default, bounds and help of a setting stand together, and everything else is
+derived from them: the options of the engine, the environment variable (`TOPICS_` and the name in capitals), the flag,
+the checks and `SETTINGS`, which flags, documentation and tests iterate. Limits on requests are settings like any other.
 
 A flag beats the environment, which beats the default. A blank variable counts as not set, as container files expect.
 """
@@ -34,26 +34,8 @@ def _text(help: str) -> Meta:
     return Meta(description=help)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one server, checked."""
-
-    # Where it listens and where it keeps its data.
-    host: Annotated[str, _text("Address to listen on; host:port or [IPv6]:port sets the port too.")] = "127.0.0.1"
-    port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
-    port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
-    data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
-    cold_dir: Annotated[
-        str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
-    ] = None
-
-    # Who may come in.
-    api_keys: Annotated[
-        str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
-    ] = None
-    allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
-    probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
-    max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
-    drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine takes as it is; `topics.engine.EngineOptions` adds what a server makes of the others."""
 
     # The write-ahead log.
     wal_shards: Annotated[int, _number("Shards of the log; 0 is one per CPU, at most 8.", 0, 64)] = 0
@@ -92,9 +74,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tail_memory_bytes: Annotated[
         int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
-    cold_cache_bytes: Annotated[
-        int, _number("Bytes of segments from an object store that are kept on the local disk.")
-    ] = GIB
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 
     # Checkpoints.
@@ -103,6 +82,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_inline_bytes: Annotated[
         int, _number("A tail larger than this is sealed at a checkpoint instead of copied into it.")
     ] = 256 * KIB
+
+
+class Settings(EngineSettings, frozen=True, kw_only=True):
+    """The settings of one server, checked."""
+
+    # Where it listens and where it keeps its data.
+    host: Annotated[str, _text("Address to listen on; host:port or [IPv6]:port sets the port too.")] = "127.0.0.1"
+    port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
+    port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
+    data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
+    cold_dir: Annotated[
+        str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
+    ] = None
+    cold_cache_bytes: Annotated[
+        int, _number("Bytes of segments from an object store that are kept on the local disk.")
+    ] = GIB
+
+    # Who may come in.
+    api_keys: Annotated[
+        str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
+    ] = None
+    allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
+    probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
+    max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
+    drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 
     # Limits on what is stored and asked.
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
@@ -240,4 +244,10 @@ def _describe(field: msgspec.structs.FieldInfo) -> Setting:
     )
 
 
-SETTINGS: tuple[Setting, ...] = tuple(_describe(field) for field in msgspec.structs.fields(Settings))
+def _in_order() -> tuple[msgspec.structs.FieldInfo, ...]:
+    """The engine's last: most of them are rarely touched."""
+    fields, inherited = msgspec.structs.fields(Settings), len(msgspec.structs.fields(EngineSettings))
+    return (*fields[inherited:], *fields[:inherited])
+
+
+SETTINGS: tuple[Setting, ...] = tuple(map(_describe, _in_order()))

@@ -8,7 +8,8 @@ A job is a record of the queue's log, named by its seq. The book knows only jobs
 | leased to a node until a deadline | a `Lease` in `leases` |
 | free again: its lease ended without an acknowledgement | its count in `delivered`, and a place in the free list |
 | held back until a moment, by a nack or by who appended it | that moment in `delayed`, and its count if it has one |
-| leaving: its acknowledgement or its move is on its way to the log | its lease, or None, in `leaving` |
+| leaving: its acknowledgement is on its way to the log | its lease in `leaving` |
+| moving: on its way to another topic, nobody has it | its seq in `moving` |
 | gone | nothing |
 
 So a queue with ten million fresh jobs costs no more than an empty one. Expiry has no timers: a lease is over once a
@@ -94,7 +95,7 @@ class LeaseBook:
 
     __slots__ = (
         "_counted", "_deadlines", "_delays", "_floor", "_free", "_known_below", "_lowest", "_noted", "_order", "_sum",
-        "cursor", "dead_lettered", "delayed", "delivered", "leases", "leaving",
+        "cursor", "dead_lettered", "delayed", "delivered", "leases", "leaving", "moving",
     )  # fmt: skip
 
     def __init__(self, in_flight: InFlight | None = None) -> None:
@@ -104,7 +105,8 @@ class LeaseBook:
         self.cursor = 0
         """Every live seq below it is known to the book, or was when it was passed."""
         self.leases: dict[int, Lease] = {}
-        self.leaving: dict[int, Lease | None] = {}
+        self.leaving: dict[int, Lease] = {}
+        self.moving: set[int] = set()
         self.delivered: dict[int, int] = {}
         """Deliveries of jobs that are not leased now."""
         self.delayed: dict[int, int] = {}
@@ -126,7 +128,13 @@ class LeaseBook:
 
     @property
     def in_flight(self) -> int:
+        """Jobs that have a lease, acknowledged or not."""
         return len(self.leases) + len(self.leaving)
+
+    @property
+    def held_back(self) -> int:
+        """Jobs that have no lease and cannot be given one now: delayed, or on their way to another topic."""
+        return len(self.delayed) + len(self.moving)
 
     def _count(self) -> None:
         """Brings the sum up to date; ends every change that may have begun or ended a lease."""
@@ -141,7 +149,7 @@ class LeaseBook:
 
     def ready(self, live_count: int) -> int:
         """How many of the live jobs could be handed out now."""
-        return live_count - len(self.leases) - len(self.leaving) - len(self.delayed)
+        return live_count - self.in_flight - self.held_back
 
     def sweep(self, now: int) -> bool:
         """Ends leases whose deadline has passed and delays that are over; True when anything changed."""
@@ -187,7 +195,7 @@ class LeaseBook:
         free, delivered = self._free, self.delivered
         while free and len(jobs) < wanted and len(doomed) < _DOOMED_MAX:
             seq = heappop(free)
-            if seq in self.leaving:
+            if seq in self.leaving or seq in self.moving:
                 continue
             if not log.is_live(seq):
                 delivered.pop(seq, None)
@@ -200,7 +208,7 @@ class LeaseBook:
             fresh, self.cursor = log.live_from(self.cursor, wanted - len(jobs))
             if not fresh:
                 break
-            if self.delayed or self.leaving or fresh[0] < self._known_below:
+            if self.delayed or self.leaving or self.moving or fresh[0] < self._known_below:
                 fresh = [seq for seq in fresh if not self._knows(seq)]
             jobs += fresh
         if freed and len(jobs) > freed:
@@ -208,15 +216,23 @@ class LeaseBook:
         return Taken(jobs, doomed)
 
     def _knows(self, seq: int) -> bool:
-        return seq in self.delayed or seq in self.leases or seq in self.delivered or seq in self.leaving
+        return (
+            seq in self.delayed
+            or seq in self.leases
+            or seq in self.delivered
+            or seq in self.leaving
+            or seq in self.moving
+        )
 
     def claim(self, leases: list[Lease]) -> None:
         """Leases jobs that `take` gave out, all until the same deadline; or does again what the log says."""
         self.leases.update([(lease.seq, lease) for lease in leases])
-        for known in (self.leaving, self.delivered, self.delayed):
+        for known in (self.delivered, self.delayed):
             if known:
                 for lease in leases:
                     known.pop(lease.seq, None)
+        if self.moving:
+            self.moving.difference_update([lease.seq for lease in leases])
         if leases and leases[0].seq < self._lowest:
             self._lowest = leases[0].seq
         if leases:
@@ -231,8 +247,8 @@ class LeaseBook:
     def withdraw(self, leases: Iterable[Lease]) -> None:
         """A claim could not be logged: nobody was told of it, so it does not count as a delivery."""
         for lease in leases:
-            if lease.seq in self.leaving:
-                del self.leaving[lease.seq]
+            if lease.seq in self.moving:
+                self.moving.discard(lease.seq)
                 heappush(self._free, lease.seq)
             if lease.holder is not None:
                 lease.holder.ended(lease.seq)
@@ -303,24 +319,21 @@ class LeaseBook:
     def leave_unleased(self, seqs: Iterable[int]) -> None:
         """Jobs that nobody holds are on their way to another topic, or to a worker as soon as the log has it."""
         for seq in seqs:
-            self.leaving[seq] = None
+            self.moving.add(seq)
             self._lowest = min(self._lowest, seq)
-        self._count()
 
     def stay(self, seqs: Iterable[int], ready_at: int) -> None:
         """The log could not take it: leases hold again, and what was to be moved is tried again at `ready_at`."""
         unleased = []
         for seq in seqs:
-            if seq not in self.leaving:
-                continue
-            lease = self.leaving.pop(seq)
-            if lease is None:
-                unleased.append(seq)
-            else:
+            lease = self.leaving.pop(seq, None)
+            if lease is not None:
                 self.leases[seq] = lease
                 self._note(lease.deadline, [lease])
+            elif seq in self.moving:
+                self.moving.discard(seq)
+                unleased.append(seq)
         self.delay(unleased, ready_at)
-        self._count()
 
     def forget(self, before_seq: int, ranges: Iterable[tuple[int, int]]) -> None:
         """Records were deleted, by acknowledgements or otherwise: nothing is known of them any more."""
@@ -337,7 +350,7 @@ class LeaseBook:
         self._count()
 
     def forget_below(self, floor: int) -> bool:
-        """The same for records lost to a cap or to time; True when any was known. Cheap while the floor stays."""
+        """A cap or time took the records below a floor; True when any was known. Cheap while the floor stays."""
         if floor <= self._floor:
             return False
         self._floor = floor
@@ -351,10 +364,10 @@ class LeaseBook:
         return bool(lost)
 
     def _known_count(self) -> int:
-        return len(self.leases) + len(self.leaving) + len(self.delayed) + len(self.delivered)
+        return self.in_flight + self.held_back + len(self.delivered)
 
     def _known_seqs(self) -> list[int]:
-        return [*self.leases, *self.leaving, *self.delayed, *self.delivered]
+        return [*self.leases, *self.leaving, *self.moving, *self.delayed, *self.delivered]
 
     def _forget_all(self, seqs: Iterable[int]) -> None:
         leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
@@ -365,6 +378,7 @@ class LeaseBook:
             elif seq in leases:
                 self._end(leases[seq])
             else:
+                self.moving.discard(seq)
                 delayed.pop(seq, None)
                 delivered.pop(seq, None)
 

@@ -9,7 +9,7 @@ from topics.core.errors import InvalidRequestError, quoted
 _TOPIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 
 TOPIC_NAME_PATTERN = f"^{_TOPIC_NAME.pattern}$"
-"""The same for those who describe the protocol."""
+"""What a topic may be called, for those who describe the protocol."""
 
 
 def check_topic_name(name: str) -> str:

@@ -38,7 +38,7 @@ class CatalogKeeper:
         self.work_number = 0
         """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
         self._work: dict[int, bytes] = {}
-        self.published: Callable[[], None] = lambda: None
+        self.on_published: list[Callable[[], None]] = []
         """Called off the loop behind each publication."""
 
     def load(self, snapshot: int) -> bool:
@@ -81,7 +81,8 @@ class CatalogKeeper:
         self.number = head.number
         if self._changed:
             self.work_number, self._changed = head.number, False
-        self.published()
+        for told in self.on_published:
+            told()
 
 
 def catalog_topic(state: TopicState) -> CatalogTopic:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from topics.core.config import encode_config
 from topics.core.errors import TopicsError
+from topics.engine.background import Job, OffLoop, Until
 from topics.engine.catalog import CatalogKeeper
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, OffLoop, Until
 from topics.engine.losses import join
 from topics.engine.runs import Block, Segment, block_head
 from topics.engine.sealing import Sealer
@@ -57,10 +57,15 @@ class Capture(NamedTuple):
 
 
 class Checkpointer:
-    def __init__(self, core: EngineCore, sealer: Sealer, fs: FileSystem) -> None:
+    """`before_clean_up` is called once a snapshot counts and before anything that it replaces is removed."""
+
+    def __init__(
+        self, core: EngineCore, sealer: Sealer, fs: FileSystem, before_clean_up: Callable[[], None] = lambda: None
+    ) -> None:
         self._core = core
         self._sealer = sealer
         self._fs = fs
+        self._before_clean_up = before_clean_up
         self.catalog = CatalogKeeper(fs, core.layout)
         self.number = 0
         """The newest snapshot there is."""
@@ -70,8 +75,6 @@ class Checkpointer:
         self.added_bytes = 0
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
-        self.before_clean_up: Callable[[], None] = lambda: None
-        """Called once the snapshot counts and before anything it replaces is removed (`engine.repair`)."""
         self.running = False
         self.failures = 0
         self.completed = 0
@@ -257,7 +260,7 @@ class Checkpointer:
     def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
         """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
         core = self._core
-        self.before_clean_up()
+        self._before_clean_up()
         for capture in self._captures:
             self.catalog.take(capture.state)
         self.catalog.publish(head)

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from topics.core.errors import ColdStoreUnavailableError, Finding
+from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, OffLoop
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.objects.store import StoreUnavailable
+from topics.storage.orphans import topic_id_of
 from topics.storage.segments import SegmentDamaged, SegmentKey
-from topics.storage.strays import topic_id_of
 
 _RETRY_MS = 30_000
 

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 
-import msgspec
 from xxhash import xxh3_64_intdigest
 
+from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
 from topics.engine.apply import Applier
-from topics.engine.census import Census
-from topics.engine.features import Crossings, Features
+from topics.engine.features import CrossShardGate, Features
 from topics.engine.names import SortedNames
 from topics.engine.retention import Retention
 from topics.engine.runs import RunReader, Segment
 from topics.engine.scheduler import Scheduler
 from topics.engine.topic import Topic
+from topics.engine.totals import Totals
 from topics.engine.transaction import WritePath
 from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
@@ -27,35 +27,12 @@ from topics.system.clock import Clock
 from topics.system.dice import Dice
 
 
-class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's settings; `topics.config` explains each."""
+class EngineOptions(EngineSettings, frozen=True, kw_only=True):
+    """The engine's settings, and what a server decides from others."""
 
     data_dir: str
     cold_dir: str | None = None
     wal_shards: int = 1
-    wal_file_bytes: int = 64 * 1024 * 1024
-    segment_max_events: int = 10_000
-    segment_max_bytes: int = 64 * 1024 * 1024
-    segment_max_age_ms: int = 3_600_000
-    hot_retain_segments: int = 4
-    hot_retain_bytes: int = 0
-    tail_memory_bytes: int = 128 * 1024 * 1024
-    map_cache_bytes: int = 64 * 1024 * 1024
-    snapshot_interval_ms: int = 60_000
-    snapshot_wal_bytes: int = 256 * 1024 * 1024
-    snapshot_inline_bytes: int = 256 * 1024
-    sync_interval_ms: int = 50
-    commit_window_us: int = 500
-    commit_queue_bytes: int = 64 * 1024 * 1024
-    disk_reserve_seqs: int = 65_536
-    pressure_lag_ms: int = 5
-    pressure_commit_ms: int = 20
-    pressure_coalesce_percent: int = 20
-    pressure_widen_percent: int = 40
-    pressure_defer_percent: int = 80
-    pressure_refuse_percent: int = 95
-    coalesce_max_ms: int = 20
-    commit_window_max_us: int = 10_000
     track_removals: bool = False
     """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
     limits: Limits = Limits()
@@ -67,13 +44,13 @@ class EngineCore:
         self.layout, self.store = layout, store
         self.dice, self._clock = dice, clock
         self._last_now = 0
-        self.reader, self.census = RunReader(store), Census()
+        self.reader, self.census = RunReader(store), Totals()
         self.retention = Retention(self.reader, self._segment_dropped, self.census)
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
         self.path = WritePath(self)
         """The one way into the log."""
-        self.features, self.crossings = Features(), Crossings()
+        self.features, self.crossings = Features(), CrossShardGate()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
         self.gone: list[Callable[[Topic], None]] = []

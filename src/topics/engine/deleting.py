@@ -2,8 +2,8 @@
 
 from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.selectors import DeleteSelector, TagMatch
+from topics.engine.background import Background
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Background
 from topics.engine.results import DeleteDone, DeleteResult
 from topics.engine.runs import Segment
 from topics.engine.tags import SeqRange, as_ranges, find_in_memory, find_on_disk

@@ -18,6 +18,7 @@ from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.admission import Admission
 from topics.engine.appending import Appender, FrameExtension
+from topics.engine.background import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.coalescing import AnswerAll
 from topics.engine.cold_store import Sweeper
@@ -25,7 +26,6 @@ from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.deleting import Deleter
 from topics.engine.housekeeping import Housekeeper
-from topics.engine.jobs import InlineRunner, Job, JobRunner, ThreadRunner
 from topics.engine.last_run import LastRun, note_distrust, note_running, read_last_run
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
@@ -77,6 +77,7 @@ class Engine:
         self._controller = Controller(core)
         self._deleter = Deleter(core, self._background)
         self.routing = Routing(core, self._controller, self._background)
+        self._destinations = self.routing.registry.into
         self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
@@ -198,7 +199,7 @@ class Engine:
             for committer in committers:
                 committer.resume.clear() if held else committer.resume.set()
 
-        self.sealer.hold_back = hold_back
+        self.sealer.on_backlog.append(hold_back)
         self.housekeeper.start(loop)
         self.throttle.start(loop)
         self.routing.pump.use_ticks()
@@ -220,7 +221,7 @@ class Engine:
         self._shut()
 
     def close_inline(self) -> None:
-        """Closes an engine without a loop."""
+        """Finishes, takes a last checkpoint and lets go of the folder, without a loop and on the caller's stack."""
         self.core.closed = self.core.quiet = True
         self.admission.close()
         self.queues.stop()
@@ -274,7 +275,7 @@ class Engine:
         return self._appender.take_lone(topic, record, caller, answer)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
-        """The same for one that had to wait before it was let in."""
+        """Appends a batch that had to wait before it was let in."""
         if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
             self._appender.append(self.core.by_name.get(name), name, batch, done)
 
@@ -347,8 +348,8 @@ class Engine:
         execute: Callable[[ReadPlan, RunReader], T],
         done: Callable[[T | TopicsError], None],
     ) -> None:
-        """The same for whoever wants another form of the records: `execute` cuts it out, on any thread."""
-        self._touch(topic)
+        """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread."""
+        self._touch(topic, request)
         plan = plan_read(topic, request)
         if not plan.cold or self._pool is None:
             done(execute(plan, self.core.reader))
@@ -368,7 +369,9 @@ class Engine:
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
-        return execute_read(plan_read(self._visible(name), request), self.core.reader)
+        topic = self.core.existing(name)
+        self._touch(topic, request)
+        return execute_read(plan_read(topic, request), self.core.reader)
 
     def watch(self, name: str, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the topic's next change; returns a function that takes the wish back.
@@ -378,7 +381,7 @@ class Engine:
         return self.watch_topic(self.core.existing(name), woken)
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
-        """The same for a topic at hand."""
+        """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
         if topic.waiters is None:
             topic.waiters = []
         topic.waiters.append(woken)
@@ -392,6 +395,7 @@ class Engine:
     def info(self, name: str, touch: bool = True) -> TopicInfo:
         """A topic's state; `touch` counts as consuming it."""
         topic = self.core.existing(name)
+        self.catch_up(topic)
         self.core.expire(topic)
         if touch:
             self.consumed(topic)
@@ -399,9 +403,9 @@ class Engine:
 
     def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
         """Topics in the order of their names, those behind `after`."""
-        infos: list[TopicInfo] = []
+        topics: list[Topic] = []
         for name in self.core.names_from(prefix, after):
-            if len(infos) == limit:
+            if len(topics) == limit:
                 break
             topic = self.core.by_name[name]
             if topic.guard is not None and topic.guard.hides(topic):
@@ -409,8 +413,16 @@ class Engine:
             self.core.expire(topic)
             if touch:
                 self.consumed(topic)
-            infos.append(describe(self.core, self.queues, topic))
-        return infos
+            topics.append(topic)
+        destinations = [topic for topic in topics if topic.id in self._destinations]
+        if destinations:
+            self.routing.pump.catch_up(destinations)
+        return [describe(self.core, self.queues, topic) for topic in topics]
+
+    def catch_up(self, topic: Topic) -> None:
+        """Before somebody looks at a topic: forwards into it what its source has, where no router is held up."""
+        if topic.id in self._destinations:
+            self.routing.pump.catch_up([topic])
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
@@ -418,14 +430,12 @@ class Engine:
 
     # Helpers
 
-    def _visible(self, name: str) -> Topic:
-        topic = self.core.existing(name)
-        self._touch(topic)
-        return topic
-
-    def _touch(self, topic: Topic) -> None:
+    def _touch(self, topic: Topic, request: ReadRequest) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
         self.consumed(topic)
+        if request.up_to is None:
+            # Whoever follows a topic reads up to where it knows the topic to be, and is told when there is more.
+            self.catch_up(topic)
         self.core.expire(topic)
         while topic.origin is not None and topic.origin.topic is not None:
             topic = topic.origin.topic

@@ -68,7 +68,7 @@ class Features:
             feature.settle()
 
 
-class Crossings:
+class CrossShardGate:
     """Keeps changes that concern topics of two shards from straddling a checkpoint.
 
     Shards turn to a new log file one after the other. A change with a frame in each of two shards, or with a frame that

@@ -12,10 +12,10 @@ from functools import partial
 from itertools import islice
 
 from topics.core.errors import TopicsError
+from topics.engine.background import Job, OffLoop
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.cold_store import Sweeper
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, OffLoop
 from topics.engine.runs import Segment
 from topics.engine.sealing import Sealer
 from topics.engine.topic import Topic

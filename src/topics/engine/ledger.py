@@ -11,7 +11,7 @@ import msgspec
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import Finding
-from topics.engine.casualties import Casualty, casualties
+from topics.engine.lost_records import LostRecords, find_lost_records
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in
@@ -53,7 +53,7 @@ class Ledger:
         self.first_logged: dict[int, int] = {}
         """For each topic, existing or not, the first seq that the log holds."""
         self.damaged_shards: set[int] = set()
-        self.casualties: dict[tuple[int, int], list[Casualty] | None] = {}
+        self.lost_records: dict[tuple[int, int], list[LostRecords] | None] = {}
         """For each damaged place, by its shard and first lsn, the records in it; None where nobody can tell."""
         self.records = 0
         self.strangers: set[int] = set()
@@ -69,14 +69,14 @@ class Ledger:
     def hole(self, hole: Hole, shard_topics: Callable[[int], bool]) -> None:
         """Takes a damaged place; tells what is known of what was in it."""
         self.damaged_shards.add(hole.shard)
-        lost = casualties(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
-        self.casualties[hole.shard, hole.first_lsn] = lost
+        lost = find_lost_records(hole, {i: a for i, a in self.accounts.items() if shard_topics(i)})
+        self.lost_records[hole.shard, hole.first_lsn] = lost
         if not lost:
             self._found(hole.finding)
-        for casualty in lost or ():
-            account = self.accounts[casualty.topic_id]
-            account.head, account.next_base = casualty.to_seq, casualty.next_base
-            seqs = (casualty.from_seq, casualty.to_seq)
+        for gone in lost or ():
+            account = self.accounts[gone.topic_id]
+            account.head, account.next_base = gone.to_seq, gone.next_base
+            seqs = (gone.from_seq, gone.to_seq)
             self._found(msgspec.structs.replace(hole.finding, seq_range=seqs, topic=account.name))
 
     def _take(self, frame: Frame, path: str) -> None:

@@ -17,10 +17,10 @@ import msgspec
 
 from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
+from topics.core.rows import TRAIT_META, TRAIT_TAGS
 from topics.engine.losses import lost_from
 from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
-from topics.formats.block import TRAIT_META, TRAIT_TAGS
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, fitting, project, without_nodes
 from topics.wire.fragments import node_suffix

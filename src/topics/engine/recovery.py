@@ -8,7 +8,7 @@ changes nothing.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from topics.core.config import decode_config
 from topics.core.durability import Durability
@@ -116,11 +116,13 @@ class Recovery:
             for topic_id in head.dropped:
                 self._core.topics.pop(topic_id, None)
             topic: Topic | None = None
+            tail_flags: Iterator[bytes] = iter(())
             for frame in frames:
                 if frame.kind is FrameKind.TOPIC:
-                    topic = self._load_topic(decode_topic(frame.body))
+                    state = decode_topic(frame.body)
+                    topic, tail_flags = self._load_topic(state), iter(state.tail_flags)
                 elif topic is not None:
-                    self._load_block(topic, Block.of(decode_block(frame.body)))
+                    self._load_block(topic, Block.of(decode_block(frame.body)), next(tail_flags, b""))
         self._core.next_topic_id = newest.next_topic_id
         self._core.set_floor_of_time(newest.now_ms)
         return newest
@@ -135,7 +137,6 @@ class Recovery:
         topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
         topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
         topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
-        topic.inflight_keys = {"": state.tail_flags} if any(state.tail_flags) else None
         topic.unlogged = state.unlogged
         grant(topic, self._core.applier.reserve)
         self._core.features.load(topic, state.parts)
@@ -146,11 +147,10 @@ class Recovery:
             self._lose_unlogged(topic, topic.head)
         return topic
 
-    def _load_block(self, topic: Topic, block: Block) -> None:
-        place = len(topic.tail)
-        flags = topic.inflight_keys[""] if topic.inflight_keys else None
-        if isinstance(flags, list) and flags[place]:
-            block.flags = bytearray(flags[place])
+    def _load_block(self, topic: Topic, block: Block, flags: bytes) -> None:
+        """The next block of a topic's tail; `flags` are empty where nothing in it is deleted."""
+        if flags:
+            block.flags = bytearray(flags)
         lo = max(topic.earliest - block.first_seq, 0)
         ranges = live_ranges(block.flags, lo, block.count)
         if ranges != [(0, block.count)]:
@@ -172,8 +172,7 @@ class Recovery:
         return sorted(number for name in names if (number := number_in(name, "shard-", "")) is not None)
 
     def _replay(self, shard: int, position: WalPosition) -> None:
-        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot)
-        reader.on_bytes = self._count
+        reader = ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot, self._count)
         self._log_total += reader.size_from(position.file)
         try:
             end = reader.replay(position.file, position.lsn, self._apply)
@@ -284,7 +283,6 @@ class Recovery:
         """Makes explicit what did not survive, and closes the topic's books."""
         core = self._core
         durability = topic.config.durability
-        topic.inflight_keys = None
         head = topic.head
         if durability is Durability.EPHEMERAL:
             self._lose_unlogged(topic, head if self._settled else max(head, topic.ceiling))

@@ -73,7 +73,7 @@ class Removals:
         self.confirmed = self._read_confirmed()
         core.features.add(self)
         core.applier.removed.append(self._removed)
-        checkpointer.catalog.published = self._published
+        checkpointer.catalog.on_published.append(self._published)
         checkpointer.catalog.tracked = self.on
 
     def replay(self, topic: Topic, frame: Frame) -> None:
@@ -144,7 +144,7 @@ class Removals:
 
 
 def joined(topic: Topic, reader: RunReader, ranges: Ranges) -> Ranges:
-    """The same ranges, but where there are many, neighbours are one with whatever harmless lies between them."""
+    """The ranges as they are told: where there are many, neighbours are one with whatever harmless lies between."""
     if len(ranges) <= EXACT_MAX:
         # Exactly what was deleted is the better answer while it costs nothing.
         return ranges

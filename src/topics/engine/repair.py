@@ -7,10 +7,10 @@ state to the other in spite of a crash. A repair that was cut short is finished,
 import msgspec
 
 from topics.core.errors import TopicsError
+from topics.engine.background import InlineRunner, Job, JobRunner
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.folder import check_cold_folder
-from topics.engine.jobs import InlineRunner, Job, JobRunner
 from topics.engine.last_run import read_last_run
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.report import RepairReport, Report, relative
@@ -150,7 +150,12 @@ class Repair:
             fs.make_dirs(layout.shard(number))
             if number < len(core.shards):
                 core.shards[number] = self._shard(core, number, end.next_lsn, end.next_number)
-        checkpointer = Checkpointer(core, sealer, fs)
+
+        def put_into_place() -> None:
+            carry_out(fs, layout, plan)
+            store.published()
+
+        checkpointer = Checkpointer(core, sealer, fs, put_into_place)
         checkpointer.number = plan.snapshot - 1
         checkpointer.retired = [
             WalPosition(number, end.next_number, end.next_lsn)
@@ -158,11 +163,6 @@ class Repair:
             if number >= len(core.shards)
         ]
 
-        def put_into_place() -> None:
-            carry_out(fs, layout, plan)
-            store.published()
-
-        checkpointer.before_clean_up = put_into_place
         write_plan(fs, layout, plan, msgspec.json.encode(report))
         outcome: list[bool] = []
         InlineRunner().start(checkpointer.job(full=True, then=outcome.append))

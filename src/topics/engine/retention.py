@@ -8,10 +8,10 @@ Records leave in seq order, whole runs at a time where possible; a run's files g
 from collections.abc import Callable, Iterator
 
 from topics.core.config import Discard
-from topics.engine.census import Census
 from topics.engine.losses import forget_below
 from topics.engine.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.topic import Topic
+from topics.engine.totals import Totals
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, payload_sizes
 
@@ -21,7 +21,7 @@ Dropped = Callable[[Topic, Segment], None]
 
 
 class Retention:
-    def __init__(self, reader: RunReader, dropped: Dropped, census: Census) -> None:
+    def __init__(self, reader: RunReader, dropped: Dropped, census: Totals) -> None:
         self._reader = reader
         self._dropped = dropped
         self.census = census

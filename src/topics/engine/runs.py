@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from operator import attrgetter, is_, or_
 
-from topics.formats.block import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, BlockParts, encode_block_head, words
+from topics.core.rows import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, words
+from topics.formats.block import BlockParts, encode_block_head
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
 from topics.storage.segments import SegmentDamaged, SegmentKey, SegmentStore

@@ -41,8 +41,8 @@ from topics.formats.snapshot import WalPosition
 from topics.formats.stream import creation_in
 from topics.storage.fs import FileSystem
 from topics.storage.log_walk import Hole, LogWalker
+from topics.storage.orphans import topic_folders
 from topics.storage.replay import LogDamaged, ShardEnd
-from topics.storage.strays import topic_folders
 
 
 class Salvage(Recovery):
@@ -182,11 +182,11 @@ class Salvage(Recovery):
     def _hole(self, hole: Hole) -> None:
         core, look = self._core, self._look
         self._unseen_topics += hole.frames if hole.frames is not None else hole.records_max
-        lost = look.ledger.casualties.get((hole.shard, hole.first_lsn))
-        for casualty in lost or ():
-            topic = core.topics.get(casualty.topic_id)
+        lost = look.ledger.lost_records.get((hole.shard, hole.first_lsn))
+        for gone in lost or ():
+            topic = core.topics.get(gone.topic_id)
             if topic is not None:
-                self._go_on_at(topic, casualty.to_seq)
+                self._go_on_at(topic, gone.to_seq)
         if lost is None:
             topics = {i: topic for i, topic in core.topics.items() if look.shard_of(i) in (None, hole.shard)}
             self._doubt(topics, hole.records_max)

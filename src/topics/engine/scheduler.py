@@ -84,7 +84,7 @@ class Scheduler:
         self._seconds = seconds
         self._defer = defer
         self.later: Callable[[float, Run], Timer] = lambda seconds, function: NoTimer()
-        self.on_put_off: Callable[[Topic], None] = lambda topic: None
+        self.on_put_off: list[Callable[[Topic], None]] = []
         """Told when pressure puts a topic off, once for each time that it waits."""
         self._waiting: dict[Topic, _Place | None] = {}
         """Everything that waits, longest first; None for those that came during this tick and have no place yet."""
@@ -142,7 +142,7 @@ class Scheduler:
         return self._priority(topic, None, now) + waited >= DEMOTION
 
     def puts_off(self, work: Hashable, topic: Topic) -> bool:
-        """The same question for work that asks again and again until it may; since when it does is remembered here."""
+        """Whether background work has to wait. It asks again and again until it may; since when is remembered here."""
         if not self.deferring:
             return False
         since_ms = self._work_since.setdefault(work, self._now_ms())
@@ -296,10 +296,11 @@ class Scheduler:
         if self.deferring and not place.put_off:
             place.put_off = True
             self.deferred_total += 1
-            try:
-                self.on_put_off(topic)
-            except Exception:
-                _log.exception("a watcher failed")
+            for told in self.on_put_off:
+                try:
+                    told(topic)
+                except Exception:
+                    _log.exception("a watcher failed")
 
     def _priority(self, topic: Topic, since_ms: int | None, now_ms: int) -> int:
         config = topic.config

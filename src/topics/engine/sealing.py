@@ -11,12 +11,12 @@ from collections.abc import Callable
 from functools import partial
 
 from topics.core.errors import ThrottledError
+from topics.core.rows import ROW_BYTES
+from topics.engine.background import Job, JobRunner, OffLoop
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Job, JobRunner, OffLoop
 from topics.engine.runs import Block, Segment
 from topics.engine.tags import collect_tags
 from topics.engine.topic import Topic
-from topics.formats.block import ROW_BYTES
 from topics.formats.segment import SegmentHead
 from topics.storage.segments import SegmentDraft, SegmentKey
 
@@ -40,10 +40,14 @@ class Sealer:
         self._idle: list[Callable[[object], None]] = []
         self.backlog_bytes = 0
         self.failures = 0
-        self.hold_back: Callable[[bool], None] = lambda held: None
-        """Holds the log's writers back, or lets them go on."""
+        self.on_backlog: list[Callable[[bool], None]] = []
+        """Told to hold the log's writers back, and to let them go on."""
         core.applier.cuts.append(self.cut)
         core.applier.appended.append(self.after_append)
+
+    def _hold_back(self, held: bool) -> None:
+        for told in self.on_backlog:
+            told(held)
 
     def use(self, runner: JobRunner) -> None:
         self._runner = runner
@@ -78,7 +82,7 @@ class Sealer:
         self.backlog_bytes += _memory(segment)
         self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
         if self.backlog_bytes > _BACKLOG_BYTES:
-            self.hold_back(True)
+            self._hold_back(True)
         self.resume()
 
     def resume(self) -> None:
@@ -116,11 +120,11 @@ class Sealer:
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
             if self.backlog_bytes <= _BACKLOG_BYTES // 2:
-                self.hold_back(False)
+                self._hold_back(False)
         self._running = False
         if failure is not None:
             self.failures += 1
-            self.hold_back(False)
+            self._hold_back(False)
             _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
         elif self._waiting:
             self.resume()

@@ -7,10 +7,11 @@ from topics.engine.core import EngineCore
 from topics.engine.routing import Routing
 from topics.engine.sealing import Sealer
 from topics.engine.throttle import Throttle, ThrottleStats
+from topics.storage.commit import Shard
 from topics.storage.objects.meter import StoreStats
 
 
-class ShardStats(msgspec.Struct, frozen=True):
+class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
     """One shard of the log since the start of this process."""
 
     shard: int
@@ -31,7 +32,7 @@ class ShardStats(msgspec.Struct, frozen=True):
     fsync_latency_count: int
 
 
-class EngineStats(msgspec.Struct, frozen=True):
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     topics_by_class: dict[str, int]
     queue_topics: int
@@ -66,22 +67,41 @@ def collect_stats(
     by_class = {durability.value: count for durability, count in census.by_class.items()}
     routers = routing.registry.by_name.values()
     return EngineStats(
-        len(core.topics), by_class, census.queues, census.records, core.total_bytes, core.retention.tail_bytes,
-        sealer.backlog_bytes, sealer.failures,
-        len(routers), sum(r.blocked for r in routers), sum(max(r.source.head - r.cursor, 0) for r in routers),
-        sum(r.forwarded for r in routers), checkpointer.completed, checkpointer.failures,
-        [_shard_stats(core, n) for n in range(len(core.shards))], throttle.stats(),
-        None if core.store.far is None else core.store.far.stats(),
-    )  # fmt: skip
+        topics=len(core.topics),
+        topics_by_class=by_class,
+        queue_topics=census.queues,
+        records_live=census.records,
+        bytes_live=core.total_bytes,
+        tail_bytes=core.retention.tail_bytes,
+        seal_backlog_bytes=sealer.backlog_bytes,
+        seal_failures=sealer.failures,
+        routers=len(routers),
+        routers_blocked=sum(router.blocked for router in routers),
+        router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
+        forwarded_total=sum(router.forwarded for router in routers),
+        checkpoints_total=checkpointer.completed,
+        checkpoint_failures=checkpointer.failures,
+        shards=[_shard_stats(shard) for shard in core.shards],
+        throttle=throttle.stats(),
+        cold_store=None if core.store.far is None else core.store.far.stats(),
+    )
 
 
-def _shard_stats(core: EngineCore, number: int) -> ShardStats:
-    shard = core.shards[number]
-    writer = shard.writer
-    poison = writer.poison
+def _shard_stats(shard: Shard) -> ShardStats:
+    writer, poison = shard.writer, shard.writer.poison
     return ShardStats(
-        number, shard.next_lsn - shard.first_lsn, writer.commits, writer.syncs, writer.written_bytes, writer.rotations,
-        shard.queue_depth, shard.queue_depth_peak, shard.refused, poison is not None,
-        "" if poison is None else str(poison), writer.sync_latency.cumulative(), writer.sync_latency.sum_us,
-        writer.sync_latency.total,
-    )  # fmt: skip
+        shard=shard.number,
+        frames_total=shard.next_lsn - shard.first_lsn,
+        batches_total=writer.commits,
+        fsyncs_total=writer.syncs,
+        bytes_written_total=writer.written_bytes,
+        rotations_total=writer.rotations,
+        queue_depth=shard.queue_depth,
+        queue_depth_peak=shard.queue_depth_peak,
+        submit_full_total=shard.refused,
+        read_only=poison is not None,
+        read_only_cause="" if poison is None else str(poison),
+        fsync_latency_us=writer.sync_latency.cumulative(),
+        fsync_latency_sum_us=writer.sync_latency.sum_us,
+        fsync_latency_count=writer.sync_latency.total,
+    )

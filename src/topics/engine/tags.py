@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import msgspec
 
+from topics.core.rows import TRAIT_TAGS
 from topics.core.selectors import TagMatch
 from topics.engine.runs import Block, Segment
 from topics.engine.topic import Topic
-from topics.formats.block import TRAIT_TAGS
 from topics.storage.segments import SegmentKey, SegmentStore
 from topics.wire.cuts import tag_texts
 

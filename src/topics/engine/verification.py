@@ -23,10 +23,10 @@ from topics.formats.snapshot import SegmentState, TopicState, WalPosition
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout, number_in, wal_file
 from topics.storage.log_walk import Hole, LogWalker
+from topics.storage.orphans import find_orphans, topic_folders
 from topics.storage.segment_image import SegmentImage, Trouble
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshot_chain import Chain
-from topics.storage.strays import find_strays, topic_folders
 from topics.wire.cuts import payload_sizes
 
 OnBytes = Callable[[int], None]
@@ -84,7 +84,7 @@ class Verification:
         for state, segment in self.segments():
             self._check_segment(state, segment)
         named = {key_of(state, segment) for state, segment in self.segments()}
-        for path, what in find_strays(self._fs, self._layout, self.chain, named):
+        for path, what in find_orphans(self._fs, self._layout, self.chain, named):
             report.notes.append(Finding(relative(self._layout, path), what))
         report.topics = len(self.ledger.accounts)
         report.records += self.ledger.records
@@ -146,14 +146,13 @@ class Verification:
             if shard is not None:
                 yield shard, positions.get(shard, WalPosition(shard, 1, 1))
 
-    def _walker(self, shard: int) -> LogWalker:
-        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot)
+    def _walker(self, shard: int, on_bytes: Callable[[int], None] = lambda count: None) -> LogWalker:
+        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot, on_bytes)
         walker.shard = shard
         return walker
 
     def _check_log(self, shard: int, position: WalPosition) -> None:
-        walker, folder = self._walker(shard), self._layout.shard(shard)
-        walker.on_bytes = self._on_bytes
+        walker, folder = self._walker(shard, self._on_bytes), self._layout.shard(shard)
 
         def take(frame: Frame, number: int) -> None:
             self.ledger.frame(frame, wal_file(folder, number))

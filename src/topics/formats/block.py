@@ -16,38 +16,17 @@ All numbers are little endian.
       40+k   12n   rows, one a record
          .     .   text
 
-The text holds the records as the fragments a JSON answer is made of, with a comma between two of them:
-
-    {"$seq":7,"$ts":1748470000123,"$node":"a","data":DATA,"meta":META,"$tag":"t"}
-
-so that reading is slicing. `$node`, `meta` and `$tag` are there only when the record has them. A row says where a
-fragment's parts are:
-
-    offset  size  field
-         0     4  start of the fragment in the text coordinate
-         4     4  length of the meta part, `,"meta":META`, or 0
-         8     2  length of the tag part, `,"$tag":"t"`, or 0
-        10     2  length of the head, from `{` up to the first byte of DATA
-
-Rows count in the topic's running text coordinate and not from the block's own beginning: blocks that follow each other
-are put into one segment by joining their texts with commas and their rows as they are, with no arithmetic per record.
+`core.rows` has the picture of a row and of the text.
 """
 
 from struct import Struct
 
 import msgspec
 
+from topics.core.rows import ROW_BYTES
+
 BLOCK_HEAD = Struct("<QQQIIIBBH")
-ROW_WORDS = 3
-ROW_BYTES = 12
 LAYOUT_JSON = 1
-
-TRAIT_TAGS = 1
-TRAIT_NODES = 2
-TRAIT_META = 4
-
-META_PART_PREFIX = b',"meta":'
-TAG_PART_PREFIX = b',"$tag":'
 BASE_MAX = 1 << 30
 """Past this the running coordinate starts again at zero (and a segment ends), so that it always fits in 32 bits."""
 
@@ -94,8 +73,3 @@ def decode_block(body: memoryview) -> BlockParts:
 def block_first_seq(body: memoryview) -> int:
     """The first seq alone, for whoever only notes where blocks are."""
     return int.from_bytes(body[:8], "little")
-
-
-def words(rows: bytes | memoryview) -> memoryview:
-    """Rows as 32-bit words: word 3i is record i's start, 3i+1 its meta part, 3i+2 tag (low half) and head (high)."""
-    return memoryview(rows).cast("I")

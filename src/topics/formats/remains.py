@@ -4,14 +4,15 @@ Nothing here is proven: one byte is wrong and nobody knows which. Two things mak
 fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner lengths of
 one, what says FORWARD those of a forward, and nothing else may have any of them, because one wrong byte can break the
 one or the other but never make both agree. Whether the topic and the seqs are believed is decided by who knows the
-topics (`engine.casualties`).
+topics (`engine.lost_records`).
 """
 
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
 
-from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, ROW_BYTES
+from topics.core.rows import ROW_BYTES
+from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON
 from topics.formats.carriers import BLOCK_KINDS, block_in
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
 from topics.formats.routing import decode_forward

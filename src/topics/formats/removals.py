@@ -15,7 +15,7 @@ REMOVALS_PART = "removals"
 
 Removal = tuple[int, list[SeqRange]]
 PackedRemoval = tuple[int, msgspec.Raw]
-"""The same with its ranges encoded."""
+"""A removal with its ranges encoded."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Removal])

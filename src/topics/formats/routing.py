@@ -37,7 +37,7 @@ from struct import Struct
 import msgspec
 
 from topics.core.routers import Stamp
-from topics.formats.block import ROW_BYTES
+from topics.core.rows import ROW_BYTES
 
 FORWARD_HEAD = Struct("<QQQQQQQIIIIBBHB3x")
 ROUTER_ID_BYTES = 8

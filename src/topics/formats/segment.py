@@ -38,7 +38,7 @@ checksum: flipping one is a single-byte write that no crash can tear and that le
         28     4  blocks
         32     4  tags: how many different tags
         36     4  length of the tag strings
-        40   12n  rows (`formats.block`)
+        40   12n  rows (`core.rows`)
          .   16b  blocks: u32 index of the first record, u32 zero, u64 ts
          .    8t  tags, sorted by bytes: u32 end of its string, u32 end of its postings (in entries)
          .     s  tag strings: the tags' JSON strings, end to end
@@ -56,7 +56,8 @@ from struct import Struct
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from topics.formats.block import LAYOUT_JSON, ROW_BYTES
+from topics.core.rows import ROW_BYTES
+from topics.formats.block import LAYOUT_JSON
 
 CHUNK_BYTES = 64 * 1024
 DELETED = 0xD5

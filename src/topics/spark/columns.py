@@ -21,7 +21,7 @@ RECORD_DDL = (
     "topic string not null, epoch bigint not null, seq bigint not null, ts timestamp not null, node string, "
     "tag string, meta string, data string not null, content_type string not null, deleted boolean not null"
 )
-"""The same for Spark."""
+"""The schema of a record in the words of Spark."""
 
 JSON_TYPE = "application/json"
 """The content type of a record whose meta names none."""

@@ -1,6 +1,6 @@
 """Sealed segments as Arrow batches, cut by arithmetic.
 
-A segment's rows say where each part of a fragment begins and ends (`formats.block`), so no JSON is parsed: numpy turns
+A segment's rows say where each part of a fragment begins and ends (`core.rows`), so no JSON is parsed: numpy turns
 the rows into offsets, and Arrow copies the parts out. The trick is an array of twice as many strings as there are
 records, laid over the segment's own text: string 2i is the part that is wanted of record i, string 2i + 1 is whatever
 lies between it and the next one. Taking the even ones is one call into Arrow, whatever their number.
@@ -14,18 +14,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.formats.block import TRAIT_META, TRAIT_NODES, TRAIT_TAGS
+from topics.core import rows as fragment
+from topics.core.rows import TRAIT_META, TRAIT_NODES, TRAIT_TAGS
 from topics.formats.segment import CHUNK_BYTES, DELETED, SegmentIndex, chunk_is_good, decode_head
 from topics.spark.columns import CONTENT_TYPE_KEY, JSON_TYPE, RECORD_SCHEMA
 
 Ints = npt.NDArray[np.int64]
 
-_SEQ_NAME = len('{"$seq":')
-_TS_NAME = len(',"$ts":')
-_NODE_NAME = len(',"$node":')
-_DATA_NAME = len(',"data":')
-_META_NAME = len(',"meta":')
-_TAG_NAME = len(',"$tag":')
+_SEQ_NAME = len(fragment.SEQ_NAME)
+_TS_NAME = len(fragment.TS_NAME)
+_NODE_NAME = len(fragment.NODE_NAME)
+_DATA_NAME = len(fragment.DATA_NAME)
+_META_NAME = len(fragment.META_NAME)
+_TAG_NAME = len(fragment.TAG_NAME)
 _POWERS_OF_TEN = 10 ** np.arange(1, 19, dtype=np.int64)
 _CONTENT_TYPE_MARK = f'"{CONTENT_TYPE_KEY}"'
 _decode_string = msgspec.json.Decoder(str).decode

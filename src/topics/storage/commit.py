@@ -202,6 +202,10 @@ class Committer(Protocol):
 
     def submit(self, submission: Submission) -> None: ...
 
+    def write_now(self) -> None:
+        """Commits what was submitted where that takes the write alone; what has to wait for more waits as before."""
+        ...
+
     def rotate(self, rotation: Rotation) -> None: ...
 
     def close(self) -> None: ...
@@ -330,6 +334,9 @@ class InlineCommitter:
                 self._shard.writer.commit(batch, self._shard.settle)
         finally:
             self._flushing = False
+
+    def write_now(self) -> None:
+        """Everything is committed already, or held on purpose."""
 
     def rotate(self, rotation: Rotation) -> None:
         self.flush()

@@ -70,7 +70,7 @@ class LogWalker(ShardReader):
                 if isinstance(found, Frame) and (found.lsn == expected or (loose and found.lsn > expected)):
                     apply(found, number)
                     expected, frames, offset, loose = found.lsn + 1, frames + 1, found.end, False
-                    self.on_bytes(found.end - found.start)
+                    self._on_bytes(found.end - found.start)
                     continue
                 try:
                     tear = self._judge(found, buffer, number, offset, expected, later)

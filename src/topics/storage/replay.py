@@ -54,14 +54,15 @@ class LogDamaged(Exception):
 
 
 class ShardReader:
-    """Walks a shard's frames from a position on."""
+    """Walks a shard's frames from a position on; `on_bytes` is told how many bytes of log were read, for progress."""
 
-    def __init__(self, fs: FileSystem, folder: str, same_boot: bool) -> None:
+    def __init__(
+        self, fs: FileSystem, folder: str, same_boot: bool, on_bytes: Callable[[int], None] = lambda count: None
+    ) -> None:
         self._fs = fs
         self._folder = folder
         self._same_boot = same_boot
-        self.on_bytes: Callable[[int], None] = lambda count: None
-        """Told how many bytes of log were read, for progress."""
+        self._on_bytes = on_bytes
 
     def numbers(self) -> list[int]:
         try:
@@ -102,7 +103,7 @@ class ShardReader:
             while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
                 apply(found)
                 expected, frames, offset = expected + 1, frames + 1, found.end
-                self.on_bytes(found.end - found.start)
+                self._on_bytes(found.end - found.start)
             tear = self._judge(found, buffer, number, offset, expected, numbers[place + 1 :])
             if tear is not None:
                 return ShardEnd(expected, numbers[-1] + 1, tear, frames)

@@ -13,14 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.formats.block import (
-    META_PART_PREFIX,
-    TAG_PART_PREFIX,
-    TRAIT_META,
-    TRAIT_NODES,
-    TRAIT_TAGS,
-    BlockParts,
-)
+from topics.core.rows import DATA_NAME, META_NAME, NODE_NAME, TAG_NAME, TRAIT_META, TRAIT_NODES, TRAIT_TAGS
+from topics.formats.block import BlockParts
 from topics.formats.segment import (
     CHUNK_BYTES,
     SegmentHead,
@@ -34,7 +28,6 @@ from topics.wire.cuts import Range, View, payload_sizes, tag_texts
 from topics.wire.scan import FragmentParts, scan_fragments, scan_to_end
 
 _FLAG_UNKNOWN = 1
-_DATA_NAME = b',"data":'
 
 
 class Trouble(NamedTuple):
@@ -249,10 +242,10 @@ class SegmentImage:
                 meta_at = end - (last & 0xFFFF) - metas[i]
                 if not (
                     text.startswith(b'{"$seq":%d,"$ts":%d,' % (head.first_seq + i, ts), start)
-                    and text.startswith(_DATA_NAME, start + (last >> 16) - len(_DATA_NAME))
+                    and text.startswith(DATA_NAME, start + (last >> 16) - len(DATA_NAME))
                     and start + (last >> 16) < meta_at
-                    and (not metas[i] or text.startswith(META_PART_PREFIX, meta_at))
-                    and (not last & 0xFFFF or text.startswith(TAG_PART_PREFIX, end - (last & 0xFFFF)))
+                    and (not metas[i] or text.startswith(META_NAME, meta_at))
+                    and (not last & 0xFFFF or text.startswith(TAG_NAME, end - (last & 0xFFFF)))
                     and text[end] == ord("}")
                     and (end + 1 == len(text) or text[end + 1] == ord(","))
                 ):
@@ -333,12 +326,12 @@ def _blocks_problem(blocks: list[tuple[int, int]], head: SegmentHead) -> str | N
 
 
 def traits_of(view: View, lo: int, hi: int) -> int:
-    """Whether any of some records has a tag, a node or meta; the same bits as `formats.block`."""
+    """Whether any of some records has a tag, a node or meta; in the bits of `core.rows`."""
     lasts = view.rows[3 * lo + 2 : 3 * hi : 3].tolist()
     traits = TRAIT_META if any(view.rows[3 * lo + 1 : 3 * hi : 3]) else 0
     traits |= TRAIT_TAGS if any(last & 0xFFFF for last in lasts) else 0
     for index, last in enumerate(lasts, lo):
         start = view.start(index)
-        if b',"$node":' in bytes(view.text[start : start + (last >> 16)]):
+        if NODE_NAME in bytes(view.text[start : start + (last >> 16)]):
             return traits | TRAIT_NODES
     return traits

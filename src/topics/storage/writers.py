@@ -8,7 +8,8 @@ loop: each commit's answers are one wake-up, and none at all while an earlier wa
 A group that needs no sync, while the thread has nothing to do but sync in the background, is written by the loop
 itself: copying it into the page cache takes less time than waking a thread, which then waits for its turn with the
 interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
-When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve.
+When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
+the loop write while it gives answers: what these submit would be answered before those who were there first.
 """
 
 import logging
@@ -19,23 +20,7 @@ from queue import Empty, SimpleQueue
 
 from topics.core.errors import TopicsError
 from topics.storage.commit import CommitTiming, Rotation, Shard, Submission
-
-_SLICE_S = 0.00005
-"""How long the writer lingers at a time for the rest of a cohort; about half of what a sync costs."""
-
-_SILENCE = 0.1
-"""The same as a part of a widened window."""
-
-_AT_ONCE_BYTES = 1024 * 1024
-"""The largest group the loop writes itself; it takes a fifth of a millisecond."""
-
-_WARY_GROUPS = 64
-"""How many groups the thread writes after a write that was made to wait."""
-
-_COMPANY = 4
-"""A group of so many callers is worth waiting for the next time."""
-_COMPANY_TICKS = 2
-_COMPANY_S = 0.0003
+from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
 
 _log = logging.getLogger(__name__)
 
@@ -66,27 +51,19 @@ class ThreadCommitter:
         self._writer = shard.writer
         self._defer = defer
         self._wake = wake
-        self._window_s = window_s
-        self._wide_s = 0.0
-        """A longer window while the server is under pressure; 0 when it is not."""
+        self._tick_window = TickWindow()
+        self._window = CommitWindow(window_s)
         self._sync_s = sync_s
         self.coalesces = True
         self._tick: list[Submission] = []
         self._expecting = False
         """Whether the tick's hand-over is on its way."""
-        self._company = 0
-        """How many callers the last group had."""
-        self._ticks_left = 0
-        self._until = 0.0
         self._queue: SimpleQueue[_Work] = SimpleQueue()
         self._answers: deque[Run] = deque()
-        self._cohort = 0
-        self._linger_until = 0.0
         self.outstanding = 0
         """Submissions and rotations handed to the thread and not answered yet."""
-        self._stalls = 0
-        self._wary = 0
-        """Groups that are left to the thread because of a stall."""
+        self._answering = False
+        """Whether the loop is giving answers."""
         self._roused = False
         """Whether the thread knows that there is something to sync."""
         self.resume = threading.Event()
@@ -103,9 +80,15 @@ class ThreadCommitter:
     def expect(self) -> None:
         if not self._expecting:
             self._expecting = True
-            self._ticks_left = _COMPANY_TICKS if self._company >= _COMPANY else 0
-            self._until = self._writer.seconds() + _COMPANY_S if self._ticks_left else 0.0
+            window = self._tick_window
+            window.open(self._writer.seconds() if window.expects_company else 0.0)
             self._defer(self._tick_over)
+
+    def write_now(self) -> None:
+        batch = self._tick
+        if batch and self._may_write_at_once(batch):
+            self._tick = []
+            self._write_at_once(batch)
 
     def rotate(self, rotation: Rotation) -> None:
         self._hand_over()
@@ -121,15 +104,12 @@ class ThreadCommitter:
         self._drain_answers()
 
     def widen(self, window_s: float) -> None:
-        """Lets commits that sync wait so long for company, whether or not there was any before; 0 ends it.
-
-        The thread reads it when it next begins a commit.
-        """
-        self._wide_s = window_s
+        """Lets commits that sync wait so long for company; 0 ends it."""
+        self._window.widen(window_s)
 
     def _tick_over(self) -> None:
-        if self._ticks_left and self._writer.seconds() < self._until:
-            self._ticks_left -= 1
+        window = self._tick_window
+        if window.may_stay_open and window.stays_open(self._writer.seconds()):
             self._defer(self._tick_over)
         else:
             self._hand_over()
@@ -143,30 +123,32 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        self._company = sum([submission.askers for submission in batch])
-        if not self.outstanding and self._write_at_once(batch):
-            return
-        self.outstanding += len(batch)
-        self._queue.put(batch)
+        self._tick_window.close(sum([submission.askers for submission in batch]))
+        if self._may_write_at_once(batch):
+            self._write_at_once(batch)
+        else:
+            self.outstanding += len(batch)
+            self._queue.put(batch)
 
-    def _write_at_once(self, batch: list[Submission]) -> bool:
-        if self._stalls != self._writer.stalls:
-            self._stalls, self._wary = self._writer.stalls, _WARY_GROUPS
-        if self._wary:
-            self._wary -= 1
+    def _may_write_at_once(self, batch: list[Submission]) -> bool:
+        if self.outstanding or self._answering or self._tick_window.is_wary(self._writer.stalls):
             return False
         size = 0
         for submission in batch:
             if submission.needs_sync:
                 return False
             size += submission.size
-        if size > _AT_ONCE_BYTES or not self._writer.can_write_at_once(size) or not self.resume.is_set():
-            return False
-        self._writer.commit(batch, self._shard.settle)
+        return size <= AT_ONCE_BYTES and self._writer.can_write_at_once(size) and self.resume.is_set()
+
+    def _write_at_once(self, batch: list[Submission]) -> None:
+        self._answering = True
+        try:
+            self._writer.commit(batch, self._shard.settle)
+        finally:
+            self._answering = False
         if not self._roused:
             self._roused = True
             self._queue.put([])
-        return True
 
     def _run(self) -> None:
         going_on = True
@@ -199,7 +181,7 @@ class ThreadCommitter:
         while not self.resume.wait(self._sync_s):
             # Held back, but what was written before still has to reach the disk in time.
             self._writer.sync()
-        self._linger_until = self._writer.seconds() + max(self._window_s, self._wide_s)
+        self._window.open(self._writer.seconds())
         while isinstance(work, list):
             batch.extend(work)
             work = self._more(batch)
@@ -221,16 +203,13 @@ class ThreadCommitter:
         except Empty:
             pass
         waiting = sum([submission.askers for submission in batch if submission.needs_sync])
-        wide_s = self._wide_s
-        # Half of the last cohort is enough: the others are being answered and will make the next commit.
-        if waiting and (wide_s or waiting * 2 < self._cohort):
-            left = self._linger_until - self._writer.seconds()
-            if left > 0:
-                try:
-                    return self._queue.get(timeout=min(max(_SLICE_S, wide_s * _SILENCE), left))
-                except Empty:
-                    pass
-        self._cohort = waiting
+        linger_s = self._window.linger_s(waiting, self._writer.seconds()) if waiting else 0.0
+        if linger_s:
+            try:
+                return self._queue.get(timeout=linger_s)
+            except Empty:
+                pass
+        self._window.close(waiting)
         return None
 
     def _rotate(self, rotation: Rotation) -> None:
@@ -259,10 +238,12 @@ class ThreadCommitter:
 
     def _drain_answers(self) -> None:
         while self._answers:
+            self._answering = True
             try:
                 self._answers[0]()
             except Exception:
                 _log.exception("a commit's answers could not be given")
             finally:
+                self._answering = False
                 # Removed only now, so that the writer does not wake the loop for what is being drained already.
                 self._answers.popleft()

@@ -15,13 +15,14 @@ import msgspec
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
 from topics.core.limits import Limits
 from topics.core.records import Record
+from topics.core.rows import META_NAME
 from topics.engine.stream_state import JSON_TYPE
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
-META_BEGIN = b',"meta":{"content-type":'
+META_BEGIN = META_NAME + b'{"content-type":'
 
 VALUES_MAX = 100_000
 """Values of one append. Clients merge what waits into one request, so it is far above what a topic's batch may have.

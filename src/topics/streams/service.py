@@ -36,6 +36,7 @@ class Streams:
         self._appender.append(name, request, done)
 
     def info(self, name: str) -> StreamInfo:
+        self.engine.catch_up(self.topic(name))
         return self._lifecycle.info(name)
 
     def topic(self, name: str) -> Topic:
@@ -56,6 +57,7 @@ class Streams:
 
     def locate(self, topic: Topic, offset: str, since_ms: int | None = None) -> Position:
         """Where a read begins; without an offset, at a time or at the start."""
+        self.engine.catch_up(topic)
         if offset == NOW:
             return Position(topic.head)
         if offset:

@@ -7,10 +7,10 @@ repeats. `Model` says what an engine must answer.
 from topics.testing.clock import ManualClock
 from topics.testing.dice import SeededDice
 from topics.testing.disk import FakeDisk, PowerCut
+from topics.testing.disk_model import SECTOR_BYTES, Survival
 from topics.testing.faults import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
 from topics.testing.objects import FolderStore
-from topics.testing.platter import SECTOR_BYTES, Survival
 
 __all__ = [
     "NO_FAULTS",

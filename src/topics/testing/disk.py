@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from topics.storage.fs import BytesLike
 from topics.testing.dice import SeededDice
-from topics.testing.platter import (
+from topics.testing.disk_model import (
     Folder,
     Inode,
     Resize,

@@ -109,7 +109,7 @@ class FaultyFileSystem:
             raise error
 
     def _read(self, operation: str, path: str) -> None:
-        """The same for a call that only reads."""
+        """Counts a call that only reads, where the plan includes those, and raises if it is to fail."""
         if self.plan.include_reads:
             self._change(operation, path)
 

@@ -9,23 +9,17 @@ from array import array
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from operator import add
-from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 
 from topics.core.records import Record
 from topics.core.routers import Stamp
+from topics.core.rows import DATA_NAME, META_NAME, ROW, SEQ_NAME, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, TS_NAME
 from topics.wire.cuts import View
 from topics.wire.fragments import Fragments
 
-_TRAIT_TAGS = 1
-_TRAIT_NODES = 2
-_TRAIT_META = 4
-_META_NAME = b',"meta":'
-_DATA_NAME = b',"data":'
-_ONE_ROW = Struct("<IIHH")
-_BEFORE_DIGITS = len(b'{"$seq":,"$ts":')
+_BEFORE_DIGITS = len(SEQ_NAME) + len(TS_NAME)
 _META_KEYS_MAX = 64
 
 STAMP_KEY = b'"_topics_router":'
@@ -114,7 +108,7 @@ def cut_copies(stretches: Iterable[Stretch], change: Change = VERBATIM) -> Copie
             lasts.append(new_last)
     offsets = list(accumulate(map(len, rests), initial=0))
     sizes = [
-        len(rest) - 1 - (last >> 16) - (last & 0xFFFF) - (len(_META_NAME) if meta else 0)
+        len(rest) - 1 - (last >> 16) - (last & 0xFFFF) - (len(META_NAME) if meta else 0)
         for rest, meta, last in zip(rests, metas, lasts, strict=True)
     ]
     return Copies(rests, offsets, metas, lasts, sizes, _traits(metas, lasts))
@@ -152,11 +146,11 @@ def _parts(stretch: Stretch) -> tuple[bytes, list[int], list[int], list[int], li
 
 def _changed(change: Change, seq: int, rest: bytes, head: int, meta: int, tag: int) -> tuple[bytes, int, int]:
     """One record's rest as the copy has it, the length of its meta part, and its third word."""
-    begin = 0 if change.keep_node else head - len(_DATA_NAME)
+    begin = 0 if change.keep_node else head - len(DATA_NAME)
     data_end = len(rest) - 1 - tag - meta
     meta_part = rest[data_end : data_end + meta]
     if change.stamp is not None:
-        meta_part = _META_NAME + _stamped(meta_part[len(_META_NAME) :], _provenance(change.stamp, seq))
+        meta_part = META_NAME + _stamped(meta_part[len(META_NAME) :], _provenance(change.stamp, seq))
     tag_part = rest[data_end + meta : -1] if change.keep_tag else b""
     copy = b"".join((rest[begin:data_end], meta_part, tag_part, b"}"))
     return copy, len(meta_part), head - begin << 16 | len(tag_part)
@@ -164,8 +158,8 @@ def _changed(change: Change, seq: int, rest: bytes, head: int, meta: int, tag: i
 
 def _traits(metas: list[int], lasts: list[int]) -> int:
     tags = any([last & 0xFFFF for last in lasts])
-    nodes = any([last >> 16 > len(_DATA_NAME) for last in lasts])
-    return (_TRAIT_TAGS if tags else 0) | (_TRAIT_NODES if nodes else 0) | (_TRAIT_META if any(metas) else 0)
+    nodes = any([last >> 16 > len(DATA_NAME) for last in lasts])
+    return (TRAIT_TAGS if tags else 0) | (TRAIT_NODES if nodes else 0) | (TRAIT_META if any(metas) else 0)
 
 
 def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
@@ -176,9 +170,7 @@ def render(copies: Copies, first_seq: int, ts: int, base: int) -> Fragments:
         rest, last = copies.rests[0], copies.lasts[0]
         text = b'{"$seq":%d%b%b' % (first_seq, middle, rest)
         head = len(text) - len(rest) + (last >> 16)
-        return Fragments(
-            text, _ONE_ROW.pack(base, copies.metas[0], last & 0xFFFF, head), copies.sizes[0], copies.traits
-        )
+        return Fragments(text, ROW.pack(base, copies.metas[0], last & 0xFFFF, head), copies.sizes[0], copies.traits)
     digits = len(str(first_seq))
     if len(str(first_seq + count - 1)) != digits:
         return _render_apart(copies, first_seq, ts, base, 10**digits - first_seq)

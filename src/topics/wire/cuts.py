@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-_META_NAME_BYTES = len(b',"meta":')
-_TAG_NAME_BYTES = len(b',"$tag":')
-_NODE_NAME = b',"$node":'
-_DATA_NAME_BYTES = len(b',"data":')
+from topics.core.rows import DATA_NAME, META_NAME, NODE_NAME, TAG_NAME
+
+_META_NAME_BYTES = len(META_NAME)
+_TAG_NAME_BYTES = len(TAG_NAME)
+_DATA_NAME_BYTES = len(DATA_NAME)
 _decode_string = msgspec.json.Decoder(str).decode
 
 Range = tuple[int, int]
@@ -163,8 +164,8 @@ def parts_of(view: View, index: int) -> RecordParts:
     head = bytes(view.text[start : start + head_size])
     meta = bytes(view.text[end - tag_size - meta_size + _META_NAME_BYTES : end - tag_size]) if meta_size else None
     tag = tag_value(bytes(view.text[end - tag_size + _TAG_NAME_BYTES : end])) if tag_size else None
-    node_at = head.find(_NODE_NAME)
-    node = _decode_string(head[node_at + len(_NODE_NAME) : -_DATA_NAME_BYTES]) if node_at >= 0 else None
+    node_at = head.find(NODE_NAME)
+    node = _decode_string(head[node_at + len(NODE_NAME) : -_DATA_NAME_BYTES]) if node_at >= 0 else None
     return RecordParts(data_of(view, index), meta, tag, node)
 
 

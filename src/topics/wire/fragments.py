@@ -1,6 +1,6 @@
 """Records as the JSON fragments answers are made of: written once at append, cut and joined by every read.
 
-`formats.block` has the picture of a fragment and of the row that says where its parts are. Nothing here parses a
+`core.rows` has the picture of a fragment and of the row that says where its parts are. Nothing here parses a
 payload; a fragment's parts are found by arithmetic over the rows.
 """
 
@@ -8,18 +8,23 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-from struct import Struct
 from typing import NamedTuple
 
 import msgspec
 
 from topics.core.records import PlainRecords, Record, find_plain
+from topics.core.rows import (
+    DATA_NAME,
+    META_NAME,
+    NODE_NAME,
+    ROW,
+    SEQ_NAME,
+    TAG_NAME,
+    TRAIT_META,
+    TRAIT_NODES,
+    TRAIT_TAGS,
+)
 
-_TRAIT_TAGS = 1
-_TRAIT_NODES = 2
-_TRAIT_META = 4
-_META_NAME_BYTES = len(b',"meta":')
-_ONE_ROW = Struct("<IIHH")
 _THOUSAND = 1000
 _LAST_DIGITS: list[msgspec.Raw | bytes] = [b"%03d" % number for number in range(_THOUSAND)]
 
@@ -37,7 +42,7 @@ class Fragments(NamedTuple):
 
 def node_suffix(node: str) -> bytes:
     """How the head of a fragment of this node ends; what a node filter looks for."""
-    return b',"$node":' + _encode_json(node) + b',"data":'
+    return NODE_NAME + _encode_json(node) + DATA_NAME
 
 
 def encode_fragments(
@@ -54,19 +59,19 @@ def encode_fragments(
             data = record.data
             text = b'{"$seq":%d,"$ts":%d,"data":%b}' % (first_seq, ts, data)
             size = len(data)
-            return Fragments(text, _ONE_ROW.pack(base, 0, 0, len(text) - size - 1), size, 0)
+            return Fragments(text, ROW.pack(base, 0, 0, len(text) - size - 1), size, 0)
     plain = plain or find_plain(records)
     digits = len(str(first_seq))
     if plain is None or first_seq < _THOUSAND or len(str(first_seq + count - 1)) != digits:
         return _encode_mixed(records, first_seq, ts, node, base)
     datas, sizes = plain
-    middle = b',"$ts":%d' % ts + (b',"data":' if node is None else node_suffix(node))
+    middle = b',"$ts":%d' % ts + (DATA_NAME if node is None else node_suffix(node))
     text = _join_plain(datas, first_seq, middle)
     # All heads have the same length.
-    head = 8 + digits + len(middle)
+    head = len(SEQ_NAME) + digits + len(middle)
     rows = array("I", (0, 0, head << 16)) * count
     rows[0::3] = _starts(sizes, base, head + 2)
-    return Fragments(text, rows.tobytes(), sum(sizes), 0 if node is None else _TRAIT_NODES)
+    return Fragments(text, rows.tobytes(), sum(sizes), 0 if node is None else TRAIT_NODES)
 
 
 def _starts(sizes: list[int], base: int, stride: int) -> "array[int]":
@@ -116,18 +121,16 @@ def _encode_mixed(records: Sequence[Record], first_seq: int, ts: int, node: str 
         owner = record.node if record.node is not None else node
         middle = middles.get(owner)
         if middle is None:
-            suffix = b',"data":' if owner is None else node_suffix(owner)
+            suffix = DATA_NAME if owner is None else node_suffix(owner)
             middle = middles[owner] = b',"$ts":%d' % ts + suffix
-        meta = b"" if record.meta is None else b',"meta":%b' % record.meta
-        tag = b"" if record.tag is None else b',"$tag":' + _encode_json(record.tag)
+        meta = b"" if record.meta is None else b"%b%b" % (META_NAME, record.meta)
+        tag = b"" if record.tag is None else TAG_NAME + _encode_json(record.tag)
         fragment = b'{"$seq":%d%b%b%b%b}' % (seq, middle, record.data, meta, tag)
         fragments.append(fragment)
         size = len(record.data)
         head = len(fragment) - size - len(meta) - len(tag) - 1
         rows.extend((start, len(meta), head << 16 | len(tag)))
         start += len(fragment) + 1
-        payload += size + (len(meta) - _META_NAME_BYTES if meta else 0)
-        traits |= (
-            (_TRAIT_META if meta else 0) | (_TRAIT_TAGS if tag else 0) | (_TRAIT_NODES if owner is not None else 0)
-        )
+        payload += size + (len(meta) - len(META_NAME) if meta else 0)
+        traits |= (TRAIT_META if meta else 0) | (TRAIT_TAGS if tag else 0) | (TRAIT_NODES if owner is not None else 0)
     return Fragments(b",".join(fragments), rows.tobytes(), payload, traits)

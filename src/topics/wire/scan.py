@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-_META_NAME = b',"meta":'
-_TAG_NAME = b',"$tag":'
-_BEGIN = re.compile(rb'\{"\$seq":([1-9][0-9]{0,19}),"\$ts":')
+from topics.core.rows import DATA_NAME, META_NAME, NODE_NAME, SEQ_NAME, TAG_NAME, TS_NAME
+
+_BEGIN = re.compile(re.escape(SEQ_NAME) + rb"([1-9][0-9]{0,19})" + re.escape(TS_NAME))
 _NONE = msgspec.Raw()
 
 
 class FragmentParts(NamedTuple):
-    """Where a fragment stands in the text and how long its parts are; the same words as in `formats.block`."""
+    """Where a fragment stands in the text and how long its parts are; in the words of `core.rows`."""
 
     seq: int
     ts: int
@@ -48,15 +48,15 @@ def read_fragment(text: bytes, start: int, end: int) -> FragmentParts | None:
         found = _decode(piece)
     except (ValueError, RecursionError):
         return None
-    node = b',"$node":' + bytes(found.node) if len(found.node) else b""
-    head = b'{"$seq":%d,"$ts":%d%b,"data":' % (found.seq, found.ts, node)
-    tag = _TAG_NAME + bytes(found.tag) if len(found.tag) else b""
+    node = NODE_NAME + bytes(found.node) if len(found.node) else b""
+    head = b"%b%d%b%d%b%b" % (SEQ_NAME, found.seq, TS_NAME, found.ts, node, DATA_NAME)
+    tag = TAG_NAME + bytes(found.tag) if len(found.tag) else b""
     if not piece.startswith(head) or not piece.endswith(tag + b"}"):
         return None
     meta = 0
     if len(found.meta):
         stop = len(piece) - 1 - len(tag)
-        begin = piece.rfind(_META_NAME, 0, len(piece[:stop].rstrip()) - len(found.meta))
+        begin = piece.rfind(META_NAME, 0, len(piece[:stop].rstrip()) - len(found.meta))
         if begin < len(head):
             return None
         meta = stop - begin
@@ -66,7 +66,7 @@ def read_fragment(text: bytes, start: int, end: int) -> FragmentParts | None:
 def scan_fragments(text: bytes, start: int, seq: int, limit: int) -> Iterator[FragmentParts]:
     """Fragments from `start` on, the first of which has this seq, as far as they are whole before `limit`."""
     while start < limit:
-        marker = b',{"$seq":%d,"$ts":' % (seq + 1)
+        marker = b",%b%d%b" % (SEQ_NAME, seq + 1, TS_NAME)
         found, at = None, start
         while found is None and (at := text.find(marker, at + 1, limit)) >= 0:
             found = read_fragment(text, start, at)

@@ -1,6 +1,9 @@
 """PUT, GET, list and DELETE of routers: each field, default, status and refusal, and what arrives in a destination."""
 
 import base64
+import http.client
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +336,34 @@ def test_routers_and_copies_are_there_after_a_restart(tmp_path: Path, stop: str)
             assert (state["forwarded_total"], state["filter"]) == (totals, ["tag", "Eq", "x"])
             append(api, "a", {"data": 11, "tag": "x"})
             assert values(arrived(api, "c", 7))[-1] == 11
+
+
+READS: dict[str, Callable[[str], tuple[str, str, str]]] = {
+    "diff": lambda dest: ("POST", f"/v0/topics/{dest}/diff", "head_seq"),
+    "topic": lambda dest: ("GET", f"/v0/topics/{dest}", "head_seq"),
+    "router": lambda dest: ("GET", f"/v0/routers/{dest}", "forwarded_total"),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_reader_of_a_destination_sees_what_was_just_appended_to_its_source(
+    server: LiveServer, api: httpx.Client, name: str, read: str
+) -> None:
+    source, dest = f"{name}.a", f"{name}.b"
+    put(api, source, dest, name=dest)
+    # No faster client than this could ask: without the forward before the read hardly any answer would be up to date.
+    # Neither is every one with it, because a reader never waits where the log waits for the disk.
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30.0)
+
+    def ask(method: str, path: str, body: object) -> dict[str, Any]:
+        connection.request(method, path, json.dumps(body), {"content-type": "application/json"})
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+
+    method, path, field = READS[read](dest)
+    fresh = 0
+    for number in range(1, 401):
+        ask("POST", f"/v0/topics/{source}", {"records": [{"data": number}]})
+        fresh += ask(method, path, {"from_seq": number})[field] == number
+    connection.close()
+    assert fresh > 300

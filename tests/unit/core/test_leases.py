@@ -153,10 +153,24 @@ def test_a_job_that_could_not_be_moved_is_tried_again_later() -> None:
     _, doomed = book.take(1, log, 1)
     book.leave_unleased(doomed)
     assert book.take(1, log, 1) == ([], [])
+    assert (book.in_flight, book.held_back, book.ready(1)) == (0, 1, 0)
     book.stay(doomed, 700)
+    assert (book.in_flight, book.held_back, book.ready(1)) == (0, 1, 0)
     assert len(book.delayed) == 1
     book.sweep(700)
     assert book.take(1, log, 1).doomed == [1]
+
+
+def test_a_job_that_was_deleted_on_its_way_is_forgotten() -> None:
+    book, log = LeaseBook(), Log(1, 2)
+    book.release(claim(book, log, 2), 0)
+    _, doomed = book.take(2, log, 1)
+    book.leave_unleased(doomed)
+    book.forget(0, [(1, 1)])
+    book.forget_below(3)
+    assert (book.moving, book.delivered, book.held_back) == (set(), {}, 0)
+    book.stay(doomed, 700)
+    assert book.held_back == 0
 
 
 def test_a_grant_that_was_never_told_does_not_count() -> None:

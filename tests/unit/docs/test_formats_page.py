@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
+from topics.core import rows as core_rows
 from topics.formats import block, catalog, control, frame, removals, routing, segment, snapshot, stream
 from topics.storage import layout
 
@@ -33,7 +34,7 @@ def picture(module: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [frame, block, control, routing, segment, snapshot, catalog, removals, stream],
+    [frame, core_rows, block, control, routing, segment, snapshot, catalog, removals, stream],
     ids=lambda module: module.__name__,
 )
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:
@@ -53,7 +54,7 @@ def test_the_page_has_the_layout_of_the_data_folder() -> None:
     [
         (frame, 0, frame.HEADER_BYTES),
         (block, 0, block.BLOCK_HEAD.size),
-        (block, 1, block.ROW_BYTES),
+        (core_rows, 0, core_rows.ROW_BYTES),
         (routing, 0, routing.FORWARD_HEAD.size),
         (segment, 0, segment._DATA_HEAD.size),
         (segment, 1, segment._INDEX_HEAD.size),
@@ -68,7 +69,7 @@ def test_the_fixed_fields_add_up_to_the_structure(module: ModuleType, place: int
 
 
 def test_the_rows_of_a_segment_index_are_those_of_a_block() -> None:
-    assert f"{block.ROW_BYTES}n" in tables(segment)[1]
+    assert f"{core_rows.ROW_BYTES}n" in tables(segment)[1]
     assert f"{segment._BLOCK.size}b" in tables(segment)[1]
 
 

@@ -26,7 +26,7 @@ from topics.engine import (
     ReadRequest,
     ReadResult,
 )
-from topics.engine.jobs import InlineRunner, Job
+from topics.engine.background import InlineRunner, Job
 from topics.engine.topic import Topic
 from topics.formats.frame import FrameKind, find_frames
 from topics.storage.commit import InlineCommitter

@@ -8,10 +8,10 @@ from topics.core.config import DEFAULT_CONFIG, TopicConfig
 from topics.core.durability import Durability
 from topics.core.loss import LossReason, LostRange
 from topics.engine.apply import Applier, forget_old_keys
-from topics.engine.census import Census
 from topics.engine.retention import Retention
 from topics.engine.runs import Block, RunReader, Segment
 from topics.engine.topic import Topic
+from topics.engine.totals import Totals
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.testing import FakeDisk
@@ -21,7 +21,7 @@ class Bench:
     def __init__(self, config: TopicConfig = DEFAULT_CONFIG) -> None:
         self.dropped: list[int] = []
         reader = RunReader(SegmentStore(FakeDisk(), Layout("data"), 1000))
-        self.census = Census()
+        self.census = Totals()
         retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.census)
         self.applier = Applier(reader, retention, 0)
         self.applier.cuts.append(self.cut)

@@ -30,7 +30,7 @@ from topics.engine import (
     ReadResult,
 )
 from topics.engine import sealing as sealing_module
-from topics.engine.jobs import Job
+from topics.engine.background import Job
 from topics.storage.fs import FileSystem
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.tiers import tiered

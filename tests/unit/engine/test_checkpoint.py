@@ -31,7 +31,7 @@ from topics.core.errors import ReadOnlyError
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.engine import checkpoint as module
-from topics.engine.jobs import InlineRunner, Job, OffLoop, Until
+from topics.engine.background import InlineRunner, Job, OffLoop, Until
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import SnapshotHead
 from topics.storage.layout import Layout

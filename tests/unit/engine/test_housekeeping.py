@@ -20,7 +20,7 @@ from tests.unit.engine.conftest import (
 from topics.core.errors import ReadOnlyError
 from topics.engine import Engine
 from topics.engine import housekeeping as module
-from topics.engine.jobs import OffLoop
+from topics.engine.background import OffLoop
 from topics.storage.layout import Layout
 from topics.storage.snapshots import snapshot_numbers
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock

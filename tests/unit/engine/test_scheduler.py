@@ -274,7 +274,7 @@ def test_negative_priorities_wait_until_pressure_goes(bench: Bench) -> None:
 
 def test_who_asked_hears_once_that_a_topic_is_put_off(bench: Bench) -> None:
     put_off: list[str] = []
-    bench.scheduler.on_put_off = lambda topic: put_off.append(topic.name)
+    bench.scheduler.on_put_off.append(lambda topic: put_off.append(topic.name))
     low, plain = bench.topic("low", -900), bench.topic("plain", 0)
     bench.wake(low, plain)
     bench.tick()
@@ -290,7 +290,7 @@ def test_who_asked_hears_once_that_a_topic_is_put_off(bench: Bench) -> None:
 
 def test_a_topic_that_waits_when_deferring_begins_is_put_off_too(bench: Bench) -> None:
     put_off: list[str] = []
-    bench.scheduler.on_put_off = lambda topic: put_off.append(topic.name)
+    bench.scheduler.on_put_off.append(lambda topic: put_off.append(topic.name))
     slow = bench.topic("slow", 0)
     slow.waiters = [lambda: bench.clock.advance(5)]
     bench.wake(slow, bench.topic("low", -900))

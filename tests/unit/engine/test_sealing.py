@@ -352,7 +352,7 @@ def test_writers_are_held_back_while_too_much_is_unwritten(monkeypatch: pytest.M
     monkeypatch.setattr(module, "_BACKLOG_BYTES", 600)
     engine = open_engine()
     held: list[bool] = []
-    engine.sealer.hold_back = held.append
+    engine.sealer.on_backlog.append(held.append)
     append(engine, "t", "x" * 500)
     move(engine, "t", "pending")
     assert held == []
@@ -368,7 +368,7 @@ def test_a_failure_lets_the_writers_go_on(monkeypatch: pytest.MonkeyPatch, fault
     monkeypatch.setattr(module, "_BACKLOG_BYTES", 10)
     engine = open_engine(faulty, segment_max_events=2)
     held: list[bool] = []
-    engine.sealer.hold_back = held.append
+    engine.sealer.on_backlog.append(held.append)
     append(engine, "t", 0)
     fail_sealing(faulty)
     append(engine, "t", 1)

@@ -213,9 +213,13 @@ def test_commits_are_widened_and_narrowed_again(tmp_path: Path) -> None:
         engine = started(tmp_path)
         press(engine, OVERLOAD)
         committers = [shard.committer for shard in engine.core.shards]
-        assert all(isinstance(committer, ThreadCommitter) and committer._wide_s > 0.009 for committer in committers)
+        assert all(
+            isinstance(committer, ThreadCommitter) and committer._window._wide_s > 0.009 for committer in committers
+        )
         press(engine, CALM)
-        assert all(isinstance(committer, ThreadCommitter) and committer._wide_s == 0.0 for committer in committers)
+        assert all(
+            isinstance(committer, ThreadCommitter) and committer._window._wide_s == 0.0 for committer in committers
+        )
         await engine.close()
 
     asyncio.run(test())

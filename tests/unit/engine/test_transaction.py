@@ -124,6 +124,13 @@ def test_a_killed_process_knows_that_records_were_never_logged(disk: FakeDisk) -
 # No append waits for a sync that its class does not promise
 
 
+def started(disk: FakeDisk) -> Engine:
+    """An engine as a server has it: it has noted that it is about to give out seqs."""
+    engine = open_engine(disk, disk_reserve_seqs=65_536, wal_file_bytes=1 << 24)
+    engine.core.begin()
+    return engine
+
+
 def answered(engine: Engine, disk: FakeDisk, size: int) -> tuple[AppendResult, str]:
     """How an append was answered, and the last thing that the disk was asked before it was."""
     answers: list[object] = []
@@ -143,7 +150,7 @@ def answered(engine: Engine, disk: FakeDisk, size: int) -> tuple[AppendResult, s
 def test_no_append_is_gated_on_a_sync(durability: Durability, seed: int) -> None:
     """Batches of 1 to 10,000 records, with checkpoints and kills between them, on the reserve that servers have."""
     dice, disk = random.Random(seed), FakeDisk()
-    engine = open_engine(disk, disk_reserve_seqs=65_536, wal_file_bytes=1 << 24)
+    engine = started(disk)
     put(engine, "t", durability=durability)
     seen: set[int] = set()
     for _ in range(30):
@@ -159,7 +166,7 @@ def test_no_append_is_gated_on_a_sync(durability: Durability, seed: int) -> None
             checkpoint(engine)
         elif event < 0.2 and durability is not MEMORY:
             disk = killed(disk.clone())
-            engine = open_engine(disk, disk_reserve_seqs=65_536, wal_file_bytes=1 << 24)
+            engine = started(disk)
 
 
 @pytest.mark.parametrize("durability", [EPHEMERAL, MEMORY, DISK])

@@ -2,17 +2,8 @@ from struct import pack_into
 
 import pytest
 
-from topics.formats.block import (
-    BLOCK_HEAD,
-    LAYOUT_JSON,
-    ROW_BYTES,
-    TRAIT_META,
-    TRAIT_NODES,
-    TRAIT_TAGS,
-    decode_block,
-    encode_block_head,
-    words,
-)
+from topics.core.rows import ROW_BYTES, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, words
+from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, decode_block, encode_block_head
 
 TEXT = (
     b'{"$seq":9,"$ts":1700000000000,"$node":"n","data":1,"$tag":"x"},'

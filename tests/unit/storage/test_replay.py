@@ -292,9 +292,8 @@ def test_a_long_log_is_gone_through_once() -> None:
 
 def test_progress_is_counted_in_bytes() -> None:
     disk = disk_with(frame(1) + frame(2), frame(3))
-    reader = ShardReader(disk, FOLDER, True)
     read: list[int] = []
-    reader.on_bytes = read.append
+    reader = ShardReader(disk, FOLDER, True, read.append)
     nothing: Callable[[Frame], None] = lambda found: None  # noqa: E731
     reader.replay(1, 1, nothing)
     assert sum(read) == 3 * FRAME_BYTES

@@ -474,3 +474,68 @@ def test_a_mistake_of_the_thread_leaves_nobody_waiting(
 
     run(test)
     assert "the thread of a log shard failed" in caplog.text
+
+
+class Repeating(Probe):
+    """One whose answer submits another at once, and asks for something more."""
+
+    def __init__(self, bench: Bench, name: str, then: Callable[[], None]) -> None:
+        super().__init__(bench, name, bench.shard.frame(FrameKind.APPEND, 1, b"x"), False)
+        self._then = then
+
+    def committed(self, timing: CommitTiming) -> None:
+        super().committed(timing)
+        self._bench.submit(f"{self._name}'s")
+        self._then()
+
+
+@pytest.mark.parametrize("first_by_the_thread", [False, True])
+def test_what_an_answer_submits_is_answered_behind_those_who_were_there_first(first_by_the_thread: bool) -> None:
+    async def test(bench: Bench) -> None:
+        if not first_by_the_thread:
+            bench.submit("first", needs_sync=True)
+            await bench.until(1)
+        turned: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        rotation = Rotation(turned.set_result, turned.set_exception)
+        bench.shard.submit(Repeating(bench, "a", lambda: bench.committer.rotate(rotation)))
+        bench.submit("b")
+        bench.shard.submit(Repeating(bench, "c", bench.committer.write_now))
+        bench.submit("d")
+        await turned
+        count = 7 - first_by_the_thread
+        assert (await bench.until(count))[1 - first_by_the_thread :] == ["a", "b", "c", "d", "a's", "c's"]
+
+    run(test)
+
+
+def test_what_needs_no_more_than_the_write_can_be_written_before_the_tick_is_over() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        bench.committer.write_now()
+        bench.submit("a")
+        bench.committer.write_now()
+        assert [name for name, _ in bench.told] == ["first", "a"]
+        bench.submit("b")
+        assert await bench.until(3) == ["first", "a", "b"]
+        assert len(bench.deferred) == 2, "the tick's own hand-over takes what comes behind"
+
+    run(test)
+
+
+def test_what_waits_for_a_sync_or_behind_one_is_not_written_early() -> None:
+    async def test(bench: Bench) -> None:
+        bench.submit("first", needs_sync=True)
+        await bench.until(1)
+        bench.submit("a")
+        bench.submit("b", needs_sync=True)
+        bench.committer.write_now()
+        assert len(bench.told) == 1
+        await asyncio.sleep(0)
+        bench.submit("c")
+        assert bench.committer.outstanding == 2
+        bench.committer.write_now()
+        assert len(bench.told) == 1
+        assert sorted(await bench.until(4)) == ["a", "b", "c", "first"]
+
+    run(test)

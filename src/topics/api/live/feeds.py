@@ -97,6 +97,7 @@ class Feeds:
         Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
         """
         topic = self.engine.core.existing(name)
+        self.engine.catch_up(topic)
         self.engine.consumed(topic)
         feeds = self._by_topic.get(topic.id)
         if feeds is None:

@@ -71,7 +71,7 @@ class Live:
             for paced in list(self.paced.get(topic.id, ())):
                 paced.pace(feeds.put_off_ms(topic))
 
-        engine.core.scheduler.on_put_off = put_off
+        engine.core.scheduler.on_put_off.append(put_off)
 
     @property
     def feeds(self) -> Feeds:

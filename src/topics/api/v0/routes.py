@@ -2,7 +2,7 @@
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.operations import Operation, Parameter
+from topics.api.descriptions import Operation, Parameter
 from topics.api.v0 import records, routers, topics, ws
 from topics.api.v0.lone import LoneAppends
 from topics.core.config import TopicConfigPatch

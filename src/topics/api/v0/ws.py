@@ -31,7 +31,7 @@ from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
 PUBLISHES_MAX = 64
 """Publishes of one socket that may be under way at once; the next ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
-"""The same for the bytes of their messages. One message is always taken, however long."""
+"""Bytes of their messages that may be under way at once. One message is always taken, however long."""
 _TRY_AGAIN_LATER = 1013
 
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))

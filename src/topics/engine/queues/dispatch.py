@@ -15,8 +15,8 @@ from topics.core.errors import CorruptSegmentError, ShuttingDownError, Throttled
 from topics.core.leases import Lease
 from topics.core.limits import clamp_lease_ms
 from topics.core.sharing import deal, shares
+from topics.engine.background import Background
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Background
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.feature import leases_are_logged
 from topics.engine.queues.jobs import Cut, claimed_jobs, execute_cut, plan_cut
@@ -294,7 +294,7 @@ class Dispatcher:
 
         def claimed(timing: CommitTiming) -> None:
             # Without those that were deleted while this was on its way.
-            book.claim([lease for lease in leases if lease.seq in book.leaving])
+            book.claim([lease for lease in leases if lease.seq in book.moving])
             self._cut(queue, demand, leases, cut, ready, timing)
 
         def failed(error: TopicsError) -> None:

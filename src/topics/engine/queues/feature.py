@@ -6,6 +6,7 @@ nacks are then lost in any restart, which is the same as if every lease had expi
 """
 
 from collections.abc import Callable
+from itertools import chain
 
 from topics.core.config import TopicType
 from topics.core.leases import Lease
@@ -141,7 +142,7 @@ def leases_are_logged(topic: Topic) -> bool:
 def _durable_part(queue: Queue) -> QueuePart:
     book = queue.book
     # What is leaving has not left: until its frame is in the log, the lease holds.
-    leases = [*book.leases.values(), *[lease for lease in book.leaving.values() if lease is not None]]
+    leases = chain(book.leases.values(), book.leaving.values())
     states = [LeaseState(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries) for lease in leases]
     return QueuePart(book.dead_lettered, list(book.delayed.items()), states, list(book.delivered.items()))
 

@@ -24,9 +24,9 @@ from topics.core.errors import (
 from topics.core.lease_ids import parse_lease_id
 from topics.core.leases import Lease
 from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
+from topics.engine.background import Background
 from topics.engine.core import EngineCore
 from topics.engine.deleting import delete_frames
-from topics.engine.jobs import Background
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.dispatch import Dispatcher
 from topics.engine.queues.feature import QueueFeature
@@ -247,7 +247,7 @@ class Queues:
             return QueueCounters(topic.live_count, 0, 0, 0)
         self._dispatcher.refresh(queue)
         book = queue.book
-        return QueueCounters(book.ready(topic.live_count), book.in_flight, len(book.delayed), book.dead_lettered)
+        return QueueCounters(book.ready(topic.live_count), book.in_flight, book.held_back, book.dead_lettered)
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""

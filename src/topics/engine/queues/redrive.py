@@ -12,16 +12,16 @@ import msgspec
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.errors import CorruptSegmentError, InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.records import Record
+from topics.core.rows import TRAIT_META
+from topics.engine.background import Background
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Background
 from topics.engine.queues.jobs import Cut, TopicJobs, plan_cut
 from topics.engine.queues.messages import RedriveDone, RedriveRequest, RedriveResult
 from topics.engine.queues.moving import Move, Mover
-from topics.engine.queues.state import Queue, find_queue
+from topics.engine.queues.state import Queue, find_queue, queue_of
 from topics.engine.results import PutDone, PutResult
 from topics.engine.runs import Block, Run, RunReader, live_ranges
 from topics.engine.topic import Topic
-from topics.formats.block import TRAIT_META
 from topics.formats.queue import MoveReason
 from topics.storage.commit import CommitTiming
 from topics.storage.segments import SegmentDamaged
@@ -52,7 +52,7 @@ class DeadLetters:
     # There
 
     def bury(self, topic: Topic, queue: Queue, seqs: list[int]) -> None:
-        """Moves jobs that were delivered too often; they are `leaving` already."""
+        """Moves jobs that were delivered too often; they are `moving` already."""
         # Meanwhile they may have been deleted, or their topic, or its wish to be rid of them.
         seqs = [seq for seq in seqs if queue.jobs.is_live(seq)]
         name = topic.config.dead_letter
@@ -158,7 +158,7 @@ class DeadLetters:
         if queue is None:
             return frozenset(moving)
         book = queue.book
-        return frozenset((*moving, *book.leases, *book.leaving, *book.delayed))
+        return frozenset((*moving, *book.leases, *book.leaving, *book.moving, *book.delayed))
 
     def _redrive_found(self, topic: Topic, source: Topic, found: Found, wanted: int, done: RedriveDone) -> None:
         core = self._core
@@ -192,9 +192,9 @@ class DeadLetters:
                 )
 
         self._moving.setdefault(source.id, set()).update(seqs)
-        queue = find_queue(source)
-        if queue is not None:
-            queue.book.leave_unleased(seqs)
+        if source.config.type is TopicType.QUEUE:
+            # Also where nothing happened in it yet: from now on nobody can claim them there.
+            queue_of(source, self._core).book.leave_unleased(seqs)
         self._mover.move(Move(source, seqs, topic, records, MoveReason.REDRIVE, moved))
 
     def _let_go(self, source: Topic, seqs: list[int], failed: bool) -> None:

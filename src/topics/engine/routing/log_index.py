@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from topics.formats.block import ROW_BYTES, block_first_seq, decode_block, words
+from topics.core.rows import ROW_BYTES, words
+from topics.formats.block import block_first_seq, decode_block
 from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind, read_frame
 from topics.formats.routing import Forward, SeqRange, decode_forward, forward_first_seq

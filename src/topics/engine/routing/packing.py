@@ -10,8 +10,8 @@ from topics.engine.core import EngineCore
 from topics.engine.room import fitting
 from topics.engine.routing.evidence import absent
 from topics.engine.routing.forwarding import Load
-from topics.engine.routing.gathering import Gathered, GatherPlan, fetch, plan_gather
 from topics.engine.routing.registry import Router, RouterPart
+from topics.engine.routing.stretches import Gathered, GatherPlan, fetch, plan_gather
 from topics.engine.tags import match_text
 from topics.engine.topic import Topic
 from topics.formats.routing import SeqRange

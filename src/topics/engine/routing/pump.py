@@ -4,6 +4,9 @@ A router is due when its source got records, when its last forward is through, o
 had no room. Nobody polls, and no router has a task or a thread. A pass takes up to 1024 records of the source into the
 destination; routers of the same source that stand at the same place share the work of cutting the copies.
 
+Whoever looks at a destination sees what its source had at that moment, where nothing holds the router up: a pass that
+the pump has not come to yet is done first, and its frame is written at once where the write is all that it waits for.
+
 What holds a router up, and what lets it go on:
 
 | because | until |
@@ -20,18 +23,18 @@ What holds a router up, and what lets it go on:
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.routers import HOPS_MAX
+from topics.engine.background import Background
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Background
 from topics.engine.routing.evidence import find_copies, plan_search
 from topics.engine.routing.forwarding import Forwarder, Parcel
-from topics.engine.routing.gathering import Gathered, GatherPlan, fetch
 from topics.engine.routing.packing import Packer, Place, in_log
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
+from topics.engine.routing.stretches import Gathered, GatherPlan, fetch
 from topics.engine.routing.syncing import Syncing
 from topics.engine.runs import Block
 from topics.engine.topic import Topic
@@ -142,17 +145,52 @@ class Pump:
         try:
             while self._due and cost < self.cost_a_tick:
                 while self._due and cost < self.cost_a_tick:
-                    cost += self._try(self._due.popleft())
+                    router = self._due.popleft()
+                    router.due = False
+                    cost += self._try(router)
                 # On the caller's stack this makes routers due again.
                 self._send()
         finally:
-            self._running = False
-            self._packer.forget(bool(self._due))
-            self._let_go()
+            self._rest()
+
+    def _rest(self) -> None:
+        self._running = False
+        self._packer.forget(bool(self._due))
+        self._let_go()
         self._schedule()
 
+    def catch_up(self, dests: Iterable[Topic]) -> None:
+        """Before somebody looks at destinations: forwards what their sources have, and the sources of those before.
+
+        One pass a router at most, and together no more than a tick does. Whatever would have to wait goes on as ever.
+        """
+        late = [dest for dest in dests if self._registry.is_behind(dest)]
+        if self._running or not late:
+            return
+        self._running = True
+        cost = 0.0
+        try:
+            for level in self._registry.levels(late):
+                behind = [router for router in level if router.cursor < router.source.head]
+                for router in behind:
+                    if cost < _COST_A_TICK and self._may_be_tried(router):
+                        cost += self._try(router)
+                self._send()
+                # Also for those whose forward was on its way before: it may only wait for the end of the tick.
+                for number in {router.dest.shard for router in behind if router.inflight and router.dest is not None}:
+                    self._core.shards[number].committer.write_now()
+        finally:
+            self._rest()
+
+    def _may_be_tried(self, router: Router) -> bool:
+        """Whether a look at a destination may have its router make a pass."""
+        part = part_of(router.source)
+        if part is None or not part.watched or router.inflight:
+            # Where the pump was never told to begin, as in a tool that only looks, looking must not write.
+            return False
+        return router.due or not (router.blocked or router in self.stuck)
+
     def _try(self, router: Router) -> float:
-        router.due = False
         if self._parcels.goes_along(router):
             return _COST_OF_MORE
         try:

@@ -6,7 +6,8 @@ destination was deleted can always be told, and is removed wherever it is met.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from topics.core.routers import Guarantee, RouterRules, Stamp
 from topics.core.selectors import TagMatch
@@ -16,6 +17,8 @@ from topics.engine.topic import Topic
 from topics.formats.routing import RoutersState, RouterState, SeqRange
 
 PART = "routers"
+_LEVELS_MAX = 16
+"""How far up a chain of routers is followed for somebody who looks at its end."""
 Hops = tuple[int, int, int]
 
 
@@ -232,6 +235,29 @@ class Registry:
             seen.add(at.id)
             yield at
             at = self.source_of(at)
+
+    def is_behind(self, dest: Topic) -> bool:
+        """Whether a router on the way into a topic has something left to forward. Asked before every look at one."""
+        routers = self.into.get(dest.id)
+        for _ in range(_LEVELS_MAX):
+            if not routers:
+                break
+            for router in routers:
+                if router.cursor < router.source.head:
+                    return True
+            routers = self.into.get(routers[0].source.id)
+        return False
+
+    def levels(self, dests: Iterable[Topic]) -> list[list[Router]]:
+        """The routers on the way into topics, those further up first."""
+        levels: dict[int, dict[Router, None]] = {}
+        for dest in dests:
+            way = [
+                routers for topic in islice(self.upstream(dest), _LEVELS_MAX) if (routers := self.into.get(topic.id))
+            ]
+            for depth, routers in enumerate(reversed(way)):
+                levels.setdefault(depth, {}).update(dict.fromkeys(routers))
+        return [list(levels[depth]) for depth in sorted(levels)]
 
     def path(self, start: Topic, goal: Topic) -> list[Topic] | None:
         """The topics from one to another along routers, both included; None where no way leads there.

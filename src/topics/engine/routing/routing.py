@@ -1,12 +1,12 @@
 """Everything about routers behind one object, for the engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from topics.core.errors import RouterNotFoundError
 from topics.core.routers import RouterWish
+from topics.engine.background import Background
 from topics.engine.control import Controller
 from topics.engine.core import EngineCore
-from topics.engine.jobs import Background
 from topics.engine.routing.control import PutDone, RemoveDone, RouterController, RouterInfo, info_of
 from topics.engine.routing.forwarding import Forwarder
 from topics.engine.routing.pump import Pump
@@ -38,7 +38,13 @@ class Routing:
         self._controller.remove(name, done)
 
     def info(self, name: str) -> RouterInfo:
-        return info_of(self.router(name))
+        router = self.router(name)
+        self.catch_up([router])
+        return info_of(router)
+
+    def catch_up(self, routers: Iterable[Router]) -> None:
+        """Forwards what is left to forward before somebody looks at routers."""
+        self.pump.catch_up([router.dest for router in routers if router.dest is not None])
 
     def router(self, name: str) -> Router:
         router = self.registry.by_name.get(name)
@@ -48,14 +54,15 @@ class Routing:
 
     def listed(self, prefix: str, after: str, limit: int, wanted: Callable[[RouterInfo], bool]) -> list[RouterInfo]:
         """Routers in the order of their names, those behind `after`."""
-        found: list[RouterInfo] = []
+        found: list[Router] = []
         for name in self.registry.names_from(prefix, after):
             if len(found) == limit:
                 break
-            info = info_of(self.registry.by_name[name])
-            if wanted(info):
-                found.append(info)
-        return found
+            router = self.registry.by_name[name]
+            if wanted(info_of(router)):
+                found.append(router)
+        self.catch_up(found)
+        return [info_of(router) for router in found]
 
     def kick(self) -> None:
         """After a start: every source is watched, and whatever its routers have not forwarded yet is due."""

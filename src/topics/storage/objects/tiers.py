@@ -100,7 +100,7 @@ def tiered(near: FileSystem, root: str, store: ObjectStore, copies: NearCopies |
 def tiered_for_server(
     near: FileSystem, root: str, store: ObjectStore, copies: NearCopies, seconds: Callable[[], float]
 ) -> TieredFileSystem:
-    """The same with what a server needs besides copies: patience with a store that is away, and counts."""
+    """Both tiers as a server needs them: with copies, with patience for a store that is away, and with counts."""
     metered = MeteredStore(store)
     # Outside of the counts: what is refused at once is no request.
     guarded = GuardedStore(metered, seconds)

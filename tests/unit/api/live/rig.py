@@ -11,6 +11,7 @@ from topics.core.config import TopicConfigPatch
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.core.records import Record
+from topics.core.routers import RouterWish
 from topics.core.selectors import parse_selector
 from topics.engine import Batch, Engine, EngineOptions, ReadRequest
 from topics.testing import FakeDisk, ManualClock, SeededDice
@@ -101,6 +102,9 @@ class Rig:
 
     def drop(self, topic: str) -> None:
         self.engine.drop_topic(topic, False, _expect)
+
+    def route(self, source: str, dest: str) -> None:
+        self.engine.put_router(f"{source}->{dest}", RouterWish(source=source, dest=dest), _expect)
 
     def outlet(self, **patience: float) -> "MemoryOutlet":
         return MemoryOutlet(self.turns, Patience(**patience))

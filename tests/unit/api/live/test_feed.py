@@ -330,3 +330,14 @@ def test_a_topic_deleted_while_its_cold_part_is_read_is_told() -> None:
     pending.pop()()
     rig.settle()
     assert follower.story() == ["deleted"]
+
+
+def test_who_comes_to_follow_a_destination_gets_what_its_source_has() -> None:
+    rig = Rig()
+    rig.route("a", "b")
+    later: list[Callable[[], None]] = []
+    rig.engine.core.defer = later.append
+    rig.append("a", 2)
+    follower = rig.follow("b")
+    rig.settle()
+    assert follower.story() == [[1, 2], "caught_up"]

@@ -10,6 +10,8 @@ from tests.unit.engine.conftest import (
     checkpoint,
     delete,
     drop,
+    flush,
+    hold,
     killed,
     move,
     open_engine,
@@ -116,6 +118,41 @@ def test_expiry_counts_as_a_delivery(engine: Engine, clock: ManualClock) -> None
     clock.advance(1001)
     assert claim(engine) == []
     assert values(engine, DEAD) == [1]
+
+
+@shards
+def test_a_job_on_its_way_to_the_dead_letters_counts_as_held_back(
+    disk: FakeDisk, clock: ManualClock, wal_shards: int
+) -> None:
+    engine = open_queue(disk, clock, wal_shards)
+    put(engine, DEAD)
+    produce(engine, 1, 2)
+    fail_once(engine, 1)
+    hold(engine)
+    # Nobody has the first job any more, and nobody can be given it.
+    (job,) = claim(engine, 2)
+    assert job.seq == 2
+    assert (counted(engine), engine.queues.in_flight()) == ((0, 1, 1, 0), 1)
+    assert engine.queues.list_leases(JOBS).leases[0].seq == 2
+    flush(engine)
+    assert (counted(engine), engine.queues.in_flight()) == ((0, 1, 0, 1), 1)
+
+
+def test_a_dead_letter_on_its_way_back_counts_as_held_back(engine: Engine) -> None:
+    make_queue(engine, max_deliveries=1, dead_letter=DEAD)
+    make_queue(engine, DEAD)
+    produce(engine, 1)
+    fail_once(engine, 1)
+    assert claim(engine) == []
+    assert counted(engine, DEAD) == (1, 0, 0, 0)
+    hold(engine)
+    engine.queues.redrive(JOBS, RedriveRequest(), lambda outcome: None)
+    assert counted(engine, DEAD) == (0, 0, 1, 0)
+    claimed: list[object] = []
+    engine.queues.claim(DEAD, ClaimRequest(node="a"), claimed.append)
+    assert isinstance(claimed[0], ClaimResult) and not claimed[0].jobs
+    flush(engine)
+    assert (counted(engine, DEAD), counted(engine)) == ((0, 0, 0, 0), (1, 0, 0, 1))
 
 
 def test_a_full_destination_keeps_the_job_in_its_queue_until_there_is_room(engine: Engine, clock: ManualClock) -> None:

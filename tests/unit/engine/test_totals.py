@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.property.books import check_census
+from tests.property.books import check_totals
 from tests.unit.engine.conftest import (
     DISK,
     EPHEMERAL,
@@ -65,7 +65,7 @@ def test_topics_count_in_their_class_while_they_exist(engine: Engine) -> None:
     drop(engine, "q")
     assert engine.stats().topics_by_class == {"ephemeral": 1, "memory": 2, "disk": 3, "fsync": 3}
     assert engine.stats().queue_topics == 0
-    check_census(engine)
+    check_totals(engine)
 
 
 def test_a_new_class_counts_once_it_holds(engine: Engine) -> None:
@@ -97,7 +97,7 @@ def test_records_count_while_they_are_live(engine: Engine, clock: ManualClock) -
     assert engine.stats().records_live == 3
     drop(engine, "capped")
     assert engine.stats().records_live == 1
-    check_census(engine)
+    check_totals(engine)
 
 
 def test_a_deleted_topic_that_somebody_still_reads_changes_no_count(engine: Engine, clock: ManualClock) -> None:
@@ -109,7 +109,7 @@ def test_a_deleted_topic_that_somebody_still_reads_changes_no_count(engine: Engi
     clock.advance(1000)
     engine.read_as(held, ReadRequest(), execute_read, lambda outcome: None)
     assert engine.stats().records_live == 1
-    check_census(engine)
+    check_totals(engine)
 
 
 @pytest.mark.parametrize("how", ["stop", "kill", "power"])
@@ -135,7 +135,7 @@ def test_a_start_counts_what_it_finds(disk: FakeDisk, how: str) -> None:
     assert stats.topics_by_class == {"ephemeral": 1, "memory": 1, "disk": 1, "fsync": 2}
     assert stats.queue_topics == 1
     assert topic(again, "t3").live_count == 5
-    check_census(again)
+    check_totals(again)
 
 
 def test_looking_goes_through_no_topics(engine: Engine) -> None:

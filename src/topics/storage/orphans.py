@@ -11,7 +11,7 @@ _OWN = (".topics.lock", "archive", "machine", "meta", "near", "pipeline", "repai
 _OWN_META = ("catalog", "newest")
 
 
-def find_strays(fs: FileSystem, layout: Layout, chain: Chain, named: set[SegmentKey]) -> Iterator[tuple[str, str]]:
+def find_orphans(fs: FileSystem, layout: Layout, chain: Chain, named: set[SegmentKey]) -> Iterator[tuple[str, str]]:
     """Each such file's path and what it is. None of them is damage, and the next start removes most of them."""
     for name in _names(fs, layout.root):
         if name not in _OWN and number_in(name, "damaged-", "") is None:

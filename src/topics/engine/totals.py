@@ -15,7 +15,7 @@ from topics.core.leases import InFlight
 from topics.engine.topic import Topic
 
 
-class Census:
+class Totals:
     __slots__ = ("by_class", "in_flight", "queues", "records")
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from topics.core.errors import Finding
 from topics.core.records import Record
-from topics.engine.casualties import Casualty, casualties
+from topics.engine.lost_records import LostRecords, find_lost_records
 from topics.formats import control
 from topics.formats.block import encode_block_head
 from topics.formats.frame import FrameKind, seal_frame
@@ -38,15 +38,15 @@ TOPICS = {1: Book(4, 700), 2: Book(4, 800), 3: Book(5, 700), 4: Book(0, 0), 5: B
 
 def test_the_records_of_a_batch() -> None:
     frame, next_base = append(1, 8, 5, 700, key=b"key")
-    assert casualties(hole(frame, 8, 9), TOPICS) == [Casualty(1, 5, 6, next_base)]
+    assert find_lost_records(hole(frame, 8, 9), TOPICS) == [LostRecords(1, 5, 6, next_base)]
 
 
 def test_batches_that_follow_each_other() -> None:
     first, base = append(1, 8, 5, 700)
     second, end = append(1, 9, 7, base, count=1)
     other, other_end = append(2, 10, 5, 800)
-    found = casualties(hole(first + second + other, 8, 11), TOPICS)
-    assert found == [Casualty(1, 5, 6, base), Casualty(1, 7, 7, end), Casualty(2, 5, 6, other_end)]
+    found = find_lost_records(hole(first + second + other, 8, 11), TOPICS)
+    assert found == [LostRecords(1, 5, 6, base), LostRecords(1, 7, 7, end), LostRecords(2, 5, 6, other_end)]
 
 
 def test_one_wrong_byte_is_found_out_or_does_not_matter() -> None:
@@ -56,8 +56,8 @@ def test_one_wrong_byte_is_found_out_or_does_not_matter() -> None:
         for mask in (0xFF, 0x01, 0x02, 0x03, 0x80):
             damaged = bytearray(frame)
             damaged[offset] ^= mask
-            found = casualties(hole(bytes(damaged), 8, 9), TOPICS)
-            assert found in (None, [Casualty(1, 5, 6, next_base)]), f"byte {offset} xor {mask:#x}"
+            found = find_lost_records(hole(bytes(damaged), 8, 9), TOPICS)
+            assert found in (None, [LostRecords(1, 5, 6, next_base)]), f"byte {offset} xor {mask:#x}"
             believed += found is not None
     # Most of a frame is payload, where a wrong byte says nothing else.
     assert believed > len(frame)
@@ -65,9 +65,9 @@ def test_one_wrong_byte_is_found_out_or_does_not_matter() -> None:
 
 def test_two_topics_that_stand_at_the_same_place_cannot_be_told_apart() -> None:
     frame, _ = append(4, 8, 1, 0)
-    assert casualties(hole(frame, 8, 9), TOPICS) is None
+    assert find_lost_records(hole(frame, 8, 9), TOPICS) is None
     only_one = {topic_id: book for topic_id, book in TOPICS.items() if topic_id != 5}
-    assert casualties(hole(frame, 8, 9), only_one) is not None
+    assert find_lost_records(hole(frame, 8, 9), only_one) is not None
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_other_frames_hold_no_records(kind: FrameKind, body: bytes) -> None:
     for offset in range(len(frame)):
         damaged = bytearray(frame)
         damaged[offset] ^= 0xFF
-        assert casualties(hole(bytes(damaged), 8, 9), TOPICS) in (None, [])
-    assert casualties(hole(frame, 8, 9), TOPICS) == []
+        assert find_lost_records(hole(bytes(damaged), 8, 9), TOPICS) in (None, [])
+    assert find_lost_records(hole(frame, 8, 9), TOPICS) == []
 
 
 def test_a_batch_never_passes_for_another_kind() -> None:
@@ -95,16 +95,16 @@ def test_a_batch_never_passes_for_another_kind() -> None:
         if kind is not FrameKind.APPEND:
             damaged = bytearray(frame)
             damaged[32] = kind
-            assert casualties(hole(bytes(damaged), 8, 9), TOPICS) is None
+            assert find_lost_records(hole(bytes(damaged), 8, 9), TOPICS) is None
 
 
 def test_no_frame_is_missing_where_the_next_one_follows() -> None:
-    assert casualties(hole(b"garbage in the unused rest of a file", 8, 8), TOPICS) == []
+    assert find_lost_records(hole(b"garbage in the unused rest of a file", 8, 8), TOPICS) == []
 
 
 @pytest.mark.parametrize("data", [b"x" * 200, bytes(200), append(1, 8, 5, 700)[0][:-1], append(1, 9, 5, 700)[0]])
 def test_what_cannot_be_told_apart(data: bytes) -> None:
-    assert casualties(hole(data, 8, 9), TOPICS) is None
+    assert find_lost_records(hole(data, 8, 9), TOPICS) is None
 
 
 def test_the_rest_of_a_file_may_follow_the_last_frame() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from topics.engine.jobs import InlineRunner, Job, OffLoop, ThreadRunner, Until
+from topics.engine.background import InlineRunner, Job, OffLoop, ThreadRunner, Until
 
 
 def job_of(log: list[object], *steps: OffLoop | Until) -> Job:

@@ -19,7 +19,7 @@ class Books(Protocol):
     next_base: int
 
 
-class Casualty(NamedTuple):
+class LostRecords(NamedTuple):
     """Records of one topic that were in a damaged place."""
 
     topic_id: int
@@ -28,13 +28,13 @@ class Casualty(NamedTuple):
     next_base: int
 
 
-def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None:
+def find_lost_records(hole: Hole, topics: Mapping[int, Books]) -> list[LostRecords] | None:
     """The records that were in a hole; None when nobody can tell. `topics` are those whose frames may be in it."""
     if hole.next_lsn == hole.first_lsn:
         return []  # No frame is missing: what was damaged is the unused rest of a file.
     if not hole.remains:
         return None
-    found: list[Casualty] = []
+    found: list[LostRecords] = []
     heads: dict[int, tuple[int, int]] = {}
     for remains in hole.remains:
         if not remains.records:
@@ -50,7 +50,7 @@ def casualties(hole: Hole, topics: Mapping[int, Books]) -> list[Casualty] | None
         next_base = remains.next_base
         last = remains.first_seq + remains.records - 1
         heads[remains.topic_id] = (last + 1, _base(next_base))
-        found.append(Casualty(remains.topic_id, remains.first_seq, last, next_base))
+        found.append(LostRecords(remains.topic_id, remains.first_seq, last, next_base))
     return found
 
 

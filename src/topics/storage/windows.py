@@ -1,0 +1,110 @@
+"""How long a commit stays open for more: decisions only, no thread and no clock. `storage.writers` carries them out.
+
+On the loop (`TickWindow`), after a group of several callers the next one stays open for two more ticks, if they are
+short. A small group that needs no sync is written by the loop itself, unless a write was made to wait not long ago.
+
+On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
+a time. Under pressure every commit that syncs waits for company, for a wider window.
+
+Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
+"""
+
+SLICE_S = 0.00005
+"""How long the thread lingers at a time for the rest of a cohort; about half of what a sync costs."""
+SILENCE = 0.1
+"""How long it does so in a widened window, as a part of it."""
+
+AT_ONCE_BYTES = 1024 * 1024
+"""The largest group the loop writes itself; it takes a fifth of a millisecond."""
+WARY_GROUPS = 64
+"""How many groups the thread writes after a write that was made to wait."""
+
+COMPANY = 4
+"""A group of so many callers is worth waiting for the next time."""
+COMPANY_TICKS = 2
+COMPANY_S = 0.0003
+
+
+class TickWindow:
+    """Decides on the loop when a group is complete, and whether the loop may write it."""
+
+    __slots__ = ("_company", "_stalls", "_ticks_left", "_until", "_wary")
+
+    def __init__(self) -> None:
+        self._company = 0
+        """How many callers the last group had."""
+        self._ticks_left = 0
+        self._until = 0.0
+        self._stalls = 0
+        self._wary = 0
+        """Groups that are left to the thread because of a stall."""
+
+    @property
+    def expects_company(self) -> bool:
+        """Whether those of the last group are worth waiting for; otherwise nobody needs to look at a clock."""
+        return self._company >= COMPANY
+
+    def open(self, now: float) -> None:
+        """The first of a group is there."""
+        self._ticks_left = COMPANY_TICKS if self.expects_company else 0
+        self._until = now + COMPANY_S
+
+    @property
+    def may_stay_open(self) -> bool:
+        return self._ticks_left > 0
+
+    def stays_open(self, now: float) -> bool:
+        """A tick is over: whether the group waits for one more."""
+        if not self._ticks_left or now >= self._until:
+            return False
+        self._ticks_left -= 1
+        return True
+
+    def close(self, callers: int) -> None:
+        """The group is handed over."""
+        self._company = callers
+
+    def is_wary(self, stalls: int) -> bool:
+        """Whether this group is left to the thread; `stalls` counts the writes so far that were made to wait."""
+        if self._stalls != stalls:
+            self._stalls, self._wary = stalls, WARY_GROUPS
+        if not self._wary:
+            return False
+        self._wary -= 1
+        return True
+
+
+class CommitWindow:
+    """Decides on the thread how long a commit waits for more before it writes and syncs."""
+
+    __slots__ = ("_cohort", "_until", "_wide_s", "_window_s")
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._wide_s = 0.0
+        self._until = 0.0
+        self._cohort = 0
+        """How many callers the last commit synced for."""
+
+    def widen(self, window_s: float) -> None:
+        """Lets commits that sync wait so long for company, whether or not there was any before; 0 ends it.
+
+        May be called from another thread: it counts from the next commit on.
+        """
+        self._wide_s = window_s
+
+    def open(self, now: float) -> None:
+        """A commit begins."""
+        self._until = now + max(self._window_s, self._wide_s)
+
+    def linger_s(self, waiting: int, now: float) -> float:
+        """How long to wait for more, while so many callers wait for the sync; 0 is not at all."""
+        wide_s = self._wide_s
+        # Half of the last cohort is enough: the others are being answered and will make the next commit.
+        if not waiting or not (wide_s or waiting * 2 < self._cohort):
+            return 0.0
+        return max(min(max(SLICE_S, wide_s * SILENCE), self._until - now), 0.0)
+
+    def close(self, waiting: int) -> None:
+        """Nothing more came: the commit is for these."""
+        self._cohort = waiting

@@ -1,0 +1,89 @@
+"""How long commits stay open: the decisions, without a thread or a clock."""
+
+import pytest
+
+from topics.storage.windows import COMPANY, COMPANY_S, SILENCE, SLICE_S, WARY_GROUPS, CommitWindow, TickWindow
+
+
+def ticks(window: TickWindow, now: float = 5.0) -> int:
+    """How many more ticks a group stays open when time stands still."""
+    window.open(now)
+    count = 0
+    while window.may_stay_open and window.stays_open(now):
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize(("callers", "more"), [(0, 0), (1, 0), (COMPANY - 1, 0), (COMPANY, 2), (1000, 2)])
+def test_a_group_stays_open_for_two_ticks_behind_one_of_several(callers: int, more: int) -> None:
+    window = TickWindow()
+    window.close(callers)
+    assert (ticks(window), window.expects_company) == (more, more > 0)
+
+
+def test_a_group_does_not_stay_open_where_ticks_are_long() -> None:
+    window = TickWindow()
+    window.close(COMPANY)
+    window.open(5.0)
+    assert window.stays_open(5.0 + COMPANY_S / 2)
+    assert not window.stays_open(5.0 + COMPANY_S)
+
+
+def test_the_first_group_waits_for_nobody_and_a_small_one_ends_the_waiting() -> None:
+    window = TickWindow()
+    assert ticks(window) == 0
+    window.close(COMPANY)
+    assert ticks(window) == 2
+    window.close(1)
+    assert ticks(window) == 0
+
+
+def test_each_stall_leaves_so_many_groups_to_the_thread() -> None:
+    window = TickWindow()
+    assert not window.is_wary(0)
+    assert [window.is_wary(1) for _ in range(WARY_GROUPS + 2)] == [True] * WARY_GROUPS + [False] * 2
+    assert [window.is_wary(2) for _ in range(10)] == [True] * 10
+    # One more stall before they are over begins the count again.
+    assert [window.is_wary(3) for _ in range(WARY_GROUPS + 1)] == [True] * WARY_GROUPS + [False]
+
+
+def test_a_lone_caller_is_never_waited_with() -> None:
+    window = CommitWindow(0.5)
+    for _ in range(3):
+        window.open(1.0)
+        assert window.linger_s(1, 1.0) == 0.0
+        window.close(1)
+
+
+@pytest.mark.parametrize(("cohort", "waiting", "lingers"), [(8, 3, True), (8, 4, False), (8, 0, False), (2, 1, False)])
+def test_a_commit_lingers_until_half_of_the_last_cohort_is_there(cohort: int, waiting: int, lingers: bool) -> None:
+    window = CommitWindow(0.5)
+    window.close(cohort)
+    window.open(1.0)
+    assert window.linger_s(waiting, 1.0) == (SLICE_S if lingers else 0.0)
+
+
+def test_it_lingers_no_longer_than_the_window() -> None:
+    window = CommitWindow(SLICE_S * 1.5)
+    window.close(8)
+    window.open(1.0)
+    assert window.linger_s(1, 1.0) == SLICE_S
+    assert window.linger_s(1, 1.0 + SLICE_S) == pytest.approx(SLICE_S / 2)
+    assert window.linger_s(1, 1.0 + SLICE_S * 2) == 0.0
+    without = CommitWindow(0.0)
+    without.close(8)
+    without.open(1.0)
+    assert without.linger_s(1, 1.0) == 0.0
+
+
+def test_a_widened_window_holds_for_everyone_who_syncs() -> None:
+    window = CommitWindow(0.0005)
+    window.widen(0.01)
+    window.open(1.0)
+    assert window.linger_s(1, 1.0) == pytest.approx(0.01 * SILENCE)
+    assert window.linger_s(1, 1.0095) == pytest.approx(0.0005)
+    assert window.linger_s(1, 1.02) == 0.0
+    assert window.linger_s(0, 1.0) == 0.0
+    window.widen(0.0)
+    window.open(1.0)
+    assert window.linger_s(1, 1.0) == 0.0
