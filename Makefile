@@ -6,17 +6,28 @@ BIN := .venv/bin
 
 # Test processes; 0 runs the tests in pytest's own process, as a debugger wants it.
 WORKERS ?= auto
+PYTEST := $(BIN)/pytest -n $(WORKERS)
 # Tests of one group run in one process: those on Spark share the one that they start.
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+WHOLE := $(PYTEST) --dist loadgroup
+# Thousands of short tests are handed out by the hundred. Of the plugins that pytest loads by itself, these two serve
+# the tests of other folders, and loading them takes longer than most tests.
+SHORT := $(PYTEST) -q --dist worksteal -p no:schemathesis -p no:anyio
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 
 # The stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name,
 # while a touched file or a fresh checkout of the same pins does not.
 STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | cksum | tr ' ' '-')
 
+# Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
+# everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+# The order of a set is part of what a test sees, and is the same each time as all other luck is.
+test short-tests: export PYTHONHASHSEED := 0
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams format clean
+.PHONY: help setup serve test check types short-tests slow format clean
+.PHONY: bench bench-http bench-live bench-queue bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,17 +48,27 @@ serve: setup ## Runs the server with the settings of the environment.
 	@$(BIN)/topics serve
 
 test: setup ## Runs all tests but the slow ones.
-	@$(PYTEST)
+	@$(WHOLE)
 
 check: setup ## Checks format, lint, types, layers, and runs the unit and property tests.
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/lint-imports --no-logo
-	@$(PYTEST) -q $(wildcard tests/unit tests/property)
+	@$(MAKE) --no-print-directory --jobs=2 types short-tests
 
-slow: setup ## Runs the slow tests only.
-	@$(PYTEST) -m slow
+types:
+	@$(BIN)/mypy --strict --no-error-summary
+
+short-tests:
+	@$(SHORT) $(wildcard tests/unit tests/property)
+
+# The one place where tests are random: one number decides all of it, is printed first, and can be given to have the
+# same again.
+slow: setup ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
+	@seed=$${TOPICS_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	export TOPICS_TEST_SEED=$$seed PYTHONHASHSEED=$$seed HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random}; \
+	echo "TOPICS_TEST_SEED=$$seed HYPOTHESIS_PROFILE=$$HYPOTHESIS_PROFILE"; \
+	$(WHOLE) -m 'slow or random' --hypothesis-seed=$$seed
 
 bench: setup ## Measures the engine.
 	@$(BIN)/python -m bench.engine

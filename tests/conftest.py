@@ -1,14 +1,67 @@
 """What every test runs under.
 
-The hypothesis profile is chosen by HYPOTHESIS_PROFILE: `default`, or `thorough` for a long search. A failing example is
-printed with the blob that replays it.
+The hypothesis profile is chosen by HYPOTHESIS_PROFILE: `fixed` tries the same examples each time, `random`
+others and more of them, `thorough` many. A failing example is printed with the blob that
+replays it, and every failure of a random test with the command that repeats it.
 """
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
-# No deadline: a sync of the disk takes as long as the machine likes, which says nothing about the code.
-settings.register_profile("default", deadline=None, print_blob=True)
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=2_000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+from tests.seeds import SEED, run_again
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "fixed")
+
+# No deadline: a sync of the disk takes as long as the machine likes, which says nothing about the code. No database
+# either: what one run found must not change the next.
+settings.register_profile("random", deadline=None, print_blob=True, database=None)
+settings.register_profile("fixed", settings.get_profile("random"), derandomize=True)
+settings.register_profile("thorough", settings.get_profile("random"), max_examples=2_000)
+settings.load_profile(PROFILE)
+
+if settings().derandomize:
+    # Hypothesis also tries the constants of all our modules that are loaded by then, and which those are depends on the
+    # tests that the same process happened to run before.
+    nothing = Constants()
+    providers._get_local_constants = lambda: nothing
+
+
+def pytest_report_header() -> str:
+    return f"TOPICS_TEST_SEED={SEED} HYPOTHESIS_PROFILE={PROFILE}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_random(item):
+            item.add_marker(pytest.mark.random)
+
+
+def is_random(item: pytest.Item) -> bool:
+    """Whether a seed decides what the test does: hypothesis's, or the one it takes as a fixture."""
+    if not isinstance(item, pytest.Function):
+        return False
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    return getattr(item.obj, "is_hypothesis_test", False) or ("seed" in item.fixturenames and "seed" not in given)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and item.get_closest_marker("random"):
+        report.sections.append(("The same again", run_again(item.nodeid)))
+    return report
+
+
+@pytest.fixture
+def seed() -> int:
+    """What a test begins its own dice with."""
+    print(f"TOPICS_TEST_SEED={SEED}")
+    return SEED

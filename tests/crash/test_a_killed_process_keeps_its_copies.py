@@ -111,9 +111,7 @@ def check(folder: Path, oracle: Oracle) -> None:
     engine.close_inline()
 
 
-def repeat(folder: Path, kills: int) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def repeat(folder: Path, seed: int, kills: int) -> None:
     chance, oracle = random.Random(seed), Oracle()
     for run in range(kills):
         live_and_die(folder, run, chance, oracle)
@@ -123,10 +121,10 @@ def repeat(folder: Path, kills: int) -> None:
     assert oracle.seen["d"]
 
 
-def test_six_kills(tmp_path: Path) -> None:
-    repeat(tmp_path / "data", 6)
+def test_six_kills(tmp_path: Path, seed: int) -> None:
+    repeat(tmp_path / "data", seed, 6)
 
 
 @pytest.mark.slow
-def test_a_hundred_kills(tmp_path: Path) -> None:
-    repeat(tmp_path / "data", 100)
+def test_a_hundred_kills(tmp_path: Path, seed: int) -> None:
+    repeat(tmp_path / "data", seed, 100)

@@ -140,8 +140,8 @@ def test_a_random_life_may_end_at_any_call() -> None:
 
 
 @pytest.mark.slow
-def test_many_random_lives_may_end_at_any_call() -> None:
-    check_random_lives(range(1000, 1400), steps=60, stops=30)
+def test_many_random_lives_may_end_at_any_call(seed: int) -> None:
+    check_random_lives(range(seed, seed + 400), steps=60, stops=30)
 
 
 @each_number_of_shards
@@ -170,9 +170,9 @@ def test_recovery_from_any_stop_may_be_cut_short_anywhere(scenario: Scenario, sh
 
 @pytest.mark.slow
 @each_number_of_shards
-def test_no_way_of_scattering_writes_breaks_a_promise(shards: int) -> None:
+def test_no_way_of_scattering_writes_breaks_a_promise(shards: int, seed: int) -> None:
     """The same stops with many more ways to tear and scatter what was not synced."""
     ways = (Survival.TORN, Survival.SCATTERED)
-    endings = tuple(Ending(survival, seed) for survival in ways for seed in range(2000, 2030))
+    endings = tuple(Ending(survival, number) for survival in ways for number in range(seed, seed + 30))
     broken = list(islice(sweep_stops(scenarios.living, options(shards), lambda call: endings), SHOWN))
     assert not broken, "\n".join(broken)

@@ -14,7 +14,6 @@ One kind of damage cannot be told from the end of an unfinished write, which is 
 shard's log, or the same of the newest log file as a whole. It is noted, and nothing says what was in it.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -57,7 +56,6 @@ from topics.testing import (
     Survival,
 )
 
-SEED = int(os.environ.get("TOPICS_TEST_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
 STEP = 37
 """One byte in so many is damaged; a seed chooses which."""
 
@@ -150,8 +148,8 @@ def kind_of(path: str) -> str:
     return next(kind for kind in ("meta", "wal", "topics", "other") if f"/{kind}/" in path or kind == "other")
 
 
-def flips(kind: str, step: int) -> Iterator[tuple[str, int, int]]:
-    dice = SeededDice(SEED)
+def flips(kind: str, step: int, seed: int) -> Iterator[tuple[str, int, int]]:
+    dice = SeededDice(seed)
     masks = (0xFF, 0x01, DELETED)
     for path in files(folder().disk):
         if kind_of(path) == kind:
@@ -184,22 +182,22 @@ def damage_and_mend(path: str, offset: int, mask: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["meta", "wal", "topics"])
-def test_a_flipped_byte_anywhere(kind: str) -> None:
-    for path, offset, mask in flips(kind, STEP):
-        print(f"TOPICS_TEST_SEED={SEED}: byte {offset} of {path} xor {mask:#x}")
+def test_a_flipped_byte_anywhere(kind: str, seed: int) -> None:
+    for path, offset, mask in flips(kind, STEP, seed):
+        print(f"byte {offset} of {path} xor {mask:#x}")
         damage_and_mend(path, offset, mask)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["meta", "wal", "topics"])
-def test_every_single_byte(kind: str) -> None:
-    for path, offset, mask in flips(kind, 1):
-        print(f"TOPICS_TEST_SEED={SEED}: byte {offset} of {path} xor {mask:#x}")
+def test_every_single_byte(kind: str, seed: int) -> None:
+    for path, offset, mask in flips(kind, 1, seed):
+        print(f"byte {offset} of {path} xor {mask:#x}")
         damage_and_mend(path, offset, mask)
 
 
-def larger_damage() -> Iterator[tuple[str, str, Callable[[FakeDisk], None]]]:
-    dice = SeededDice(SEED)
+def larger_damage(seed: int) -> Iterator[tuple[str, str, Callable[[FakeDisk], None]]]:
+    dice = SeededDice(seed)
     for path in files(folder().disk):
         if kind_of(path) == "other" or path in folder().last_frames:
             continue
@@ -218,9 +216,9 @@ def larger_damage() -> Iterator[tuple[str, str, Callable[[FakeDisk], None]]]:
             )
 
 
-def test_files_removed_cut_or_overwritten() -> None:
-    for path, what, damage in larger_damage():
-        print(f"TOPICS_TEST_SEED={SEED}: {path} {what}")
+def test_files_removed_cut_or_overwritten(seed: int) -> None:
+    for path, what, damage in larger_damage(seed):
+        print(f"{path} {what}")
         disk = folder().disk.clone()
         damage(disk)
         found = look(disk)
@@ -259,10 +257,10 @@ def test_a_whole_kind_of_file_removed(lost: tuple[str, ...]) -> None:
     check(disk, mend(disk), may_bring_back=True)
 
 
-def test_other_damage_after_the_machine_restarted() -> None:
+def test_other_damage_after_the_machine_restarted(seed: int) -> None:
     """Then an unsynced end of the log may be torn, and only a frame that says it was synced makes it damage."""
-    for path, offset, mask in flips("wal", 4 * STEP):
-        print(f"TOPICS_TEST_SEED={SEED}: byte {offset} of {path} xor {mask:#x}")
+    for path, offset, mask in flips("wal", 4 * STEP, seed):
+        print(f"byte {offset} of {path} xor {mask:#x}")
         disk = folder().disk.clone()
         flip(disk, path, offset, mask)
         if not look(disk, "another boot").sound:
@@ -301,11 +299,11 @@ def same_outcome(disk: FakeDisk, expected: FakeDisk) -> None:
 
 
 @pytest.mark.parametrize("survival", list(Survival))
-def test_a_crash_after_any_call_leaves_a_folder_that_can_be_repaired(survival: Survival) -> None:
+def test_a_crash_after_any_call_leaves_a_folder_that_can_be_repaired(survival: Survival, seed: int) -> None:
     expected = wrecked()
     losses = mend(expected).losses
     for call in range(1, 1000):
-        print(f"TOPICS_TEST_SEED={SEED}: power cut after call {call}")
+        print(f"power cut after call {call}")
         disk = wrecked()
         disk.stop_after = call
         try:
@@ -315,7 +313,7 @@ def test_a_crash_after_any_call_leaves_a_folder_that_can_be_repaired(survival: S
         if not disk.stopped:
             return
         disk.stop_after = None
-        disk = disk.crash(survival, SEED + call)
+        disk = disk.crash(survival, seed + call)
         report = mend(disk)
         assert report.sound
         # Once nothing is left to do, the report of the run that was cut short is with the files it took out of use.

@@ -86,5 +86,7 @@ def test_recovery_from_snapshots_equals_recovery_from_the_log_whatever_happened(
 
 
 @pytest.mark.slow
-def test_recovery_from_snapshots_equals_recovery_from_the_log_whatever_happened_in_many_lives() -> None:
-    check_random_lives(range(40, 1500))
+def test_recovery_from_snapshots_equals_recovery_from_the_log_whatever_happened_in_many_lives(
+    seed: int,
+) -> None:
+    check_random_lives(range(seed, seed + 1_460))

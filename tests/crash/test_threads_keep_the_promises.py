@@ -6,7 +6,6 @@ timeouts turn a lost answer into a failure.
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -170,7 +169,7 @@ def copies_under_load(seed: int, writers: int, batches: int, copies: int) -> lis
 
 
 def check_copies(seed: int, writers: int, batches: int, copies: int) -> None:
-    print(f"TOPICS_TEST_SEED={seed}")
+    print(f"seed {seed}")
     for number, (disk, promises) in enumerate(copies_under_load(seed, writers, batches, copies)):
         for survival in Survival:
             restarted = survival is not Survival.EVERYTHING
@@ -179,18 +178,14 @@ def check_copies(seed: int, writers: int, batches: int, copies: int) -> None:
             promises.check(dump(engine), restarted)
 
 
-def test_a_power_cut_at_any_moment_keeps_what_threads_acknowledged() -> None:
-    check_copies(_seed(), writers=12, batches=25, copies=10)
+def test_a_power_cut_at_any_moment_keeps_what_threads_acknowledged(seed: int) -> None:
+    check_copies(seed, writers=12, batches=25, copies=10)
 
 
 @pytest.mark.slow
-def test_many_power_cuts_at_any_moment_keep_what_threads_acknowledged() -> None:
-    for seed in range(_seed(), _seed() + 40):
-        check_copies(seed, writers=30, batches=40, copies=25)
-
-
-def _seed() -> int:
-    return int(os.environ.get("TOPICS_TEST_SEED", "0")) or random.randrange(1, 1 << 32)
+def test_many_power_cuts_at_any_moment_keep_what_threads_acknowledged(seed: int) -> None:
+    for number in range(seed, seed + 40):
+        check_copies(number, writers=30, batches=40, copies=25)
 
 
 def wal_syncs(trace: list[tuple[str, str]]) -> int:
@@ -252,10 +247,8 @@ def test_a_failed_commit_fails_exactly_its_batch_and_stops_the_shard(fault: Faul
     assert [kept.value for kept in dump(engine)["sure"].live.values()] == [0, 1, 2, 3, 4]
 
 
-def test_every_append_is_answered_once_on_a_real_disk(tmp_path: Path) -> None:
+def test_every_append_is_answered_once_on_a_real_disk(tmp_path: Path, seed: int) -> None:
     """Thousands of appends of all sizes, classes and rhythms: a lost wake-up would leave one of them waiting."""
-    seed = _seed()
-    print(f"TOPICS_TEST_SEED={seed}")
     chance = random.Random(seed)
     options = msgspec.structs.replace(
         THREADED, data_dir=str(tmp_path / "data"), cold_dir=None, wal_file_bytes=1 << 18, segment_max_events=300

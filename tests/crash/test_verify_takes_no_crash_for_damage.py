@@ -1,14 +1,11 @@
 """Whatever a crash leaves of a healthy folder, it is no damage: verify is content, and repair changes nothing."""
 
-import os
-
 import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, fill, look, mend, show
 from topics.engine import Engine
 from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
 
-SEED = int(os.environ.get("TOPICS_TEST_SEED", "0")) or int.from_bytes(os.urandom(4), "little")
 STEP = 7
 """One call in so many is the last; a seed chooses which."""
 
@@ -20,11 +17,11 @@ def expect_sound(disk: FakeDisk, boot: str) -> None:
     show(disk, boot=boot)
 
 
-def crash_and_look(survival: Survival, step: int) -> None:
-    dice = SeededDice(SEED)
+def crash_and_look(survival: Survival, step: int, seed: int) -> None:
+    dice = SeededDice(seed)
     call = 1 + dice.below(step)
     while True:
-        print(f"TOPICS_TEST_SEED={SEED}: {survival.name} after call {call}")
+        print(f"{survival.name} after call {call}")
         disk = FakeDisk(stop_after=call)
         try:
             fill(disk)
@@ -32,7 +29,7 @@ def crash_and_look(survival: Survival, step: int) -> None:
             pass
         if not disk.stopped:
             return
-        after = disk.crash(survival, SEED + call)
+        after = disk.crash(survival, seed + call)
         boot = BOOT if survival is Survival.EVERYTHING else "another boot"
         if after.exists("data/meta"):
             expect_sound(after, boot)
@@ -43,16 +40,16 @@ def crash_and_look(survival: Survival, step: int) -> None:
             except PowerCut:
                 pass
             after.stop_after, after.stopped = None, False
-            expect_sound(after.crash(survival, SEED - call), boot)
+            expect_sound(after.crash(survival, seed - call), boot)
         call += step
 
 
 @pytest.mark.parametrize("survival", list(Survival))
-def test_a_crash_is_no_damage(survival: Survival) -> None:
-    crash_and_look(survival, STEP)
+def test_a_crash_is_no_damage(survival: Survival, seed: int) -> None:
+    crash_and_look(survival, STEP, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("survival", list(Survival))
-def test_a_crash_after_any_call_is_no_damage(survival: Survival) -> None:
-    crash_and_look(survival, 1)
+def test_a_crash_after_any_call_is_no_damage(survival: Survival, seed: int) -> None:
+    crash_and_look(survival, 1, seed)

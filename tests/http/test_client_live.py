@@ -390,9 +390,7 @@ def disturbed(live: LiveServer, endings: list[str]) -> Iterator[threading.Event]
 
 
 @both
-def test_a_watcher_survives_restarts_without_loss_or_repetition(tmp_path: Path, kind: str) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_watcher_survives_restarts_without_loss_or_repetition(tmp_path: Path, kind: str, seed: int) -> None:
     endings = random.Random(seed).choices(["kill", "stop"], k=3)
     with LiveServer(tmp_path, drain_ms="500") as live, Client(live.url, options=PATIENT) as client:
         for name in ("a", "b"):
@@ -423,9 +421,7 @@ def _write_until(url: str, over: threading.Event, written: dict[str, list[object
 
 
 @both
-def test_a_socket_survives_restarts_without_loss_or_repetition(tmp_path: Path, kind: str) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_socket_survives_restarts_without_loss_or_repetition(tmp_path: Path, kind: str, seed: int) -> None:
     endings = random.Random(seed).choices(["kill", "stop"], k=3)
     with LiveServer(tmp_path, drain_ms="500") as live, Client(live.url, options=PATIENT) as client:
         client.put_topic("t", FSYNC)

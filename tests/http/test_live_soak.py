@@ -13,7 +13,6 @@ happens, and the second test shows that it notices mistakes.
 import asyncio
 import json
 import os
-import random
 import resource
 import signal
 import time
@@ -92,9 +91,7 @@ def grown(before: Weight, after: Weight) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_everyone_sees_everything_once_and_memory_comes_back(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_everyone_sees_everything_once_and_memory_comes_back(tmp_path: Path, seed: int) -> None:
     # A file for every connection, here and in the server, which inherits it.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -9,10 +9,10 @@ import shutil
 import tempfile
 from collections.abc import Callable
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.property.effort import effort
 from topics.storage.fs import File, FileSystem
 from topics.storage.posix import PosixFileSystem
 from topics.testing import FakeDisk, Survival
@@ -171,5 +171,5 @@ def _tree(fs: FileSystem, root: str = "") -> dict[str, bytes]:
     return tree
 
 
-TwoDisks.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=40)
+TwoDisks.TestCase.settings = effort(60, steps=40)
 test_two_disks = TwoDisks.TestCase

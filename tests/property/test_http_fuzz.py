@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import uvloop
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.http.protocol.memory import Memory, cut
 from tests.http.protocol.support import App, Client, Site, get, keep, split_answers, until
+from tests.property.effort import effort
 from topics.http import HttpLimits, HttpServer
 
 
@@ -140,6 +141,7 @@ def test_a_stream_cut_at_every_byte_is_answered_alike() -> None:
     assert answers_to([STREAM[place : place + 1] for place in range(len(STREAM))]) == (whole, seen)
 
 
+@effort(100)
 @given(st.lists(requests(), min_size=1, max_size=5), places)
 def test_requests_are_answered_alike_however_they_are_cut(asked: list[Asked], places: list[int]) -> None:
     data = b"".join(each.wire for each in asked)
@@ -153,6 +155,7 @@ def test_requests_are_answered_alike_however_they_are_cut(asked: list[Asked], pl
     assert answers_to([data]) == (answered, seen)
 
 
+@effort(100)
 @given(st.lists(requests(), min_size=1, max_size=3), st.lists(st.integers(0, 2), max_size=12), st.data())
 def test_requests_sent_again_are_answered_like_new_ones(
     asked: list[Asked], order: list[int], data: st.DataObject
@@ -164,6 +167,7 @@ def test_requests_sent_again_are_answered_like_new_ones(
     assert [reply.status for reply in split_answers(answered)] == [200] * len(sent)
 
 
+@effort(100)
 @given(
     st.lists(requests(), min_size=1, max_size=8),
     places,
@@ -189,6 +193,7 @@ def test_answers_keep_their_order_in_whatever_order_they_are_given(
     memory.leave()
 
 
+@effort(100)
 @given(floods(), places)
 @example(b"GET / HTTP/1.1\r\nhost: x\r\nConnection: close\r\n\r\n\r\n\r\nx", [5])
 def test_what_is_malformed_is_answered_alike_however_it_is_cut(flood: bytes, places: list[int]) -> None:
@@ -196,6 +201,7 @@ def test_what_is_malformed_is_answered_alike_however_it_is_cut(flood: bytes, pla
     assert answers_to(cut(flood, places)) == (whole, seen)
 
 
+@effort(100)
 @given(floods(), places)
 def test_small_limits_hold_for_whatever_comes(flood: bytes, places: list[int]) -> None:
     memory = Memory(App(keep, admit=lambda head: 1000), head_bytes=300, headers_count=4, pipeline_depth=2)
@@ -207,6 +213,7 @@ def test_small_limits_hold_for_whatever_comes(flood: bytes, places: list[int]) -
     memory.leave()
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
 def test_a_flood_on_one_connection_does_not_harm_another(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Real sockets: after every flood the server answers a good request on another connection, and lets go."""
@@ -242,7 +249,7 @@ def test_a_flood_on_one_connection_does_not_harm_another(kind: str, caplog: pyte
         [(_, port)] = runner.run(server.start("127.0.0.1", 0))
         site = Site(app, server, port)
 
-        @settings(max_examples=60)
+        @effort(60)
         @given(floods(), places, st.sampled_from(["abort", "half", "close"]))
         def play(flood: bytes, places: list[int], leave: str) -> None:
             run(attack(site, flood, places, leave))

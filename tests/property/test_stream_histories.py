@@ -6,11 +6,11 @@ Between any two steps the process may be killed or a checkpoint may be taken; ne
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.property.books import check_totals
+from tests.property.effort import effort
 from topics.core.errors import (
     ProducerFencedError,
     ProducerGapError,
@@ -233,4 +233,4 @@ class StreamLives(RuleBasedStateMachine):
 
 
 TestStreamLives = StreamLives.TestCase
-TestStreamLives.settings = settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True)
+TestStreamLives.settings = effort(60, steps=40)

@@ -9,9 +9,11 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error, response_schema_conformance, status_code_conformance
+from schemathesis.config import SchemathesisConfig
 
 from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
+from tests.seeds import SEED
 from topics.api.app import Routes
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.api.openapi import build_document
@@ -28,7 +30,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 DOCUMENT = build_document(Operations(SystemClock()).routes().all, "0")
-schema = schemathesis.openapi.from_dict(DOCUMENT)
+schema = schemathesis.openapi.from_dict(DOCUMENT, config=SchemathesisConfig(seed=SEED))
 
 
 @schema.parametrize()

@@ -140,11 +140,13 @@ _CONFIGS = [{"durability": "disk"}, {"durability": "fsync", "leases_durable": Tr
 
 
 @pytest.mark.parametrize("config", _CONFIGS, ids=str)
-def test_acknowledged_jobs_stay_gone_and_all_others_come_again(tmp_path: Any, config: dict[str, object]) -> None:
-    kill_again_and_again(tmp_path, 20_261_115, 3, config)
+def test_acknowledged_jobs_stay_gone_and_all_others_come_again(
+    tmp_path: Any, config: dict[str, object], seed: int
+) -> None:
+    kill_again_and_again(tmp_path, seed, 3, config)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", _CONFIGS, ids=str)
-def test_acknowledged_jobs_stay_gone_for_long(tmp_path: Any, config: dict[str, object]) -> None:
-    kill_again_and_again(tmp_path, random.SystemRandom().randrange(2**32), 30, config)
+def test_acknowledged_jobs_stay_gone_for_long(tmp_path: Any, config: dict[str, object], seed: int) -> None:
+    kill_again_and_again(tmp_path, seed, 30, config)

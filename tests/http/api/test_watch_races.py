@@ -169,10 +169,8 @@ async def race(url: str, kind: type[Race], rounds: int, seed: int) -> list[float
 )
 @pytest.mark.parametrize("kind", [WatchRace, SocketRace, PollRace])
 def test_every_record_reaches_whoever_began_to_follow_meanwhile(
-    server: LiveServer, kind: type[Race], rounds: int
+    server: LiveServer, kind: type[Race], rounds: int, seed: int
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     waits = asyncio.run(race(server.url, kind, rounds, seed))
     shown = ", ".join(
         f"p{part:g} {waits[min(int(len(waits) * part / 100), len(waits) - 1)]:.2f}" for part in (50, 90, 99, 100)

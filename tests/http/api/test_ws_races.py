@@ -124,18 +124,14 @@ async def play(url: str, seed: int, players: int, rounds: int) -> None:
 
 
 @pytest.mark.parametrize("run", range(2))
-def test_every_record_comes_once_and_in_order(tmp_path: Path, run: int) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_every_record_comes_once_and_in_order(tmp_path: Path, run: int, seed: int) -> None:
     with LiveServer(tmp_path) as live:
         wait_until_ready(live.url)
-        asyncio.run(play(live.url, seed, players=6, rounds=80))
+        asyncio.run(play(live.url, seed + run, players=6, rounds=80))
 
 
 @pytest.mark.slow
-def test_every_record_comes_once_and_in_order_for_long(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_every_record_comes_once_and_in_order_for_long(tmp_path: Path, seed: int) -> None:
     with LiveServer(tmp_path) as live:
         wait_until_ready(live.url)
         for number in range(20):

@@ -5,7 +5,6 @@ where the writer gave the server a way to tell, and every follower has seen what
 twice.
 """
 
-import os
 import random
 import threading
 import time
@@ -100,14 +99,8 @@ def _parting(follower: Follower, entries: list[str]) -> str:
     return f"{len(follower.seen)} entries instead of {len(entries)}, the first other one at {at}"
 
 
-def seed_of_this_run() -> int:
-    return int(os.environ.get("TOPICS_TEST_SEED", "0")) or random.randrange(1, 1 << 32)
-
-
-def kill_again_and_again(folder: Path, kills: int, classes: tuple[str, str]) -> None:
+def kill_again_and_again(folder: Path, seed: int, kills: int, classes: tuple[str, str]) -> None:
     """Two streams, one of values and one of bytes, each of a class that loses nothing when its process is killed."""
-    seed = seed_of_this_run()
-    print(f"TOPICS_TEST_SEED={seed}")
     luck = random.Random(seed)
     with LiveServer(folder, wal_shards="2", **SETTINGS) as live:
         wait_until_ready(live.url)
@@ -133,7 +126,7 @@ def kill_again_and_again(folder: Path, kills: int, classes: tuple[str, str]) -> 
             for path in families.streams:
                 families.look(line, path)
         wrong = [*stage.problems, *(text for show in shows for text in show.judge())]
-        assert not wrong, "\n".join([f"TOPICS_TEST_SEED={seed}", *wrong[:SHOWN], f"{len(wrong)} in all"])
+        assert not wrong, "\n".join([*wrong[:SHOWN], f"{len(wrong)} in all"])
         assert any(known.closed for known in families.streams.values()), seed
 
 
@@ -167,11 +160,11 @@ def _join(threads: list[threading.Thread]) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_streams_survive_a_few_kills(tmp_path: Path) -> None:
-    kill_again_and_again(tmp_path, 3, ("fsync", "disk"))
+def test_streams_survive_a_few_kills(tmp_path: Path, seed: int) -> None:
+    kill_again_and_again(tmp_path, seed, 3, ("fsync", "disk"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("classes", [("fsync", "fsync"), ("disk", "disk")], ids=str)
-def test_streams_survive_many_kills(tmp_path: Path, classes: tuple[str, str]) -> None:
-    kill_again_and_again(tmp_path, 30, classes)
+def test_streams_survive_many_kills(tmp_path: Path, classes: tuple[str, str], seed: int) -> None:
+    kill_again_and_again(tmp_path, seed, 30, classes)

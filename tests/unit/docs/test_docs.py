@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import urllib.request
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,7 @@ def test_a_promise_cites_tests_that_exist(number: int) -> None:
         assert match["test"] is None or match["test"] in functions(path), f"G{number} cites {match[0]}"
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """The functions of a file, those of its classes included."""
     tree = ast.parse(path.read_text(encoding="utf-8"))

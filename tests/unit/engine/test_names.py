@@ -6,9 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from topics.engine.names import SortedNames
 
 
-def test_it_answers_like_one_sorted_list_through_any_changes() -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_it_answers_like_one_sorted_list_through_any_changes(seed: int) -> None:
     dice = random.Random(seed)
     plain: list[str] = []
     names = SortedNames()

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.property.effort import effort
 from tests.unit.spark.folders import LAYOUT, Folder
 from topics.core.records import Record
 from topics.spark.columns import RECORD_SCHEMA
@@ -85,7 +86,7 @@ RECORDS = st.builds(
 )
 
 
-@settings(max_examples=60)
+@effort(60)
 @given(
     st.lists(st.tuples(st.lists(RECORDS, min_size=1, max_size=4), st.none() | st.just("n")), min_size=1, max_size=6),
     st.data(),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -67,7 +68,7 @@ class TestFile:
     @pytest.mark.parametrize("length", [0, 10, 4096, 65_536, 100_001, 5_000_000])
     def test_a_file_written_whole_is_exactly_that(self, fs: FileSystem, base: str, file: File, length: int) -> None:
         file.write_at(0, b"x" * 200_000)
-        data = os.urandom(length)
+        data = Random(length).randbytes(length)
         file.write_whole([data[:7], memoryview(data)[7:70_000], b"", bytearray(data[70_000:])])
         assert content(fs, f"{base}/file") == data
         file.write_at(0, b"")
@@ -558,7 +559,7 @@ def test_a_file_system_that_wants_its_cache_gets_it(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(os, "pwrite", pwrite)
     file = PosixFileSystem().open(str(tmp_path / "file"), create=True)
-    data = os.urandom(100_000)
+    data = Random(1).randbytes(100_000)
     file.write_whole([data])
     file.close()
     assert (tmp_path / "file").read_bytes() == data

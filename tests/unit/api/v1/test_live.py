@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.unit.timeless import run
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.sse import Control, control_event, data_event
@@ -58,7 +59,7 @@ def test_a_deadline_is_met_or_missed_and_never_both() -> None:
         assert not missed.met()
         return told
 
-    assert asyncio.run(play()) == ["missed"]
+    assert run(play()) == ["missed"]
 
 
 def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
@@ -81,7 +82,7 @@ def test_a_deadline_that_fails_keeps_no_other_from_its_end() -> None:
         assert len(complaints) == 1
         return told
 
-    assert asyncio.run(play()) == ["beside it", "behind it"]
+    assert run(play()) == ["beside it", "behind it"]
 
 
 def test_only_what_is_not_answered_at_once_gets_a_deadline() -> None:
@@ -95,4 +96,4 @@ def test_only_what_is_not_answered_at_once_gets_a_deadline() -> None:
             await asyncio.sleep(0.01)
         assert not late.met()
 
-    asyncio.run(play())
+    run(play())

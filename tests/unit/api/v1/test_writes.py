@@ -6,6 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from tests.unit.timeless import run
 from topics.api.calls import Call
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.writes import Writes
@@ -60,7 +61,7 @@ def test_a_write_that_fails_is_not_answered_a_second_time_when_its_time_is_over(
             await asyncio.sleep(0.01)
         assert call.answers == []
 
-    asyncio.run(play())
+    run(play())
 
 
 def test_an_append_that_takes_too_long_is_told_that_nobody_knows() -> None:
@@ -80,4 +81,4 @@ def test_an_append_that_takes_too_long_is_told_that_nobody_knows() -> None:
             }
         }
 
-    asyncio.run(play())
+    run(play())

@@ -1,12 +1,13 @@
 """What every object store promises, checked over HTTP on a real one and on the fake alike; then the real one's own."""
 
 import socket
+import urllib.request
 from collections.abc import Callable
 from itertools import count
 
 import pytest
 
-from tests.s3 import S3Server
+from tests.s3 import PAGE_NAMES, S3Server
 from topics.storage.objects import remote
 from topics.storage.objects.remote import RemoteStore
 from topics.storage.objects.store import Listing, ObjectStore, StoreUnavailable
@@ -99,6 +100,12 @@ def test_listing_a_folder(store: ObjectStore) -> None:
 # Over HTTP
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries again as often as ever, and waits next to nothing in between."""
+    monkeypatch.setattr(remote, "BACKOFF_MS", (1, 2))
+
+
 def every_call(store: ObjectStore) -> dict[str, Callable[[], object]]:
     return {
         "get": lambda: store.get("a"),
@@ -112,15 +119,19 @@ def every_call(store: ObjectStore) -> dict[str, Callable[[], object]]:
     }
 
 
-def test_more_names_than_one_answer_lists(s3: S3Server, credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RemoteStore(new_bucket(s3))
-    names = [f"{number:04d}" for number in range(1005)]
+def test_more_names_than_one_answer_lists(s3: S3Server, credentials: None) -> None:
+    url = new_bucket(s3)
+    store = RemoteStore(url)
+    names = [f"{number:04d}" for number in range(PAGE_NAMES + 5)]
     for name in names:
         store.put(f"topics/{name}", [b"1"])
+    page = f"{s3.environment['AWS_ENDPOINT_URL']}/{url.split('/')[2]}?list-type=2"
+    with urllib.request.urlopen(page) as answer:
+        assert b"<IsTruncated>true" in answer.read()
     assert store.list_folder("topics").objects == names
 
 
-def test_a_store_that_is_gone_says_nothing_about_its_objects(s3: S3Server, credentials: None) -> None:
+def test_a_store_that_is_gone_says_nothing_about_its_objects(s3: S3Server, credentials: None, hasty: None) -> None:
     store = RemoteStore(new_bucket(s3))
     store.put("a", [b"1"])
     s3.down()
@@ -143,7 +154,9 @@ def test_a_missing_bucket_is_no_missing_object(s3: S3Server, credentials: None) 
             pytest.fail(name)
 
 
-def test_errors_do_not_tell_secrets(s3: S3Server, credentials: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_do_not_tell_secrets(
+    s3: S3Server, credentials: None, hasty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     for call in every_call(RemoteStore("s3://bucket/x")).values():
         with pytest.raises(StoreUnavailable) as caught:
@@ -168,9 +181,9 @@ def test_what_a_call_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits == [5, 21, 37, None]
 
 
-def test_a_store_that_takes_calls_and_never_answers(monkeypatch: pytest.MonkeyPatch, s3: S3Server) -> None:
+def test_a_store_that_takes_calls_and_never_answers(monkeypatch: pytest.MonkeyPatch, s3: S3Server, hasty: None) -> None:
     """It is given up, by every call: the test would hang otherwise."""
-    monkeypatch.setattr(remote, "CALL_S", 0.1)
+    monkeypatch.setattr(remote, "CALL_S", 0.02)
     monkeypatch.setattr(remote, "BYTES_A_SECOND", 1 << 40)
     for name, value in s3.environment.items():
         monkeypatch.setenv(name, value)
