@@ -13,8 +13,7 @@ from tests.crash import scenarios
 from tests.crash.harness import SMALL
 from tests.crash.sweeps import Scenario, count_calls, sweep_faults, sweep_stops
 from topics.core.loss import LossReason
-from topics.engine import checkpoint
-from topics.engine.appending import Appender
+from topics.engine import checkpoint, recovery
 from topics.engine.apply import Applier
 from topics.engine.checkpoint import Checkpointer
 from topics.engine.engine import Engine
@@ -106,9 +105,9 @@ def flags_flipped_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
 def keys_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
     whole = checkpoint.topic_state
 
-    def topic_state(topic: Topic, tail: Any, parts: Any) -> Any:
+    def topic_state(topic: Topic, ceiling: int, tail: Any, parts: Any) -> Any:
         keys, topic.keys = topic.keys, None
-        state = whole(topic, tail, parts)
+        state = whole(topic, ceiling, tail, parts)
         topic.keys = keys
         return state
 
@@ -116,11 +115,8 @@ def keys_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_ceiling(patch: pytest.MonkeyPatch) -> None:
-    def reserve(self: Appender, topic: Topic, shard: Shard, last: int, now: int, pieces: list[bytes]) -> int:
-        topic.ceiling = topic.ceiling_staged = 1_000_000
-        return 0
-
-    patch.setattr(Appender, "reserve", reserve)
+    """Whoever recovers forgets what may have been given out beyond what the disk knows."""
+    patch.setattr(recovery, "grant", lambda topic, reserve: None)
 
 
 def losses_not_told(patch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_a_job_that_could_not_be_moved_is_tried_again_later() -> None:
 
 def test_a_job_that_was_deleted_on_its_way_is_forgotten() -> None:
     book, log = LeaseBook(), Log(1, 2)
-    book.release(claim(book, log, 2), 0)
+    book.release(seqs(claim(book, log, 2)), 0)
     _, doomed = book.take(2, log, 1)
     book.leave_unleased(doomed)
     book.forget(0, [(1, 1)])
