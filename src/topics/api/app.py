@@ -51,8 +51,8 @@ class Shortcut(Protocol):
         """Whether requests with this head may go this way."""
         ...
 
-    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> bool:
-        """Takes a request, or leaves it as it is."""
+    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> object:
+        """Takes a request and returns True; otherwise what it has read of the body, for the handler, if it has."""
         ...
 
 
@@ -80,16 +80,14 @@ class Route(NamedTuple):
     """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
 
-class Match(msgspec.Struct, eq=False):
-    """What a head asks for."""
+class Match(msgspec.Struct, eq=False, frozen=True):
+    """What a head asks for, and who asks. Keys stay what they are while the server runs, so that this holds for every
+    request with that head; whether the server serves at all does not, and is no part of it."""
 
     route: Route
     topic: str
     key: Key
-    shortcut: Callable[[Exchange, Engine, "Match"], bool] | None
-    misses: int = 0
-    skips: int = 0
-    """Of the shortcut: how many requests it leaves alone, after how many that were not for it."""
+    shortcut: Callable[[Exchange, Engine, "Match"], object] | None
 
 
 def match_of(head: RequestHead) -> Match:
@@ -179,28 +177,38 @@ class Api:
         }
 
     def admit(self, head: RequestHead) -> int | Refusal:
+        match = head.context
         try:
-            route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
-            key = ANYONE if open_to_all else self._authenticate(route, head)
-            if key is not ANYONE:
-                key.check(route.scopes, topic or None)
-            if not route.ops:
+            if match is None:
+                match = head.context = self._match(head)
+            if (self.draining or self.engine is None) and not match.route.ops:  # type: ignore[attr-defined]
                 self._check_serving()
-            if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
-                raise UnsupportedMediaTypeError
-            shortcut = self._shortcuts.get(route.handler)
-            take = shortcut.take if shortcut is not None and shortcut.fits(head) else None
-            head.context = Match(route, topic, key, take)
         except TopicsError as error:
             return self._refusal(error)
         return self._body_bytes_max
 
+    def _match(self, head: RequestHead) -> Match:
+        route, topic = self._routes.find(head.method, head.path)
+        open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
+        key = ANYONE if open_to_all else self._authenticate(route, head)
+        if key is not ANYONE:
+            key.check(route.scopes, topic or None)
+        if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
+            raise UnsupportedMediaTypeError
+        shortcut = self._shortcuts.get(route.handler)
+        return Match(route, topic, key, shortcut.take if shortcut is not None and shortcut.fits(head) else None)
+
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take = self.engine, match.shortcut
-        if take is not None and engine is not None and take(exchange, engine, match):
-            return
+        engine, take, decoded = self.engine, match.shortcut, None
+        if take is not None and engine is not None:
+            try:
+                decoded = take(exchange, engine, match)
+            except TopicsError as error:
+                refuse(exchange, error)
+                return
+            if decoded is True:
+                return
         route = match.route
         if route.ops:
             route.handler(exchange)  # type: ignore[arg-type]
@@ -208,7 +216,7 @@ class Api:
         if engine is None:
             refuse(exchange, NotReadyError(self.replay_progress()))
             return
-        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
+        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
         try:
             if match.key is not ANYONE:
                 self._count_in(call)

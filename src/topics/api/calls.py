@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     waits: "set[Waiting]"
     """Requests that wait for something to happen; a stopping server ends them."""
     _live: "Live | None" = None
+    decoded: object = None
+    """The body's message, where a shortcut has read it already."""
     on_done: Callable[[], None] | None = None
     """Closes the books on this request, answered or not."""
     _gone: Callable[[], None] | None = None

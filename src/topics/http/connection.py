@@ -111,8 +111,7 @@ class Connection(asyncio.Protocol):
         if at_rest and self._since_bytes == self._due_bytes:
             repeats = self._repeats
             same = repeats.nbytes == nbytes and data.startswith(repeats.lead)
-            if (same or repeats.find(data, nbytes)) and not hub.draining:
-                self._start_repeat(repeats.head, data[len(repeats.lead) :])
+            if (same or repeats.find(data, nbytes)) and self._start_repeat(repeats.head, data[len(repeats.lead) :]):
                 return
             self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
         self._since_bytes += nbytes
@@ -163,7 +162,7 @@ class Connection(asyncio.Protocol):
             raise HttpError(Fault.INTERNAL) from None
         if isinstance(verdict, int):
             if candidate and exchange.plain:
-                self._repeats.remember(candidate, head, length, min(verdict, hub.limits.body_bytes))
+                self._repeats.remember(candidate, head, length)
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
@@ -330,9 +329,16 @@ class Connection(asyncio.Protocol):
             _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
 
-    def _start_repeat(self, head: RequestHead, body: bytes) -> None:
-        """Starts a request that came whole, with a head that was read and admitted before."""
+    def _start_repeat(self, head: RequestHead, body: bytes) -> bool:
+        """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
+        the reader like any other, and is told why."""
         hub, pipeline = self._hub, self._pipeline
+        try:
+            verdict = hub.application.admit(head)
+        except Exception:
+            return False
+        if hub.draining or not isinstance(verdict, int) or len(body) > min(verdict, hub.limits.body_bytes):
+            return False
         hub.counters.requests += 1
         self._requests += 1
         exchange = Exchange(head, pipeline, hub.monotonic(), True, True, body)
@@ -345,6 +351,7 @@ class Connection(asyncio.Protocol):
         pipeline.gathering = False
         if not pipeline.exchanges:
             pipeline.flush()
+        return True
 
     def _start(self, exchange: Exchange) -> None:
         try:

@@ -6,9 +6,11 @@ Nearly every client sends the same head with each request of a kind, byte for by
     |--------------------- front ----------------------------|   |------------- back -------------------|
 
 A request that comes whole, while nothing else is under way on its connection, and whose head is known, needs no parser:
-the same bytes mean the same head, and the application has admitted it before. Nor has the number to be read: how many
-bytes came says what it must be, as everybody writes it, and the request has to begin with just that. This takes two
-thirds of the work out of a small request.
+the same bytes mean the same head. Nor has the number to be read: how many bytes came says what it must be, as everybody
+writes it, and the request has to begin with just that. This takes two thirds of the work out of a small request.
+
+What is kept is what the bytes say, never what was decided about them: the application is asked for each request whether
+it admits it (`Application.admit`), because it may be stopping by now, or allow less.
 
 A connection knows only what itself has sent. So nobody can find out by trying whether another's head, with the key in
 it, is known; and a connection that sends ever new heads is soon no longer listened to in this way, and costs bounded
@@ -43,7 +45,6 @@ class Known(NamedTuple):
     back: bytes
     head_nbytes: int
     """Of both of them."""
-    body_bytes_max: int
 
 
 class Repeats:
@@ -62,12 +63,12 @@ class Repeats:
 
     def find(self, data: bytes, nbytes: int) -> bool:
         """Whether this is a whole request with a known head, which is the last one then."""
-        for head, front, back, head_nbytes, body_bytes_max in self._known:
+        for head, front, back, head_nbytes in self._known:
             lead, length = front, 0
             if back:
                 rest = nbytes - head_nbytes
                 length = rest - len(str(rest))
-                if not 0 < length < body_bytes_max:
+                if not 0 < length < _BODY_BYTES_MAX:
                     continue
                 lead = b"%b%d%b" % (front, length, back)
                 if len(lead) + length != nbytes:
@@ -80,7 +81,7 @@ class Repeats:
                 return True
         return False
 
-    def remember(self, candidate: bytes, head: RequestHead, length: int | None, body_bytes_max: int) -> None:
+    def remember(self, candidate: bytes, head: RequestHead, length: int | None) -> None:
         """Makes a head known that was admitted, unless requests with it need a closer look each time."""
         if self._fruitless >= _FRUITLESS_MAX or length is None or len(candidate) > _HEAD_BYTES_MAX:
             return
@@ -99,7 +100,7 @@ class Repeats:
             return
         rest = Headers({name: value for name, value in first.items() if name != _LENGTH}, head.headers.repeated)
         nbytes = sum(map(len, parts))
-        self._known.append(Known(replace(head, headers=rest), *parts, nbytes, min(body_bytes_max, _BODY_BYTES_MAX)))
+        self._known.append(Known(replace(head, headers=rest), *parts, nbytes))
 
     def __len__(self) -> int:
         return len(self._known)

@@ -15,7 +15,7 @@ def bodies(memory: Memory) -> list[bytes]:
     return [exchange.body for exchange in memory.app.exchanges]
 
 
-def test_a_repeated_head_is_admitted_once_and_each_body_is_its_own() -> None:
+def test_a_repeated_head_is_read_once_and_each_body_is_its_own() -> None:
     memory = Memory(App())
     for body in (b"first", b"other", b"third"):
         memory.send(post("/", body))
@@ -204,17 +204,40 @@ def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
     memory.leave()
 
 
-def test_a_refused_head_is_refused_each_time() -> None:
-    refusals: Iterator[int | Refusal] = iter([Refusal(401, b"no"), 1000, Refusal(403, b"no")])
+def test_every_request_is_decided_on_whether_its_head_is_known_or_not() -> None:
+    verdicts: Iterator[int | Refusal] = iter(
+        # One that is not admitted is read like any other, and so asked for once more.
+        [Refusal(401, b"no"), 1000, *[Refusal(403, b"no")] * 2, 1000, 0, 0]
+    )
 
     def admit(head: RequestHead) -> int | Refusal:
-        return next(refusals)
+        return next(verdicts)
 
     memory = Memory(App(admit=admit))
     memory.send(post("/", b"1"))
     memory.send(post("/", b"2"))
     memory.send(post("/", b"3"))
-    assert [answer.status for answer in split_answers(memory.answered)] == [401, 200, 200]
+    memory.send(post("/", b"4"))
+    memory.send(post("/", b"5"))
+    assert [answer.status for answer in split_answers(memory.answered)] == [401, 200, 403, 200, 413]
+    assert bodies(memory) == [b"2", b"4"]
+    memory.leave()
+
+
+def test_a_mistake_in_admitting_a_known_head_is_told_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[RequestHead] = []
+
+    def admit(head: RequestHead) -> int:
+        asked.append(head)
+        if len(asked) > 1:
+            raise RuntimeError("oops")
+        return 1000
+
+    memory = Memory(App(admit=admit))
+    memory.send(post("/", b"1"))
+    memory.send(post("/", b"2"))
+    assert [answer.status for answer in split_answers(memory.answered)] == [200, 500]
+    assert "the application failed to admit a request" in caplog.text
     memory.leave()
 
 

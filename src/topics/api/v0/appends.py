@@ -5,7 +5,9 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import astuple, replace
 
+from topics.api.v0.bodies import decode_body
 from topics.engine import AppendResult, Batch
+from topics.wire.v0 import AppendBody
 
 _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
@@ -16,6 +18,11 @@ LONE_APPENDED = (
     b'"performance":{"server_total_ms":%.3f%b'
 )
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AppendBody).decode
+
+
+def decode_append(body: bytes) -> Batch:
+    return decode_body("append", _decode, body)
 
 
 @lru_cache(maxsize=16)

@@ -3,33 +3,23 @@
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
 a block in the log (`engine.gathering`), and here they share the rest: none has an object or a callback besides its
 exchange, and one pass answers all of them. Whatever is not as plain as that is left to `records.append`, which knows
-all of it.
+all of it and gets the body as it was decoded here.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 
 from topics.api.app import Match, match_of
 from topics.api.calls import refuse
-from topics.api.v0.appends import LONE_APPENDED, log_times
+from topics.api.v0.appends import LONE_APPENDED, decode_append, log_times
+from topics.core.batch import Batch
 from topics.core.errors import TopicsError
-from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
 
-_SKIPS_MAX = 63
-"""Trying in vain costs a microsecond or two: of those whose bodies are never plain, one in so many."""
-
-
-class _LoneAppend(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The body of such an append; anything else is none."""
-
-    records: tuple[Record]
-
-
-_decode = msgspec.json.Decoder(_LoneAppend).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,28 +35,16 @@ class LoneAppends:
     def fits(self, head: RequestHead) -> bool:
         return not head.query and b"idempotency-key" not in head.headers.first
 
-    def take(self, exchange: Exchange, engine: Engine, match: Match) -> bool:
-        body, counted = exchange.body, self._inflight_max
-        if match.skips:
-            match.skips -= 1
-            return False
+    def take(self, exchange: Exchange, engine: Engine, match: Match) -> Batch | Literal[True] | None:
+        counted = self._inflight_max
         if counted and match.key.inflight >= counted:
-            return False
-        try:
-            # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here.
-            if not body.isascii():
-                body.decode()
-            record = _decode(body).records[0]
-        except (ValueError, RecursionError):
-            # Whoever sends the same head again mostly sends the same kind of body.
-            match.skips = match.misses = min(2 * match.misses + 1, _SKIPS_MAX)
-            return False
-        if match.misses:
-            match.misses = 0
-        taken = engine.gather(match.topic, record, exchange, self._answer_all)
-        if taken and counted:
+            return None
+        batch = decode_append(exchange.body)
+        if not _is_lone(batch) or not engine.gather(match.topic, batch.records[0], exchange, self._answer_all):
+            return batch
+        if counted:
             match.key.inflight += 1
-        return taken
+        return True
 
     def _answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
         if self._inflight_max:
@@ -86,3 +64,14 @@ class LoneAppends:
                 for seq, exchange in enumerate(exchanges, outcome.first_seq)
             ],
         )
+
+
+def _is_lone(batch: Batch) -> bool:
+    return (
+        len(batch.records) == 1
+        and batch.node is None
+        and batch.idempotency_key is None
+        and batch.create is None
+        and batch.config is None
+        and not (batch.delay_ms or batch.disable_backpressure)
+    )

@@ -8,25 +8,24 @@ import msgspec
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.patience import Patience
-from topics.api.v0.appends import encode_appended, throttled, with_key
+from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
 from topics.api.v0.bodies import decode_body
 from topics.core.batch import Batch
 from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
-from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
+from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
 _MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
-_decode_append = msgspec.json.Decoder(AppendBody).decode
 _decode_diff = msgspec.json.Decoder(DiffBody).decode
 _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 
 def append(call: Call) -> None:
     head = call.exchange.head
-    batch: Batch = decode_body("append", _decode_append, call.exchange.body)
+    batch = call.decoded if isinstance(call.decoded, Batch) else decode_append(call.exchange.body)
     if batch.idempotency_key is not None:
         batch = with_key(batch, batch.idempotency_key)
     elif b"idempotency-key" in head.headers.first:
