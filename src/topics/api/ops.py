@@ -9,7 +9,8 @@ from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
 from topics.api.errors import error_headers, render_error, status_of
 from topics.api.live import Live
-from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
+from topics.api.metrics import CONTENT_TYPE, Snapshot
+from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
 from topics.api.v0.queue_routes import QUEUE_ROUTES

@@ -19,7 +19,8 @@ from tests.unit.docs.pages import blocks, read, rows, section
 from topics.api.app import Api
 from topics.api.auth import KeyRing, Scope
 from topics.api.errors import STATUS_BY_CODE
-from topics.api.metrics import ServerState, Snapshot
+from topics.api.metrics import Snapshot
+from topics.api.metrics_summary import ServerState
 from topics.api.ops import Operations, no_pipeline
 from topics.config.settings import SETTINGS
 from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
@@ -194,9 +195,19 @@ def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
 
 def test_every_metric_is_on_the_page_with_its_type() -> None:
     exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", snapshot().text().decode(), re.MULTILINE))
-    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics"))}
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 3}
     assert listed == exposed
     assert len(listed) > 30
+
+
+def test_every_short_name_of_the_metrics_is_on_the_page() -> None:
+    measured = snapshot()
+    answer = json.loads(measured.json())
+    long_names = set(re.findall(r"^# TYPE (\w+) \w+$", measured.text().decode(), re.MULTILINE))
+    pairs = [cells for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 2]
+    assert {word for cells in pairs for word in re.findall(r"`(\w+)`", cells[0])} == answer.keys() - long_names
+    [of_the_log] = [cells[1] for cells in pairs if cells[0] == "`wal`"]
+    assert set(re.findall(r"`(\w+)`", of_the_log)) == answer["wal"].keys()
 
 
 def snapshot() -> Snapshot:
