@@ -5,7 +5,7 @@ others are due, and the work is done once for all of them.
 """
 
 from topics.core.config import Discard
-from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.errors import ThrottledError, TopicFullError, TopicNotFoundError, TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import absent
@@ -82,8 +82,8 @@ class Packer:
             and (config.discard is not Discard.REJECT or not (config.cap_records or config.cap_bytes))
         )
 
-    def fitting(self, dest: Topic, load: Load) -> Load | None:
-        """As much of a load as the destination takes; None when nothing fits."""
+    def fitting(self, dest: Topic, load: Load) -> Load | str:
+        """As much of a load as the destination takes; when nothing fits, the code of what is in the way."""
         core = self._core
         config, quota, copies = dest.staged_config, core.limits.max_total_bytes, load.copies
         rejects = config.discard is Discard.REJECT and (config.cap_records or config.cap_bytes)
@@ -95,6 +95,7 @@ class Packer:
             count = min(count, config.cap_records - dest.live_count - dest.staged_count)
         if rejects and config.cap_bytes:
             room = config.cap_bytes - dest.live_bytes - dest.staged_bytes
+        full = count <= 0 or copies.sizes[0] > room
         if quota:
             room = min(room, quota - core.total_bytes - core.staged_bytes)
         taken = 0
@@ -105,7 +106,7 @@ class Packer:
             taken += 1
         if taken == len(copies.sizes):
             return load
-        return load.first(taken) if taken else None
+        return load.first(taken) if taken else TopicFullError.code if full else ThrottledError.code
 
 
 def refusal(dest: Topic) -> TopicsError | None:

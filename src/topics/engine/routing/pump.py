@@ -22,7 +22,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from topics.core.errors import CorruptSegmentError, TopicFullError, TopicNotFoundError, TopicsError
+from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.routers import HOPS_MAX
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import find_copies, plan_search
@@ -274,8 +274,8 @@ class Pump:
             return
         # What fits depends on what is staged before it, so this one goes by itself, and now.
         load = self._packer.fitting(dest, wanted)
-        if load is None:
-            self._wait_for(router, dest, TopicFullError.code)
+        if isinstance(load, str):
+            self._wait_for(router, dest, load)
             return
         router.inflight = True
         self._forwarder.send([Parcel(router, dest, load)], self._finished)
