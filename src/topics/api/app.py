@@ -205,7 +205,7 @@ class Api:
             try:
                 decoded = take(exchange, engine, match)
             except TopicsError as error:
-                refuse(exchange, error)
+                refuse(exchange, error, self._clock.monotonic())
                 return
             if decoded is True:
                 return
@@ -214,7 +214,7 @@ class Api:
             route.handler(exchange)  # type: ignore[arg-type]
             return
         if engine is None:
-            refuse(exchange, NotReadyError(self.replay_progress()))
+            refuse(exchange, NotReadyError(self.replay_progress()), self._clock.monotonic())
             return
         call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
         try:

@@ -32,9 +32,10 @@ def parse_query(text: str) -> dict[str, str]:
     return {name: value for name, _, value in reversed(pairs)}
 
 
-def refuse(exchange: Exchange, error: TopicsError) -> None:
+def refuse(exchange: Exchange, error: TopicsError, now_s: float) -> None:
     """Answers with an error where nothing but the exchange is there."""
-    exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+    body = render_error(error, (now_s - exchange.started) * 1000.0)
+    exchange.respond(status_of(error), body, "application/json", error_headers(error))
 
 
 class Waiting(Protocol):
@@ -97,7 +98,7 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        self.finish(status_of(error), render_error(error), error_headers(error))
+        self.finish(status_of(error), render_error(error, self.spent_ms()), error_headers(error))
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Calls back if the client goes away before it is answered."""

@@ -91,6 +91,26 @@ def test_there_is_nothing_elsewhere(api: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v0/topics/nowhere", None),
+        ("POST", "/v0/topics/nowhere", {"records": []}),
+        ("POST", "/v0/topics/nowhere", {"records": [{"data": 1}], "create": False}),
+        ("POST", "/v0/topics/nowhere/diff", {}),
+        ("POST", "/v0/topics/nowhere/delete", {}),
+        ("POST", "/v0/topics/nowhere/claim", {"node": "w"}),
+        ("PUT", "/v0/routers/nowhere", {"source": "a", "dest": "a"}),
+        ("POST", "/v0/watch", {"topics": {"nowhere": {}}}),
+    ],
+)
+def test_an_error_tells_its_time_too(api: httpx.Client, method: str, path: str, body: object) -> None:
+    answer = api.request(method, path, json=body)
+    assert answer.status_code in (400, 404)
+    assert set(answer.json()) == {"error", "performance"}
+    assert answer.json()["performance"]["server_total_ms"] >= 0
+
+
+@pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
         ("PATCH", "/v0/topics/a", "DELETE, GET, HEAD, POST, PUT"),

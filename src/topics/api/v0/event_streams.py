@@ -11,16 +11,25 @@ _HEADERS = (
     ("X-Accel-Buffering", "no"),
 )
 _ACCEPTED = ("text/event-stream", "text/*", "*/*")
+"""The narrowest first: it says what a wider one beside it does not."""
 
 
 def check_accepts_events(head: RequestHead) -> None:
     """Raises NotAcceptableError for a client that says it takes anything but an event stream."""
-    accept = head.headers.get("accept")
-    if accept is None:
-        return
-    ranges = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    if not any(one in _ACCEPTED for one in ranges) and ranges != [""]:
+    accept = head.headers.get_list("accept").lower()
+    weights = dict([_media_range(part) for part in accept.split(",") if part.strip()])
+    if weights and not next((weights[one] for one in _ACCEPTED if one in weights), 0.0):
         raise NotAcceptableError
+
+
+def _media_range(text: str) -> tuple[str, float]:
+    """A media type and its weight: 1 unless it says otherwise, 0 for what is no number."""
+    name, *parameters = [word.strip() for word in text.split(";")]
+    weight = next((word[2:] for word in parameters if word.startswith("q=")), "1")
+    try:
+        return name, float(weight)
+    except ValueError:
+        return name, 0.0
 
 
 def start_events(call: Call) -> Stream:

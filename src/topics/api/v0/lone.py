@@ -50,13 +50,13 @@ class LoneAppends:
         if self._inflight_max:
             for exchange in exchanges:
                 match_of(exchange.head).key.inflight -= 1
+        now = self._seconds()
         if isinstance(outcome, TopicsError):
             for exchange in exchanges:
                 if not exchange.answered:
-                    refuse(exchange, outcome)
+                    refuse(exchange, outcome, now)
             return
         topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
-        now = self._seconds()
         respond_each(
             exchanges,
             [

@@ -7,9 +7,9 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
-from topics.api.v0.bodies import decode_body
+from topics.api.v0.bodies import check_number, decode_body, query_number
 from topics.core.config import TopicType
-from topics.core.errors import InvalidRequestError, NotAQueueError, TopicsError
+from topics.core.errors import NotAQueueError, TopicsError
 from topics.core.limits import MAX_U64
 from topics.engine.queues import (
     AckResult,
@@ -41,7 +41,6 @@ R = TypeVar("R")
 
 PAGE_SIZE = 100
 PAGE_SIZE_MAX = 1000
-_MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
 _decode_claim = msgspec.json.Decoder(ClaimBody).decode
 _decode_ack = msgspec.json.Decoder(AckBody).decode
@@ -52,8 +51,6 @@ _decode_redrive = msgspec.json.Decoder(RedriveBody).decode
 
 def claim(call: Call) -> None:
     body = decode_body("claim", _decode_claim, call.exchange.body)
-    check_most("claim", "max", body.max, _MAX_U32)
-    check_most("claim", "lease_ms", body.lease_ms, MAX_U64)
     request = ClaimRequest(node=body.node, max=body.max, lease_ms=body.lease_ms)
     cancel = call.engine.queues.claim(call.topic, request, _answering(call, _answer_claim))
     if not call.exchange.answered:
@@ -87,7 +84,6 @@ def _answer_ack(call: Call, outcome: AckResult) -> None:
 def nack(call: Call) -> None:
     body = decode_body("nack", _decode_nack, call.exchange.body)
     _check_seqs("nack", body.seqs)
-    check_most("nack", "delay_ms", body.delay_ms, MAX_U64)
     request = NackRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, delay_ms=body.delay_ms)
     call.engine.queues.nack(call.topic, request, _answering(call, _answer_nack))
 
@@ -103,7 +99,6 @@ def _answer_nack(call: Call, outcome: NackResult) -> None:
 def extend(call: Call) -> None:
     body = decode_body("extend", _decode_extend, call.exchange.body)
     _check_seqs("extend", body.seqs)
-    check_most("extend", "lease_ms", body.lease_ms, MAX_U64)
     request = ExtendRequest(node=body.node, seqs=body.seqs, lease_ids=body.lease_ids, lease_ms=body.lease_ms)
     call.engine.queues.extend(call.topic, request, _answering(call, _answer_extend))
 
@@ -118,7 +113,6 @@ def _answer_extend(call: Call, outcome: ExtendResult) -> None:
 def redrive(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("redrive", _decode_redrive, body) if body else RedriveBody()
-    check_most("redrive", "max", asked.max, _MAX_U32)
     config = call.engine.core.existing(call.topic).config
     if config.type is not TopicType.QUEUE:
         raise NotAQueueError(call.topic)
@@ -150,24 +144,9 @@ def list_leases(call: Call) -> None:
     call.reply(200, _encode(LeasesAnswer(topic=page.topic, leases=leases, next_after=next_after)))
 
 
-def query_number(text: str | None, name: str, default: int, maximum: int) -> int:
-    """A whole number of a query, which may be 0 and may not be too large."""
-    if text is None or text == "":
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) > maximum:
-        raise InvalidRequestError(f"query {name}: must be a whole number from 0 to {maximum}", field=name)
-    return int(text)
-
-
-def check_most(what: str, field: str, value: int | None, maximum: int) -> None:
-    """The decoder knows what is negative; what is too large for the protocol it lets pass."""
-    if value is not None and value > maximum:
-        raise InvalidRequestError(f"{what} field {field}: must be from 0 to {maximum}", field=field)
-
-
 def _check_seqs(what: str, seqs: Sequence[int]) -> None:
     if seqs:
-        check_most(what, "seqs", max(seqs), MAX_U64)
+        check_number(what, "seqs", max(seqs), MAX_U64)
 
 
 def _answering(call: Call, answer: Callable[[Call, R], None]) -> Callable[[R | TopicsError], None]:

@@ -9,15 +9,14 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.patience import Patience
 from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
-from topics.api.v0.bodies import decode_body
+from topics.api.v0.bodies import check_number, decode_body
 from topics.core.batch import Batch
-from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
 from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
-_MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
 _decode_diff = msgspec.json.Decoder(DiffBody).decode
 _decode_delete = msgspec.json.Decoder(DeleteBody).decode
@@ -57,14 +56,10 @@ def diff(call: Call) -> None:
 
 
 def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
-    for field, value, maximum in (
-        ("from_seq", asked.from_seq, MAX_U64),
-        ("limit", asked.limit, _MAX_U32),
-        ("wait_ms", asked.wait_ms, _MAX_U32),
-        ("max_batch_bytes", asked.max_batch_bytes, MAX_U64),
-    ):
-        if not 0 <= value <= maximum:
-            raise InvalidRequestError(f"diff field {field}: must be from 0 to {maximum}", field=field)
+    check_number("diff", "from_seq", asked.from_seq, MAX_U64)
+    check_number("diff", "limit", asked.limit)
+    check_number("diff", "wait_ms", asked.wait_ms)
+    check_number("diff", "max_batch_bytes", asked.max_batch_bytes)
     node = asked.node
     return ReadRequest(
         from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),

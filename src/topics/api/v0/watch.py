@@ -7,7 +7,7 @@ from topics.api.calls import Call
 from topics.api.errors import UnauthorizedError
 from topics.api.live import Projection, Session
 from topics.api.live.sessions import BEFORE_ALL
-from topics.api.v0.bodies import decode_body
+from topics.api.v0.bodies import check_number, decode_body
 from topics.api.v0.event_streams import check_accepts_events, start_events
 from topics.api.v0.watch_frames import SHARED
 from topics.api.v0.watch_ids import read_id
@@ -16,7 +16,6 @@ from topics.core.errors import InvalidRequestError, TopicNotFoundError
 from topics.core.limits import MAX_U64, Limits
 from topics.wire.watch import WatchAnswer, WatchBody, WatchFrom, WatchPosition
 
-_MAX_U32 = 2**32 - 1
 _BEGINNING = WatchFrom()
 
 _encode = msgspec.json.Encoder().encode
@@ -82,13 +81,9 @@ def stream(call: Call) -> None:
 
 
 def _projection(body: WatchBody, limits: Limits) -> Projection:
-    for field, value, maximum in (
-        ("limit", body.limit, _MAX_U32),
-        ("max_batch_bytes", body.max_batch_bytes, MAX_U64),
-        ("heartbeat_ms", body.heartbeat_ms, _MAX_U32),
-    ):
-        if not 0 <= value <= maximum:
-            raise InvalidRequestError(f"watch field {field}: must be from 0 to {maximum}", field=field)
+    check_number("watch", "limit", body.limit)
+    check_number("watch", "max_batch_bytes", body.max_batch_bytes)
+    check_number("watch", "heartbeat_ms", body.heartbeat_ms)
     node = body.node
     return Projection(
         framing=SHARED, nodes=() if node is None else (node,) if isinstance(node, str) else tuple(sorted(set(node))),
@@ -107,8 +102,8 @@ def _check_topics(body: WatchBody, key: Key, topics_max: int) -> None:
         raise InvalidRequestError(f"watch field topics: at most {topics_max}", field="topics", max=topics_max)
     for name, start in body.topics.items():
         key.check(Scope.READ, name)
-        if start is not None and not 0 <= start.from_seq <= MAX_U64:
-            raise InvalidRequestError(f"watch field from_seq: must be from 0 to {MAX_U64}", field="from_seq")
+        if start is not None:
+            check_number("watch", "from_seq", start.from_seq, MAX_U64)
 
 
 def _resumed(body: WatchBody) -> dict[str, int]:

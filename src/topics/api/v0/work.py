@@ -11,18 +11,16 @@ import msgspec
 from topics.api.calls import Call
 from topics.api.errors import SlowConsumerError, status_of
 from topics.api.live import Outlet
+from topics.api.v0.bodies import query_number
 from topics.api.v0.event_streams import check_accepts_events, start_events
-from topics.api.v0.queues import query_number
 from topics.api.v0.watch_frames import RETRY, error_event, event, heartbeat
 from topics.core.config import TopicType
 from topics.core.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
-from topics.core.limits import MAX_U64
 from topics.engine.queues import ClaimedJob, WorkerRequest
 from topics.http.streams import Stream
 
 HEARTBEAT_MS = 15_000
 _RETRY_AFTER_STOP_MS = 2_000
-_MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
 
 
@@ -45,10 +43,10 @@ def _asked(call: Call) -> tuple[WorkerRequest, int]:
     lease_ms = query.get("lease_ms")
     request = WorkerRequest(
         node=node,
-        max=query_number(query.get("max"), "max", 1, _MAX_U32),
-        lease_ms=query_number(lease_ms, "lease_ms", 0, MAX_U64) if lease_ms else None,
+        max=query_number(query.get("max"), "max", 1),
+        lease_ms=query_number(lease_ms, "lease_ms", 0) if lease_ms else None,
     )
-    heartbeat_ms = query_number(query.get("heartbeat_ms"), "heartbeat_ms", HEARTBEAT_MS, MAX_U64)
+    heartbeat_ms = query_number(query.get("heartbeat_ms"), "heartbeat_ms", HEARTBEAT_MS)
     return request, call.live.limits.clamp_heartbeat_ms(heartbeat_ms)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from topics.api.errors import InvalidJsonError
 from topics.api.live import Projection
+from topics.api.v0.bodies import check_number
 from topics.api.v0.ws_framing import WS_FRAMING
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.limits import MAX_U64, Limits
@@ -18,7 +19,6 @@ from topics.wire.ws import COMMANDS, Command, RequestId, Subscribe, SubscribeFro
 
 REQUEST_ID_CHARS_MAX = 256
 _DEFAULT_LIMIT = 1000
-_MAX_U32 = 2**32 - 1
 _decode: "msgspec.json.Decoder[Command]" = msgspec.json.Decoder(Command)
 
 
@@ -87,14 +87,14 @@ def starts_of(command: Subscribe) -> dict[str, SubscribeFrom]:
     if not starts:
         raise InvalidRequestError("subscribe: name a topic, or several in topics", field="topics")
     for start in starts.values():
-        _check("from_seq", start.from_seq, MAX_U64)
+        check_number("subscribe", "from_seq", start.from_seq, MAX_U64)
     return starts
 
 
 def projection_of(command: Subscribe, limits: Limits) -> Projection:
     """What of the records is wanted, and how much at once. Raises `InvalidRequestError`."""
-    _check("limit", command.limit, _MAX_U32)
-    _check("max_batch_bytes", command.max_batch_bytes, MAX_U64)
+    check_number("subscribe", "limit", command.limit)
+    check_number("subscribe", "max_batch_bytes", command.max_batch_bytes)
     node = command.node
     return Projection(
         framing=WS_FRAMING,
@@ -112,8 +112,3 @@ def names_of(command: Unsubscribe) -> list[str]:
     if not names:
         raise InvalidRequestError("unsubscribe: name a topic, or several in topics", field="topic")
     return names
-
-
-def _check(field: str, value: int, maximum: int) -> None:
-    if not 0 <= value <= maximum:
-        raise InvalidRequestError(f"subscribe field {field}: must be from 0 to {maximum}", field=field)

@@ -117,7 +117,10 @@ def test_what_of_the_records_is_wanted() -> None:
     assert (bounded.limit, bounded.max_bytes, bounded.nodes) == (1000, 2**23, ("a", "b"))
     assert (bounded.include_data, bounded.include_meta) == (False, False)
     assert projection_of(Subscribe(include_data=False, include_meta=True), limits).include_meta
-    for bad in (Subscribe(limit=-1), Subscribe(limit=2**32), Subscribe(max_batch_bytes=-1)):
+    assert projection_of(Subscribe(limit=2**32, max_batch_bytes=2**64), limits) == projection_of(
+        Subscribe(max_batch_bytes=2**23), limits
+    )
+    for bad in (Subscribe(limit=-1), Subscribe(max_batch_bytes=-1)):
         with pytest.raises(InvalidRequestError):
             projection_of(bad, limits)
 
