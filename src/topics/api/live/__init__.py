@@ -33,7 +33,7 @@ Everything runs on the event loop's thread.
 from topics.api.live.connections import Connections
 from topics.api.live.feed import Feed
 from topics.api.live.feeds import Feeds
-from topics.api.live.frames import Frame, FrameKind, Framing, Projection
+from topics.api.live.frames import Cursor, Found, Frame, FrameKind, Framing, Projection, Source
 from topics.api.live.outlet import Outlet, Patience, Sweep
 from topics.api.live.service import Live, LiveLimits
 from topics.api.live.sessions import Session, Sessions
@@ -42,8 +42,10 @@ from topics.api.live.turns import Turns
 
 __all__ = [
     "Connections",
+    "Cursor",
     "Feed",
     "Feeds",
+    "Found",
     "Frame",
     "FrameKind",
     "Framing",
@@ -54,6 +56,7 @@ __all__ = [
     "Projection",
     "Session",
     "Sessions",
+    "Source",
     "Subscription",
     "Sweep",
     "Turns",

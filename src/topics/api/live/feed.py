@@ -1,4 +1,4 @@
-"""One topic, as those see it who ask for the same projection of it.
+"""One topic, as those see it who want the same of it.
 
 The feed stands at a position. A new frame is made from there and given to all live subscriptions, as many a tick as the
 allowance has room for; the next frame is made when everyone has the last one. Subscriptions that fall out on the way,
@@ -12,15 +12,13 @@ there is by then, so a record waits for one round of the feeds and not for the e
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topics.api.live.cache import Kin
-from topics.api.live.frames import Frame, FrameKind, Projection, RecordBatch, cursor_behind, reason_to_tell
+from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
 from topics.api.live.subscription import Subscription
 from topics.api.live.turns import ALLOWANCE, READ_COST, Turns
 from topics.core.errors import TopicNotFoundError, TopicsError
-from topics.engine import ReadRequest, ReadResult
 from topics.engine.topic import Topic
 
 if TYPE_CHECKING:
@@ -35,15 +33,15 @@ _logger = logging.getLogger(__name__)
 class Feed:
     """Made by `Feeds.subscribe`. Implements `turns.Worker`."""
 
-    def __init__(self, topics: "TopicFeeds", projection: Projection) -> None:
+    def __init__(self, topics: "TopicFeeds", source: Source) -> None:
         self.topics = topics
         self.topic: Topic = topics.topic
-        self.projection = projection
-        self.kin: Kin = (self.topic.id, projection)
+        self.source = source
+        self.kin: Kin = (self.topic.id, source)
         self.queued = False
         self.gone = False
-        self.position = _UNKNOWN if projection.strong else self.topic.head
-        """The seq up to which live subscriptions have everything."""
+        self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
+        """The place up to which live subscriptions have everything."""
         self._target = self.position
         self._live: dict[Subscription, None] = {}
         self._members: set[Subscription] = set()
@@ -84,10 +82,10 @@ class Feed:
 
     def changed(self) -> None:
         """The topic changed, or the feed is new."""
-        if self.projection.strong:
+        if self.source.strong:
             self._ask_for_durable()
         else:
-            self._target = self.topic.head
+            self._target = self.source.place(self.topic.head)
             self.topics.turns.add(self)
 
     def end(self) -> None:
@@ -104,7 +102,7 @@ class Feed:
 
     def pace(self, retry_after_ms: int) -> None:
         """Tells those who would have the news by now that pressure keeps it from them for a while."""
-        data = self.projection.framing.paced(self.topic.name, retry_after_ms)
+        data = self.source.framing.paced(self.topic.name, retry_after_ms)
         if not data:
             return
         for subscription in list(self._live):
@@ -133,8 +131,11 @@ class Feed:
                 return
             self._reading = True
             self.read(self.position, self._target, self._got)
+        elif self.position >= self._target and self.source.has_ended(self.topic):
+            self._frames.append(self.caught_up_frame())
+            self._give_out(turns)
 
-    def _got(self, outcome: ReadResult | TopicsError) -> None:
+    def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
         if self.look_if_gone():
             return
@@ -203,7 +204,7 @@ class Feed:
                     _logger.exception("a connection failed to take a frame")
                     subscription.cancel()
 
-    def _move(self, position: int) -> None:
+    def _move(self, position: Cursor) -> None:
         self.position = max(self.position, position)
         if self._ahead:
             waiting, self._ahead = self._ahead, []
@@ -226,57 +227,37 @@ class Feed:
 
     # Reading and encoding.
 
-    def read(self, cursor: int, up_to: int, done: Callable[[ReadResult | TopicsError], None]) -> None:
+    def read(self, cursor: Cursor, up_to: Cursor, done: Done) -> None:
         """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that."""
-        projection = self.projection
         if self.look_if_gone():
             done(TopicNotFoundError(self.topic.name))
             return
-        request = ReadRequest(
-            from_seq=cursor, limit=projection.limit, nodes=projection.nodes, include_tags=projection.include_tags,
-            include_meta=projection.include_meta, include_data=projection.include_data,
-            max_bytes=projection.max_bytes, up_to=up_to,
-        )  # fmt: skip
         try:
-            self.topics.engine.read(self.topic.name, request, done)
+            self.source.read(self.topics.engine, self.topic, cursor, up_to, done)
         except TopicsError as error:
             done(error)
 
-    def frames(self, result: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
-        """What a read from `cursor` gives to tell, in order. The last one ends where the read did."""
-        name, framing = self.topic.name, self.projection.framing
-        frames: list[Frame] = []
-        tombstone = result.tombstone
-        if tombstone is not None:
-            behind = cursor_behind(tombstone)
-            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
-            frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
-            cursor = behind
-        to_seq = result.next_from_seq
-        if result.count:
-            data = framing.records(RecordBatch(name, result.body, cursor, to_seq, result.head_seq))
-            frame = Frame(FrameKind.RECORDS, data, cursor, to_seq)
-            frames.append(frame)
-            filled = result.count >= self.projection.limit or 2 * len(result.body) >= self.projection.max_bytes
-            self.topics.cache.put(self, frame, filled)
-        elif to_seq > cursor or not frames:
-            # Nothing in it for this projection: the cursor moves in silence.
-            frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
+    def frames(self, found: Found, cursor: Cursor, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order; others who stand there get the same."""
+        frames = self.source.frames(self.topic, found, cursor, too_old)
+        last = frames[-1]
+        if last.kind is FrameKind.RECORDS and last.data:
+            self.topics.cache.put(self, last, self.source.is_full(found))
         return frames
 
-    def shared_frame(self, cursor: int, up_to: int) -> Frame | None:
+    def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
         """The frame from this cursor that somebody else just had, if reading up to a seq would give no more."""
         # As a read would: time may have taken records that the frame holds.
         self.topics.engine.core.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self) -> Frame:
-        data = self.projection.framing.caught_up(self.topic.name, self.position)
+        data = self.source.framing.caught_up(self.topic.name, self.position)
         return Frame(FrameKind.CAUGHT_UP, data, self.position, self.position)
 
-    def deleted_frame(self, cursor: int) -> Frame:
-        data = self.projection.framing.deleted(self.topic.name, self.topic.head, cursor)
+    def deleted_frame(self, cursor: Cursor) -> Frame:
+        data = self.source.framing.deleted(self.topic.name, self.topic.head, cursor)
         return Frame(FrameKind.DELETED, data, cursor, cursor)
 
-    def error_frame(self, cursor: int, error: TopicsError) -> Frame:
-        return Frame(FrameKind.ERROR, self.projection.framing.error(self.topic.name, error), cursor, cursor)
+    def error_frame(self, cursor: Cursor, error: TopicsError) -> Frame:
+        return Frame(FrameKind.ERROR, self.source.framing.error(self.topic.name, error), cursor, cursor)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from topics.api.live.cache import FrameCache
 from topics.api.live.feed import Feed
-from topics.api.live.frames import Projection
+from topics.api.live.frames import Cursor, Source
 from topics.api.live.outlet import Outlet
 from topics.api.live.subscription import Subscription
 from topics.api.live.turns import Turns
@@ -23,41 +23,43 @@ class TopicFeeds:
         self.turns = feeds.turns
         self.cache = feeds.cache
         self.topic = topic
-        self._by_projection: dict[Projection, list[Feed]] = {}
+        self._by_source: dict[Source, list[Feed]] = {}
         self._unwatch: Callable[[], None] = lambda: None
         self._gone = False
         self._left = False
         self._watch()
 
-    def feed(self, projection: Projection) -> Feed:
-        """A feed of the projection that has room for one more."""
-        alike = self._by_projection.setdefault(projection, [])
+    def feed(self, source: Source) -> Feed:
+        """A feed of the source that has room for one more."""
+        alike = self._by_source.setdefault(source, [])
         found = next((feed for feed in alike if feed.has_room), None)
         if found is None:
-            found = Feed(self, projection)
+            found = Feed(self, source)
             alike.append(found)
             found.changed()
         return found
 
     def __iter__(self) -> Iterator[Feed]:
-        return itertools.chain.from_iterable(list(self._by_projection.values()))
+        return itertools.chain.from_iterable(list(self._by_source.values()))
 
     def forget(self, feed: Feed) -> None:
         """Nobody follows this feed any more."""
-        alike = self._by_projection.get(feed.projection, [])
+        alike = self._by_source.get(feed.source, [])
         if feed in alike:
             alike.remove(feed)
         if not alike:
             self.cache.forget(feed)
-            self._by_projection.pop(feed.projection, None)
-        if not self._by_projection and not self._gone:
+            self._by_source.pop(feed.source, None)
+        if not self._by_source and not self._gone:
             self._left = True
             self._unwatch()
             self._feeds.forget(self)
 
     def look_if_gone(self) -> bool:
-        """Whether the topic is deleted, and tells everyone the first time that it is."""
-        if not self._gone and self.engine.core.topics.get(self.topic.id) is not self.topic:
+        """Whether the topic is deleted, or hidden for good, and tells everyone the first time that it is."""
+        topic = self.topic
+        hidden = topic.guard is not None and topic.guard.hides(topic)
+        if not self._gone and (hidden or self.engine.core.topics.get(topic.id) is not topic):
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):
@@ -68,7 +70,7 @@ class TopicFeeds:
         when_durable(self.engine.core, self.topic, done)
 
     def _watch(self) -> None:
-        self._unwatch = self.engine.watch(self.topic.name, self._woken)
+        self._unwatch = self.engine.watch_topic(self.topic, self._woken)
 
     def _woken(self) -> None:
         if self._left:
@@ -90,7 +92,7 @@ class Feeds:
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(
-        self, outlet: Outlet, name: str, projection: Projection, cursor: int, owner: object = None
+        self, outlet: Outlet, name: str, source: Source, cursor: Cursor, owner: object = None
     ) -> Subscription:
         """Follows a topic from behind `cursor`; the first frame comes in a later turn.
 
@@ -101,7 +103,7 @@ class Feeds:
         feeds = self._by_topic.get(topic.id)
         if feeds is None:
             feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)
-        feed = feeds.feed(projection)
+        feed = feeds.feed(source)
         subscription = Subscription(feed, outlet, cursor, owner)
         feed.add(subscription)
         self.turns.add(subscription)

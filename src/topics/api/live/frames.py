@@ -1,15 +1,21 @@
 """What is delivered, and how it is put into bytes: once for everyone who is to get the same."""
 
 import enum
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason, Tombstone
+from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.topic import Topic
 
 FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
+
+Cursor = Any
+"""A place in a topic: a seq, or what a source has instead. They have an order, and two kinds of them never meet."""
 
 
 class FrameKind(enum.Enum):
@@ -29,9 +35,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     kind: FrameKind
     data: bytes
-    from_seq: int
+    from_seq: Cursor
     """The cursor before it."""
-    cursor: int
+    cursor: Cursor
     """The cursor behind it, also past records that were left out."""
 
 
@@ -45,19 +51,12 @@ class RecordBatch(NamedTuple):
     head_seq: int
 
 
-class Framing(Protocol):
-    """A pure encoder. Each instance stands for one way to write, so use one and the same for all connections that can
-    share bytes: a feed has one framing."""
+class Notices(Protocol):
+    """How to write what is no record. What is empty is not transmitted."""
 
-    def records(self, batch: RecordBatch) -> bytes: ...
+    def caught_up(self, topic: str, head_seq: Cursor) -> bytes: ...
 
-    def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
-        """`reason` is what to tell; `cursor` is where the reader stands behind the gap."""
-        ...
-
-    def caught_up(self, topic: str, head_seq: int) -> bytes: ...
-
-    def deleted(self, topic: str, head_seq: int, cursor: int) -> bytes: ...
+    def deleted(self, topic: str, head_seq: int, cursor: Cursor) -> bytes: ...
 
     def error(self, topic: str, error: TopicsError) -> bytes:
         """The topic cannot be read on from here."""
@@ -68,8 +67,65 @@ class Framing(Protocol):
         ...
 
 
+class Framing(Notices, Protocol):
+    """A pure encoder. Each instance stands for one way to write, so use one and the same for all connections that can
+    share bytes: a feed has one framing."""
+
+    def records(self, batch: RecordBatch) -> bytes: ...
+
+    def tombstone(self, topic: str, tombstone: Tombstone, reason: str, cursor: int) -> bytes:
+        """`reason` is what to tell; `cursor` is where the reader stands behind the gap."""
+        ...
+
+
+class Found(Protocol):
+    """What a read gives, as far as delivery cares."""
+
+    @property
+    def body(self) -> bytes: ...
+
+
+Done = Callable[[Any], None]
+"""Told what was found, or the error."""
+
+
+class Source(Protocol):
+    """How followers see a topic: what a read from a cursor finds, and which frames that makes.
+
+    Followers whose sources are equal share feeds, and so the bytes.
+    """
+
+    @property
+    def framing(self) -> Notices: ...
+
+    @property
+    def strong(self) -> bool:
+        """Whether records are delivered only once they are on the disk, whatever the topic's class."""
+        ...
+
+    def place(self, seq: int) -> Cursor:
+        """The cursor behind a seq."""
+        ...
+
+    def read(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor, done: Done) -> None:
+        """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
+        ...
+
+    def frames(self, topic: Topic, found: Any, cursor: Cursor, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order, and at least one. The last ends where the read did."""
+        ...
+
+    def is_full(self, found: Any) -> bool:
+        """Whether a read ended because it had all that one may give."""
+        ...
+
+    def has_ended(self, topic: Topic) -> bool:
+        """Whether nothing will be added to a topic any more. Those who have everything are told that they caught up."""
+        ...
+
+
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that makes two followers of a topic get the same bytes. `limit` and `max_bytes` are within bounds."""
+    """A `Source` of records, or of what is wanted of each. `limit` and `max_bytes` are within bounds."""
 
     framing: Framing
     nodes: tuple[str, ...] = ()
@@ -89,6 +145,40 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
                 self.max_bytes, self.strong,
             )
         )  # fmt: skip
+
+    def place(self, seq: int) -> int:
+        return seq
+
+    def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
+        request = ReadRequest(
+            from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
+            include_meta=self.include_meta, include_data=self.include_data, max_bytes=self.max_bytes, up_to=up_to,
+        )  # fmt: skip
+        engine.read(topic.name, request, done)
+
+    def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
+        name, framing, frames = topic.name, self.framing, []
+        tombstone = found.tombstone
+        if tombstone is not None:
+            behind = cursor_behind(tombstone)
+            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
+            frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
+            cursor = behind
+        to_seq = found.next_from_seq
+        if found.count:
+            data = framing.records(RecordBatch(name, found.body, cursor, to_seq, found.head_seq))
+            frames.append(Frame(FrameKind.RECORDS, data, cursor, to_seq))
+        elif to_seq > cursor or not frames:
+            # Nothing in it for this projection: the cursor moves in silence.
+            frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
+        return frames
+
+    def is_full(self, found: ReadResult) -> bool:
+        return found.count >= self.limit or 2 * len(found.body) >= self.max_bytes
+
+    def has_ended(self, topic: Topic) -> bool:
+        """Never told: a record may follow as long as there is the topic, and its end is told as a deletion."""
+        return False
 
 
 def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:

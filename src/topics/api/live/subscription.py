@@ -8,11 +8,10 @@ behind ── cursor reaches the feed's position ──▶ live ── its trans
 import logging
 from typing import TYPE_CHECKING
 
-from topics.api.live.frames import Frame, FrameKind
+from topics.api.live.frames import Cursor, Found, Frame, FrameKind
 from topics.api.live.outlet import Outlet
 from topics.api.live.turns import Turns
 from topics.core.errors import TopicsError
-from topics.engine import ReadResult
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
@@ -25,7 +24,7 @@ class Subscription:
 
     __slots__ = ("_reading", "cursor", "feed", "live", "outlet", "over", "owner", "queued", "too_old")
 
-    def __init__(self, feed: "Feed", outlet: Outlet, cursor: int, owner: object = None) -> None:
+    def __init__(self, feed: "Feed", outlet: Outlet, cursor: Cursor, owner: object = None) -> None:
         self.feed = feed
         self.outlet = outlet
         self.cursor = cursor
@@ -60,7 +59,7 @@ class Subscription:
         elif self.cursor == feed.position:
             if self.deliver(feed.caught_up_frame()):
                 feed.join(self)
-        elif feed.position < self.cursor <= feed.topic.head:
+        elif feed.position < self.cursor <= feed.source.place(feed.topic.head):
             feed.await_position(self)
         else:
             frame = feed.shared_frame(self.cursor, feed.position)
@@ -85,7 +84,7 @@ class Subscription:
             outlet.transmit(self, frame)
         return True
 
-    def _got(self, outcome: ReadResult | TopicsError) -> None:
+    def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
         feed, turns = self.feed, self.outlet.turns
         if self.over or feed.look_if_gone():
