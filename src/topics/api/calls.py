@@ -4,7 +4,7 @@ A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly onc
 block is put behind whatever JSON object a handler gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
@@ -14,7 +14,6 @@ from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
-from topics.http.streams import Stream
 
 if TYPE_CHECKING:
     from topics.api.live import Live
@@ -126,11 +125,6 @@ class Call(msgspec.Struct, eq=False):
         if self.on_done is not None:
             self.on_done()
             self.on_done = None
-
-    def start_stream(self, status: int, headers: Sequence[tuple[str, str]]) -> Stream:
-        """Begins an answer without a known end; from now on it no longer counts as a request under way."""
-        self._close_books()
-        return self.exchange.start_stream(status, headers)
 
     def finish(
         self,

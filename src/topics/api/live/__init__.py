@@ -1,4 +1,5 @@
-"""Live delivery: records pushed to whoever follows a topic, for event streams and WebSockets alike.
+"""Live delivery: records pushed to whoever follows a topic. Event streams of both protocols, WebSockets and requests
+that wait all read through it and differ in their framing only.
 
     engine ── one waiter a topic ──▶ TopicFeeds ──▶ Feed (one a projection) ──▶ Subscription ──▶ Outlet ──▶ transport
                                                        reads once, encodes one frame,             one a connection
@@ -31,9 +32,11 @@ Everything runs on the event loop's thread.
 """
 
 from topics.api.live.connections import Connections
+from topics.api.live.event_outlet import EventOutlet
 from topics.api.live.feed import Feed
 from topics.api.live.feeds import Feeds
 from topics.api.live.frames import Cursor, Found, Frame, FrameKind, Framing, Projection, Source
+from topics.api.live.long_poll import LongPoll
 from topics.api.live.outlet import Outlet, Patience, Sweep
 from topics.api.live.service import Live, LiveLimits
 from topics.api.live.sessions import Session, Sessions
@@ -43,6 +46,7 @@ from topics.api.live.turns import Turns
 __all__ = [
     "Connections",
     "Cursor",
+    "EventOutlet",
     "Feed",
     "Feeds",
     "Found",
@@ -51,6 +55,7 @@ __all__ = [
     "Framing",
     "Live",
     "LiveLimits",
+    "LongPoll",
     "Outlet",
     "Patience",
     "Projection",

@@ -82,6 +82,8 @@ class Feed:
 
     def changed(self) -> None:
         """The topic changed, or the feed is new."""
+        if self.look_if_gone():
+            return
         if self.source.strong:
             self._ask_for_durable()
         else:
@@ -112,7 +114,10 @@ class Feed:
                 outlet.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
 
     def look_if_gone(self) -> bool:
-        return self.gone or self.topics.look_if_gone()
+        """Whether the topic is not there any more, for anyone or for those who follow it here."""
+        if not self.gone and not self.topics.look_if_gone() and not self.source.sees(self.topic):
+            self.end()
+        return self.gone
 
     def work(self, turns: Turns) -> None:
         """Goes on with the frame that is being given out, or makes the next one."""

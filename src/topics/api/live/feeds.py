@@ -24,10 +24,11 @@ class TopicFeeds:
         self.cache = feeds.cache
         self.topic = topic
         self._by_source: dict[Source, list[Feed]] = {}
-        self._unwatch: Callable[[], None] = lambda: None
+        self.waited_ms = 0
+        """How long pressure kept the last news back."""
         self._gone = False
         self._left = False
-        self._watch()
+        self._unwatch = self._watch()
 
     def feed(self, source: Source) -> Feed:
         """A feed of the source that has room for one more."""
@@ -56,10 +57,8 @@ class TopicFeeds:
             self._feeds.forget(self)
 
     def look_if_gone(self) -> bool:
-        """Whether the topic is deleted, or hidden for good, and tells everyone the first time that it is."""
-        topic = self.topic
-        hidden = topic.guard is not None and topic.guard.hides(topic)
-        if not self._gone and (hidden or self.engine.core.topics.get(topic.id) is not topic):
+        """Whether the topic is deleted, and tells everyone the first time that it is."""
+        if not self._gone and self.engine.core.topics.get(self.topic.id) is not self.topic:
             self._gone = True
             self._feeds.forget(self)
             for feed in list(self):
@@ -69,8 +68,8 @@ class TopicFeeds:
     def when_durable(self, done: Callable[[int], None]) -> None:
         when_durable(self.engine.core, self.topic, done)
 
-    def _watch(self) -> None:
-        self._unwatch = self.engine.watch_topic(self.topic, self._woken)
+    def _watch(self) -> Callable[[], None]:
+        return self.engine.watch_topic(self.topic, self._woken)
 
     def _woken(self) -> None:
         if self._left:
@@ -78,7 +77,8 @@ class TopicFeeds:
             return
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
-            self._watch()
+            self._unwatch = self._watch()
+            self.waited_ms = self.engine.core.scheduler.waited_ms
             for feed in self:
                 feed.changed()
         self.turns.run()
@@ -92,13 +92,12 @@ class Feeds:
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(
-        self, outlet: Outlet, name: str, source: Source, cursor: Cursor, owner: object = None
+        self, outlet: Outlet, topic: Topic, source: Source, cursor: Cursor, owner: object = None
     ) -> Subscription:
         """Follows a topic from behind `cursor`; the first frame comes in a later turn.
 
-        Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
+        A cursor beyond the head is told by a tombstone, as everywhere.
         """
-        topic = self.engine.core.existing(name)
         self.engine.consumed(topic)
         feeds = self._by_topic.get(topic.id)
         if feeds is None:

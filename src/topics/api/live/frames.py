@@ -14,6 +14,8 @@ from topics.engine.topic import Topic
 FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
+Done = Callable[[Any], None]
+"""Told what was found, or the error."""
 Cursor = Any
 """A place in a topic: a seq, or what a source has instead. They have an order, and two kinds of them never meet."""
 
@@ -52,19 +54,21 @@ class RecordBatch(NamedTuple):
 
 
 class Notices(Protocol):
-    """How to write what is no record. What is empty is not transmitted."""
+    """How to write what is no record. What is empty is not transmitted; by default only `caught_up` is not."""
 
-    def caught_up(self, topic: str, head_seq: Cursor) -> bytes: ...
+    def caught_up(self, topic: str, head_seq: Cursor) -> bytes:
+        return b"caught up"
 
-    def deleted(self, topic: str, head_seq: int, cursor: Cursor) -> bytes: ...
+    def deleted(self, topic: str, head_seq: int, cursor: Cursor) -> bytes:
+        return b""
 
     def error(self, topic: str, error: TopicsError) -> bytes:
         """The topic cannot be read on from here."""
-        ...
+        return b""
 
     def paced(self, topic: str, retry_after_ms: int) -> bytes:
-        """News of the topic is late because of pressure; it goes on by itself. Empty where there is no such frame."""
-        ...
+        """News of the topic is late because of pressure; it goes on by itself."""
+        return b""
 
 
 class Framing(Notices, Protocol):
@@ -78,54 +82,72 @@ class Framing(Notices, Protocol):
         ...
 
 
+class _Quiet(Notices):
+    """For connections that find out for themselves what there is to tell, when they are told that they caught up."""
+
+
+_QUIET = _Quiet()
+
+
 class Found(Protocol):
     """What a read gives, as far as delivery cares."""
 
     @property
     def body(self) -> bytes: ...
 
+    @property
+    def count(self) -> int: ...
 
-Done = Callable[[Any], None]
-"""Told what was found, or the error."""
+    @property
+    def tombstone(self) -> Tombstone | None: ...
 
 
-class Source(Protocol):
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """How followers see a topic: what a read from a cursor finds, and which frames that makes.
 
     Followers whose sources are equal share feeds, and so the bytes.
     """
 
     @property
-    def framing(self) -> Notices: ...
+    def framing(self) -> Notices:
+        return _QUIET
 
     @property
     def strong(self) -> bool:
         """Whether records are delivered only once they are on the disk, whatever the topic's class."""
-        ...
+        return False
+
+    def sees(self, topic: Topic) -> bool:
+        """Whether a topic that is not deleted is there for these followers."""
+        raise NotImplementedError
+
+    def has_ended(self, topic: Topic) -> bool:
+        """Whether nothing more will come of a topic that stays. Who has everything is told again that it caught up."""
+        return False
 
     def place(self, seq: int) -> Cursor:
         """The cursor behind a seq."""
-        ...
+        return seq
 
     def read(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor, done: Done) -> None:
         """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
-        ...
+        raise NotImplementedError
 
-    def frames(self, topic: Topic, found: Any, cursor: Cursor, too_old: bool) -> list[Frame]:
-        """What a read from `cursor` gives to tell, in order, and at least one. The last ends where the read did."""
-        ...
+    def behind(self, found: Any) -> Cursor:
+        """The cursor behind what a read found."""
+        raise NotImplementedError
 
     def is_full(self, found: Any) -> bool:
         """Whether a read ended because it had all that one may give."""
-        ...
+        raise NotImplementedError
 
-    def has_ended(self, topic: Topic) -> bool:
-        """Whether nothing will be added to a topic any more. Those who have everything are told that they caught up."""
-        ...
+    def frames(self, topic: Topic, found: Any, cursor: Cursor, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order, and at least one. The last ends where the read did."""
+        raise NotImplementedError
 
 
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """A `Source` of records, or of what is wanted of each. `limit` and `max_bytes` are within bounds."""
+class Projection(Source, frozen=True, kw_only=True):
+    """Records, or what is wanted of each. `limit` and `max_bytes` are within bounds."""
 
     framing: Framing
     nodes: tuple[str, ...] = ()
@@ -135,7 +157,6 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 256
     max_bytes: int = 1024 * 1024
     strong: bool = False
-    """Whether records are delivered only once they are on the disk, whatever the topic's class."""
 
     def __hash__(self) -> int:
         # The framing counts by identity, which is what the default hash of most classes does.
@@ -146,8 +167,8 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
             )
         )  # fmt: skip
 
-    def place(self, seq: int) -> int:
-        return seq
+    def sees(self, topic: Topic) -> bool:
+        return topic.guard is None or not topic.guard.hides(topic)
 
     def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
         request = ReadRequest(
@@ -155,6 +176,9 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
             include_meta=self.include_meta, include_data=self.include_data, max_bytes=self.max_bytes, up_to=up_to,
         )  # fmt: skip
         engine.read(topic.name, request, done)
+
+    def behind(self, found: ReadResult) -> int:
+        return found.next_from_seq
 
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         name, framing, frames = topic.name, self.framing, []
@@ -175,10 +199,6 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
 
     def is_full(self, found: ReadResult) -> bool:
         return found.count >= self.limit or 2 * len(found.body) >= self.max_bytes
-
-    def has_ended(self, topic: Topic) -> bool:
-        """Never told: a record may follow as long as there is the topic, and its end is told as a deletion."""
-        return False
 
 
 def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:

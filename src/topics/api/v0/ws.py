@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from topics.api.auth import ANYONE, Key, Scope
-from topics.api.calls import Call
+from topics.api.calls import Call, Waiting
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.live import Frame, Live, Outlet, Subscription
 from topics.api.live.sessions import BEFORE_ALL
@@ -50,9 +50,8 @@ def open_socket(call: Call) -> None:
         check_origin(head)
     leave = call.live.connections.enter(call.key)
     socket = WebSocket(call.detach(), handshake)
-    session = Session(socket, call.engine, call.live, call.key, leave)
+    session = Session(socket, call.engine, call.live, call.key, leave, call.waits)
     call.waits.add(session)
-    session.stop_waiting = lambda: call.waits.discard(session)
     socket.begin(session)
 
 
@@ -98,10 +97,12 @@ class Session(Outlet):
         "_subscriptions",
         "_unswept",
         "_waiting",
-        "stop_waiting",
+        "_waits",
     )
 
-    def __init__(self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None]) -> None:
+    def __init__(
+        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting]
+    ) -> None:
         super().__init__(live.turns, live.patience)
         self._socket = socket
         self.push = socket.write
@@ -117,7 +118,7 @@ class Session(Outlet):
         self._waiting: Subscribe | None = None
         self._peer_closed = False
         self._stopping = False
-        self.stop_waiting: Callable[[], None] = lambda: None
+        self._waits = waits
 
     # What the socket calls.
 
@@ -157,10 +158,11 @@ class Session(Outlet):
         self._forget_subscriptions()
         self._waiting = None
         self._replies.close()
-        for let_go in (self._unswept, self.stop_waiting, self._leave):
+        self._waits.discard(self)
+        for let_go in (self._unswept, self._leave):
             let_go()
         # Each of them holds this session, which should not wait for a collection of garbage.
-        self._unswept = self.stop_waiting = self._leave = _nothing
+        self._unswept = self._leave = _nothing
 
     def end(self) -> None:
         """The server stops: nothing new begins, and what is under way is answered."""
@@ -239,13 +241,14 @@ class Session(Outlet):
         self._check_room(starts)
         infos = {name: self._engine.info(name) for name in starts}
         positions: dict[str, Position] = {}
+        existing = self._engine.core.existing
         for name, start in starts.items():
             info = infos[name]
             from_seq = info.head_seq if start.tail else start.from_seq
             is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
             self._stop_following(name)
             cursor = BEFORE_ALL if is_other else from_seq
-            self._subscriptions[name] = self._live.feeds.subscribe(self, name, projection, cursor)
+            self._subscriptions[name] = self._live.feeds.subscribe(self, existing(name), projection, cursor)
             positions[name] = Position(
                 from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
             )

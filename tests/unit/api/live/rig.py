@@ -110,7 +110,7 @@ class Rig:
     ) -> "Follower":
         projection = msgspec.structs.replace(self.projection, **options) if options else self.projection
         outlet = outlet or self.outlet()
-        return Follower(outlet, self.feeds.subscribe(outlet, topic, projection, cursor))
+        return Follower(outlet, self.feeds.subscribe(outlet, self.engine.core.existing(topic), projection, cursor))
 
 
 def _expect(outcome: object) -> None:
