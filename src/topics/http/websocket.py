@@ -78,10 +78,10 @@ class WebSocket(asyncio.Protocol):
     """One connection, after its handshake."""
 
     __slots__ = (
+        "_corked",
         "_discarded_bytes",
         "_gathered",
         "_gathered_bytes",
-        "_gathering",
         "_heard",
         "_held",
         "_hub",
@@ -116,7 +116,7 @@ class WebSocket(asyncio.Protocol):
         self._held = False
         self._write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
         # While messages are given out, what is written is gathered for one write.
-        self._gathering = False
+        self._corked = False
         self._gathered: list[bytes] = []
         self._gathered_bytes = 0
 
@@ -142,7 +142,7 @@ class WebSocket(asyncio.Protocol):
         whether the peer can take more at once; whoever writes on regardless fills the memory."""
         if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
-        if not self._gathering:
+        if not self._corked:
             self._hub.counters.bytes_out += len(frame)
             self._transport.write(frame)
         else:
@@ -172,14 +172,14 @@ class WebSocket(asyncio.Protocol):
     def hold(self) -> None:
         """No messages for now: the receiver has enough. More than one call needs only one `release`."""
         self._held = True
-        if not self._gathering:
+        if not self._corked:
             self._throttle()
 
     def release(self) -> None:
         """Messages again. Those that wait are given out in the next turn of the loop."""
         if self._held:
             self._held = False
-            if not self._gathering:
+            if not self._corked:
                 self._hub.call_soon(self._read_on)
 
     def finish(self) -> None:
@@ -198,7 +198,7 @@ class WebSocket(asyncio.Protocol):
             self._messages.drop_messages()
             self._protocol.send_close(code, reason)
             self._send_control()
-            if not self._gathering:
+            if not self._corked:
                 self._hub.call_soon(self._read_on)
 
     def abort(self) -> None:
@@ -238,8 +238,8 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
-        if not self._hub.vigil.awake:
-            self._hub.vigil.rouse()
+        if not self._hub.spin.awake:
+            self._hub.spin.rouse()
         self._heard = True
         if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
             self._discarded_bytes += len(data)
@@ -277,9 +277,9 @@ class WebSocket(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Gives out what can be given out now. Never entered twice: a receiver may answer, and so make room, inside."""
-        if self._gathering or not hasattr(self, "_receiver"):
+        if self._corked or not hasattr(self, "_receiver"):
             return
-        self._gathering = True
+        self._corked = True
         try:
             self._give_out()
             if self._stage is Stage.CLOSING:
@@ -287,7 +287,7 @@ class WebSocket(asyncio.Protocol):
                 if self._protocol.eof_sent:
                     self._complete()
         finally:
-            self._gathering = False
+            self._corked = False
         self._flush()
         self._throttle()
 

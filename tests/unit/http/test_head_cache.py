@@ -200,7 +200,7 @@ def test_a_repeat_waits_for_the_answer_before_it() -> None:
 def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
     memory = Memory(App())
     memory.send(head + b"x")
-    assert len(memory.connection._repeats) == 0
+    assert len(memory.connection._heads) == 0
     memory.leave()
 
 
@@ -246,7 +246,7 @@ def test_ever_new_heads_cost_bounded_memory() -> None:
     most = 0
     for number in range(60):
         memory.send(post(f"/{number}", b"x"))
-        most = max(most, len(memory.connection._repeats))
+        most = max(most, len(memory.connection._heads))
     assert most == 8
     memory.leave()
 
@@ -254,7 +254,7 @@ def test_ever_new_heads_cost_bounded_memory() -> None:
 def test_a_long_head_is_not_kept() -> None:
     memory = Memory(App())
     memory.send(post("/" + "y" * 3000, b"x"))
-    assert len(memory.connection._repeats) == 0
+    assert len(memory.connection._heads) == 0
     memory.leave()
 
 
@@ -262,7 +262,7 @@ def test_a_connection_that_never_repeats_itself_is_given_up() -> None:
     memory = Memory(App())
     for number in range(70):
         memory.send(post(f"/{number}", b"x"))
-    assert len(memory.connection._repeats) == 0
+    assert len(memory.connection._heads) == 0
     for _ in range(2):
         memory.send(post("/", b"x"))
     assert len(memory.app.admitted) == 72

@@ -26,7 +26,7 @@ class Phase(enum.Enum):
     CLOSING = enum.auto()
 
 
-class Watch:
+class Progress:
     """What the last sweep saw of a connection."""
 
     __slots__ = ("_phase", "_progress", "_since")

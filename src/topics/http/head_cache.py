@@ -1,4 +1,4 @@
-"""Heads that a client sends again and again.
+"""A cache of heads, for a client that sends the same one again and again.
 
 Nearly every client sends the same head with each request of a kind, byte for byte, but for the length of the body:
 
@@ -47,7 +47,7 @@ class Known(NamedTuple):
     """Of both of them."""
 
 
-class Repeats:
+class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
     __slots__ = ("_fruitless", "_known", "head", "lead", "nbytes")

@@ -1,4 +1,4 @@
-"""Staying awake for the next request while requests come densely.
+"""An adaptive spin: the loop stays awake for the next request while requests come densely.
 
 A loop that has nothing to do sleeps in the kernel, and waking it can take longer than answering does: on a virtual
 machine some fifty microseconds, and the processor comes back with cold caches. Where the next request is likely to be
@@ -21,7 +21,7 @@ _WORK_S = 0.00002
 Run = Callable[[], None]
 
 
-class Vigil:
+class AdaptiveSpin:
     """`defer` runs a function in the loop's next turn, which then does not sleep; `said` counts what clients say, in
     whatever measure; `window_s` of 0 is never awake."""
 
@@ -41,8 +41,8 @@ class Vigil:
         # Without a window it counts as awake for ever and never asks for a turn.
         self.awake = window_s <= 0
         self._heard = 0
-        self.busy: Callable[[], bool] = lambda: False
-        """Whether threads are at work on what was asked."""
+        self.busy: list[Callable[[], bool]] = []
+        """Each tells whether threads are at work on what was asked."""
 
     def rouse(self) -> None:
         """A client was heard by a loop that is not awake. One that is finds out for itself."""
@@ -80,7 +80,7 @@ class Vigil:
             self.awake = False
             self._learn(False)
             return
-        if self.busy():
+        if any([busy() for busy in self.busy]):
             self.awake = False
         else:
             self._defer(self._look)
