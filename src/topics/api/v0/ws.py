@@ -24,8 +24,8 @@ from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsErr
 from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine
 from topics.http.messages import RequestHead
-from topics.http.websocket import WebSocket
-from topics.http.websocket_handshake import HandshakeError, read_handshake
+from topics.http.websocket.handshake import HandshakeError, read_handshake
+from topics.http.websocket.socket import WebSocket
 from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
 
 PUBLISHES_MAX = 64

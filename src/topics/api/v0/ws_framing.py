@@ -10,7 +10,7 @@ from topics.api.v0.appends import encode_appended
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.engine import AppendResult
-from topics.http.websocket_frames import text_frame
+from topics.http.websocket.text_frames import text_frame
 from topics.wire.ws import (
     CaughtUp,
     ErrorFrame,

@@ -28,8 +28,8 @@ from websockets.protocol import State
 
 from topics.http.exchange import Exchange
 from topics.http.limits import KIB
-from topics.http.websocket_handshake import Handshake
-from topics.http.websocket_messages import MessageReader
+from topics.http.websocket.handshake import Handshake
+from topics.http.websocket.message_reader import MessageReader
 
 # Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
 _GATHERED_BYTES_MAX = 64 * KIB
