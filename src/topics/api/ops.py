@@ -13,9 +13,9 @@ from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.operations import Operation
-from topics.api.v0.queue_routes import QUEUE_ROUTES
+from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
-from topics.api.v0.watch_routes import WATCH_ROUTES
+from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange

@@ -10,7 +10,7 @@ from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.long_poll import found_frame
 from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
 from topics.api.v0.bodies import check_number, decode_body
-from topics.api.v0.watch_frames import SHARED
+from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits

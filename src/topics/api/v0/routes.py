@@ -3,8 +3,9 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.operations import Operation, Parameter
-from topics.api.v0 import records, routers, topics, ws
+from topics.api.v0 import records, routers, topics
 from topics.api.v0.lone import LoneAppends
+from topics.api.v0.ws import ws
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,

@@ -9,7 +9,7 @@ from topics.api.calls import Call
 from topics.api.live import LongPoll, Patience
 from topics.api.live.long_poll import found_frame
 from topics.api.v0.records import DiffSource
-from topics.api.v0.watch_frames import SHARED
+from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.errors import TopicNotFoundError
 from topics.engine import ReadRequest, ReadResult
 

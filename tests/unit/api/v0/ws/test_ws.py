@@ -13,7 +13,7 @@ from topics.api.auth import KeyRing
 from topics.api.errors import ForbiddenError
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import Operations
-from topics.api.v0.ws import Session, check_origin
+from topics.api.v0.ws.ws import Session, check_origin
 from topics.engine import Engine, EngineOptions
 from topics.http import Headers, HttpLimits, RequestHead, WebSocket
 from topics.http.connection import Connection

@@ -9,8 +9,8 @@ import msgspec
 from topics.api.calls import Waiting
 from topics.api.live import EventOutlet, Frame, FrameKind, Live, Projection, Session, Subscription
 from topics.api.live.sessions import BEFORE_ALL
-from topics.api.v0.watch_frames import RETRY_FIELD, SHARED, SOLO, error_event, heartbeat
-from topics.api.v0.watch_ids import IdWriter
+from topics.api.v0.watch.watch_frames import RETRY_FIELD, SHARED, SOLO, error_event, heartbeat
+from topics.api.v0.watch.watch_ids import IdWriter
 from topics.core.errors import TopicNotFoundError
 from topics.http.streams import Stream
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.v0.ws_replies import Replies, Reply
+from topics.api.v0.ws.ws_replies import Replies, Reply
 
 
 @given(st.lists(st.booleans(), max_size=30), st.randoms(use_true_random=False))

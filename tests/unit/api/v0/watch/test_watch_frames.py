@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.api.live.frames import RecordBatch
-from topics.api.v0.watch_frames import SHARED, SOLO, error_event, event, heartbeat
-from topics.api.v0.watch_ids import encode_map
+from topics.api.v0.watch.watch_frames import SHARED, SOLO, error_event, event, heartbeat
+from topics.api.v0.watch.watch_ids import encode_map
 from topics.core.errors import CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.api.v0.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
+from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.core.errors import InvalidRequestError
 from topics.core.limits import Limits
 from topics.wire.ws import COMMANDS, Ping, Publish, Subscribe, SubscribeFrom, Unsubscribe

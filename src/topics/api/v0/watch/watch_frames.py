@@ -8,7 +8,7 @@ import msgspec
 
 from topics.api.errors import status_of
 from topics.api.live.frames import RecordBatch
-from topics.api.v0.watch_ids import encode_map
+from topics.api.v0.watch.watch_ids import encode_map
 from topics.core.errors import TopicsError
 from topics.core.loss import Tombstone
 from topics.wire.watch import CaughtUpEvent, ErrorEvent, TombstoneEvent, TopicDeletedEvent

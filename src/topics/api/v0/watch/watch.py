@@ -8,10 +8,10 @@ from topics.api.errors import UnauthorizedError
 from topics.api.live import Projection, Session
 from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.bodies import check_number, decode_body
-from topics.api.v0.event_streams import check_accepts_events, start_events
-from topics.api.v0.watch_frames import SHARED
-from topics.api.v0.watch_ids import read_id
-from topics.api.v0.watch_stream import SoloWatchStream, WatchStream
+from topics.api.v0.watch.event_streams import check_accepts_events, start_events
+from topics.api.v0.watch.watch_frames import SHARED
+from topics.api.v0.watch.watch_ids import read_id
+from topics.api.v0.watch.watch_stream import SoloWatchStream, WatchStream
 from topics.core.errors import InvalidRequestError, TopicNotFoundError
 from topics.core.limits import MAX_U64, Limits
 from topics.wire.watch import WatchAnswer, WatchBody, WatchFrom, WatchPosition

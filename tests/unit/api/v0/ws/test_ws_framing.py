@@ -3,8 +3,8 @@
 import msgspec
 
 from topics.api.live.frames import RecordBatch
-from topics.api.v0 import ws_framing
-from topics.api.v0.ws_framing import WS_FRAMING
+from topics.api.v0.ws import ws_framing
+from topics.api.v0.ws.ws_framing import WS_FRAMING
 from topics.core.errors import ThrottledError, TopicNotFoundError
 from topics.core.loss import LossReason, Tombstone
 from topics.engine import AppendResult

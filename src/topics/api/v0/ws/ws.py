@@ -17,9 +17,9 @@ from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMess
 from topics.api.live import Frame, Live, Outlet, Subscription
 from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_key
-from topics.api.v0.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
-from topics.api.v0.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
-from topics.api.v0.ws_replies import Replies
+from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
+from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
+from topics.api.v0.ws.ws_replies import Replies
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine

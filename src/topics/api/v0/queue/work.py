@@ -12,8 +12,8 @@ from topics.api.calls import Call
 from topics.api.errors import SlowConsumerError, status_of
 from topics.api.live import EventOutlet
 from topics.api.v0.bodies import query_number
-from topics.api.v0.event_streams import check_accepts_events, start_events
-from topics.api.v0.watch_frames import RETRY, error_event, event, heartbeat
+from topics.api.v0.watch.event_streams import check_accepts_events, start_events
+from topics.api.v0.watch.watch_frames import RETRY, error_event, event, heartbeat
 from topics.core.config import TopicType
 from topics.core.errors import InvalidRequestError, NotAQueueError, ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.engine.queues import ClaimedJob, Worker, WorkerRequest

@@ -12,7 +12,7 @@ import msgspec
 from topics.api.errors import InvalidJsonError
 from topics.api.live import Projection
 from topics.api.v0.bodies import check_number
-from topics.api.v0.ws_framing import WS_FRAMING
+from topics.api.v0.ws.ws_framing import WS_FRAMING
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.core.limits import MAX_U64, Limits
 from topics.wire.ws import COMMANDS, Command, RequestId, Subscribe, SubscribeFrom, Unsubscribe
