@@ -19,7 +19,7 @@ from topics.api.errors import (
     status_of,
 )
 from topics.api.live import Live
-from topics.api.operations import Operation
+from topics.api.openapi_operation import Operation
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
 from topics.http.errors import Fault, HttpError
@@ -44,8 +44,8 @@ OpsHandler = Callable[[Exchange], None]
 Seconds = Callable[[], float]
 
 
-class Shortcut(Protocol):
-    """A shorter way for the plainest requests of a route. What it does not take, the route's handler does."""
+class FastPath(Protocol):
+    """A fast path for the plainest requests of a route. What it does not take, the route's handler does."""
 
     def fits(self, head: RequestHead) -> bool:
         """Whether requests with this head may go this way."""
@@ -76,7 +76,7 @@ class Route(NamedTuple):
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
-    shortcut: Callable[[Seconds, int], Shortcut] | None = None
+    fast_path: Callable[[Seconds, int], FastPath] | None = None
     """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
 
@@ -87,7 +87,7 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     route: Route
     topic: str
     key: Key
-    shortcut: Callable[[Exchange, Engine, "Match"], object] | None
+    fast_path: Callable[[Exchange, Engine, "Match"], object] | None
 
 
 def match_of(head: RequestHead) -> Match:
@@ -167,13 +167,14 @@ class Api:
         self._inflight_max = inflight_max
         self._live = live
         self.engine: Engine | None = None
-        self.replay_progress: Callable[[], float] = lambda: 0.0
+        self.replay_progress = 0.0
+        """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
         self.probe_auth = False
         self.waits: set[Waiting] = set()
         counted = inflight_max if len(keys) else 0
-        self._shortcuts = {
-            r.handler: r.shortcut(clock.monotonic, counted) for r in routes.all if r.shortcut is not None
+        self._fast_paths = {
+            r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
         }
 
     def admit(self, head: RequestHead) -> int | Refusal:
@@ -195,12 +196,12 @@ class Api:
             key.check(route.scopes, topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
-        shortcut = self._shortcuts.get(route.handler)
-        return Match(route, topic, key, shortcut.take if shortcut is not None and shortcut.fits(head) else None)
+        fast_path = self._fast_paths.get(route.handler)
+        return Match(route, topic, key, fast_path.take if fast_path is not None and fast_path.fits(head) else None)
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take, decoded = self.engine, match.shortcut, None
+        engine, take, decoded = self.engine, match.fast_path, None
         if take is not None and engine is not None:
             try:
                 decoded = take(exchange, engine, match)
@@ -214,7 +215,7 @@ class Api:
             route.handler(exchange)  # type: ignore[arg-type]
             return
         if engine is None:
-            refuse(exchange, NotReadyError(self.replay_progress()), self._clock.monotonic())
+            refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
             return
         call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
         try:
@@ -253,7 +254,7 @@ class Api:
         if self.draining:
             raise ShuttingDownError()
         if self.engine is None:
-            raise NotReadyError(round(self.replay_progress(), 4))
+            raise NotReadyError(round(self.replay_progress, 4))
 
     def _count_in(self, call: Call) -> None:
         key = call.key

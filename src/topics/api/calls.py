@@ -54,7 +54,7 @@ class Call(msgspec.Struct, eq=False):
     """Requests that wait for something to happen; a stopping server ends them."""
     _live: "Live | None" = None
     decoded: object = None
-    """The body's message, where a shortcut has read it already."""
+    """The body's message, where a fast path has read it already."""
     on_done: Callable[[], None] | None = None
     """Closes the books on this request, answered or not."""
     _gone: Callable[[], None] | None = None

@@ -155,7 +155,7 @@ def render_error(error: TopicsError, spent_ms: float | None = None) -> bytes:
 
 
 def render_fault(code: str, message: str) -> bytes:
-    """The same shape for a refusal that never was an exception of ours."""
+    """The answer to a refusal of the HTTP layer, which is no exception of ours."""
     return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from topics.api.live.cache import Kin
 from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
+from topics.api.live.run_queue import ALLOWANCE, READ_COST, RunQueue
 from topics.api.live.subscription import Subscription
-from topics.api.live.turns import ALLOWANCE, READ_COST, Turns
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.engine.topic import Topic
 
@@ -31,7 +31,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Feed:
-    """Made by `Feeds.subscribe`. Implements `turns.Worker`."""
+    """Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
     def __init__(self, topics: "TopicFeeds", source: Source) -> None:
         self.topics = topics
@@ -88,7 +88,7 @@ class Feed:
             self._ask_for_durable()
         else:
             self._target = self.source.place(self.topic.head)
-            self.topics.turns.add(self)
+            self.topics.run_queue.add(self)
 
     def end(self) -> None:
         """The topic is deleted: everyone is told, each in its turn."""
@@ -99,8 +99,8 @@ class Feed:
         self._ahead.clear()
         for subscription in self._members:
             subscription.live = False
-            if subscription not in subscription.outlet.lagging:
-                self.topics.turns.add(subscription)
+            if subscription not in subscription.sink.lagging:
+                self.topics.run_queue.add(subscription)
 
     def pace(self, retry_after_ms: int) -> None:
         """Tells those who would have the news by now that pressure keeps it from them for a while."""
@@ -108,10 +108,10 @@ class Feed:
         if not data:
             return
         for subscription in list(self._live):
-            outlet, cursor = subscription.outlet, subscription.cursor
-            if not outlet.full:
-                outlet.sent = True
-                outlet.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
+            sink, cursor = subscription.sink, subscription.cursor
+            if not sink.full:
+                sink.sent = True
+                sink.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
 
     def look_if_gone(self) -> bool:
         """Whether the topic is not there any more, for anyone or for those who follow it here."""
@@ -119,49 +119,49 @@ class Feed:
             self.end()
         return self.gone
 
-    def work(self, turns: Turns) -> None:
+    def work(self, run_queue: RunQueue) -> None:
         """Goes on with the frame that is being given out, or makes the next one."""
         if self.gone or self._reading:
             return
         if self._frame is not None or self._frames:
-            self._give_out(turns)
+            self._give_out(run_queue)
             return
         if not self._live:
             self._move(self._target)
-        elif self.position < self._target and not turns.hold(self):
+        elif self.position < self._target and not run_queue.hold(self):
             shared = self.shared_frame(self.position, self._target)
             if shared is not None:
                 self._frames.append(shared)
-                self._give_out(turns)
+                self._give_out(run_queue)
                 return
             self._reading = True
             self.read(self.position, self._target, self._got)
         elif self.position >= self._target and self.source.has_ended(self.topic):
             self._frames.append(self.caught_up_frame())
-            self._give_out(turns)
+            self._give_out(run_queue)
 
     def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
         if self.look_if_gone():
             return
-        turns = self.topics.turns
+        run_queue = self.topics.run_queue
         if isinstance(outcome, TopicsError):
             # Everyone meets it by reading for themselves, and is told so.
             fallen, self._live = self._live, {}
             self._move(self._target)
             for subscription in fallen:
                 subscription.live = False
-                turns.add(subscription)
+                run_queue.add(subscription)
             return
-        turns.spend(len(outcome.body))
+        run_queue.spend(len(outcome.body))
         self._frames += self.frames(outcome, self.position, False)
-        if turns.running:
+        if run_queue.running:
             # At once, as what a turn makes it also gives out: the next feed then has what came meanwhile.
-            self._give_out(turns)
+            self._give_out(run_queue)
         else:
-            turns.add(self)
+            run_queue.add(self)
 
-    def _give_out(self, turns: Turns) -> None:
+    def _give_out(self, run_queue: RunQueue) -> None:
         if self._frame is None:
             frame = self._frame = self._frames.popleft()
             self._receivers = list(self._live)
@@ -169,18 +169,18 @@ class Feed:
             self._move(frame.cursor)
         receivers = self._receivers
         # The kernel copies a frame for everyone who gets it, so a large one is given to fewer in a tick.
-        cost = turns.cost(len(self._frame.data))
-        some = receivers[-max(turns.left // cost, 1) :]
+        cost = run_queue.cost(len(self._frame.data))
+        some = receivers[-max(run_queue.left // cost, 1) :]
         del receivers[-len(some) :]
-        turns.left -= len(some) * cost
+        run_queue.left -= len(some) * cost
         self._give(self._frame, some)
         if receivers:
-            # Before any other feed: what is made does not grow old while others have their turns.
-            turns.go_on(self)
+            # Before any other feed: what is made does not grow old while others have their run_queue.
+            run_queue.go_on(self)
             return
         self._frame = None
         if self._frames or self.position < self._target:
-            turns.add(self)
+            run_queue.add(self)
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
         """The hot loop: one call a subscriber, of the connection's own write."""
@@ -189,22 +189,22 @@ class Feed:
         for subscription in receivers:
             if not subscription.live:
                 continue
-            outlet = subscription.outlet
+            sink = subscription.sink
             if silent:
                 subscription.cursor = cursor
-            elif outlet.full:
+            elif sink.full:
                 subscription.live = False
                 del self._live[subscription]
-                outlet.lagging.append(subscription)
+                sink.lagging.append(subscription)
             else:
                 subscription.cursor = cursor
-                outlet.sent = True
-                push = outlet.push
+                sink.sent = True
+                push = sink.push
                 try:
                     if push is None:
-                        outlet.transmit(subscription, frame)
+                        sink.transmit(subscription, frame)
                     elif not push(data):
-                        outlet.filled()
+                        sink.filled()
                 except Exception:
                     _logger.exception("a connection failed to take a frame")
                     subscription.cancel()
@@ -214,7 +214,7 @@ class Feed:
         if self._ahead:
             waiting, self._ahead = self._ahead, []
             for subscription in waiting:
-                self.topics.turns.add(subscription)
+                self.topics.run_queue.add(subscription)
 
     def _ask_for_durable(self) -> None:
         if not self._asking:
@@ -226,7 +226,7 @@ class Feed:
         if self.gone:
             return
         self._target = max(self._target, head)
-        self.topics.turns.add(self)
+        self.topics.run_queue.add(self)
         if self.topic.head > head:
             self._ask_for_durable()
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from topics.api.live.cache import FrameCache
 from topics.api.live.feed import Feed
 from topics.api.live.frames import Cursor, Source
-from topics.api.live.outlet import Outlet
+from topics.api.live.run_queue import RunQueue
+from topics.api.live.sink import Sink
 from topics.api.live.subscription import Subscription
-from topics.api.live.turns import Turns
 from topics.engine import Engine
 from topics.engine.barrier import when_durable
 from topics.engine.topic import Topic
@@ -20,7 +20,7 @@ class TopicFeeds:
     def __init__(self, feeds: "Feeds", topic: Topic) -> None:
         self._feeds = feeds
         self.engine = feeds.engine
-        self.turns = feeds.turns
+        self.run_queue = feeds.run_queue
         self.cache = feeds.cache
         self.topic = topic
         self._by_source: dict[Source, list[Feed]] = {}
@@ -81,19 +81,17 @@ class TopicFeeds:
             self.waited_ms = self.engine.core.scheduler.waited_ms
             for feed in self:
                 feed.changed()
-        self.turns.run()
+        self.run_queue.run()
 
 
 class Feeds:
-    def __init__(self, engine: Engine, turns: Turns) -> None:
+    def __init__(self, engine: Engine, run_queue: RunQueue) -> None:
         self.engine = engine
-        self.turns = turns
+        self.run_queue = run_queue
         self.cache = FrameCache()
         self._by_topic: dict[int, TopicFeeds] = {}
 
-    def subscribe(
-        self, outlet: Outlet, topic: Topic, source: Source, cursor: Cursor, owner: object = None
-    ) -> Subscription:
+    def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:
         """Follows a topic from behind `cursor`; the first frame comes in a later turn.
 
         A cursor beyond the head is told by a tombstone, as everywhere.
@@ -103,9 +101,9 @@ class Feeds:
         if feeds is None:
             feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)
         feed = feeds.feed(source)
-        subscription = Subscription(feed, outlet, cursor, owner)
+        subscription = Subscription(feed, sink, cursor, owner)
         feed.add(subscription)
-        self.turns.add(subscription)
+        self.run_queue.add(subscription)
         return subscription
 
     def put_off(self, topic: Topic) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from topics.api.calls import Call
 from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
-from topics.api.live.outlet import Outlet
+from topics.api.live.sink import Sink
 from topics.api.live.subscription import Subscription
 from topics.core.errors import TopicsError
 from topics.engine.topic import Topic
@@ -27,7 +27,7 @@ def found_frame(source: Source, found: Found, cursor: Cursor) -> Frame:
     return FoundFrame(FrameKind.RECORDS, data, cursor, source.behind(found), found)
 
 
-class LongPoll(Outlet):
+class LongPoll(Sink):
     """`answer` is called once, with what was found and how long pressure kept it back, or with an error. The frames of
     `source` are `FoundFrame`s."""
 
@@ -36,7 +36,7 @@ class LongPoll(Outlet):
     def __init__(
         self, call: Call, topic: Topic, source: Source, wait_s: float, answer: Callable[[Any, int], None]
     ) -> None:
-        super().__init__(call.live.turns, call.live.patience)
+        super().__init__(call.live.run_queue, call.live.slow_limits)
         self._call = call
         self._topic = topic
         self._source = source

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from topics.api.calls import Call
-from topics.api.live import EventOutlet, Frame, FrameKind, Source, Subscription
+from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
 from topics.api.v1.answers import EVERY, Header
@@ -114,7 +114,7 @@ class PollSource(EventSource, frozen=True, kw_only=True):
         return [found_frame(self, found, cursor)]
 
 
-class SseReader(EventOutlet):
+class SseReader(EventSink):
     """One connection."""
 
     __slots__ = ("_call", "_ends_at", "_read", "_source", "_subscription", "_told")
@@ -158,7 +158,7 @@ class SseReader(EventOutlet):
         if not self._source.as_text:
             headers.append(("stream-sse-data-encoding", "base64"))
         topic, position = self._read.topic, self._read.spec.position
-        self._ends_at = self.turns.seconds() + SSE_S
+        self._ends_at = self.run_queue.seconds() + SSE_S
         self.attach(self._call.detach().start_stream(200, headers))
         if first is not None and not self.closed:
             self._tell(self._source.frames(topic, first, position, False)[0])

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from tests.unit.api.live.rig import Rig
 from topics.api.calls import Call
-from topics.api.live import LongPoll, Patience
+from topics.api.live import LongPoll, SlowLimits
 from topics.api.live.long_poll import found_frame
 from topics.api.v0.records import DiffSource
 from topics.api.v0.watch.watch_frames import SHARED
@@ -16,7 +16,7 @@ from topics.engine import ReadRequest, ReadResult
 
 class FakeLive:
     def __init__(self, rig: Rig) -> None:
-        self.turns, self.feeds, self.patience = rig.turns, rig.feeds, Patience()
+        self.run_queue, self.feeds, self.slow_limits = rig.run_queue, rig.feeds, SlowLimits()
 
 
 class FakeCall:

@@ -2,7 +2,7 @@
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.operations import Operation, Parameter
+from topics.api.openapi_operation import Operation, Parameter
 from topics.api.v0.queue import queues, work
 from topics.wire.queues import (
     AckAnswer,

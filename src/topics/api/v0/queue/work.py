@@ -10,7 +10,7 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import SlowConsumerError, status_of
-from topics.api.live import EventOutlet
+from topics.api.live import EventSink
 from topics.api.v0.bodies import query_number
 from topics.api.v0.watch.event_streams import check_accepts_events, start_events
 from topics.api.v0.watch.watch_frames import RETRY, error_event, event, heartbeat
@@ -54,7 +54,7 @@ def _check_queue(call: Call) -> None:
         raise NotAQueueError(call.topic)
 
 
-class WorkStream(EventOutlet):
+class WorkStream(EventSink):
     """The connection of one worker."""
 
     __slots__ = ("_call", "_prefix", "_topic_id", "_worker")

@@ -76,8 +76,8 @@ def stream(call: Call) -> None:
     _rewind(session, head.headers.get("last-event-id"))
     session.meet_topics(call.engine)
     solo = head.http_version == "1.1" and len(session.cursors) == 1 and not session.generation
-    outlet = (SoloWatchStream if solo else WatchStream)(live, session, call.waits)
-    outlet.open(start_events(call))
+    sink = (SoloWatchStream if solo else WatchStream)(live, session, call.waits)
+    sink.open(start_events(call))
 
 
 def _projection(body: WatchBody, limits: Limits) -> Projection:

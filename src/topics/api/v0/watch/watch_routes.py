@@ -2,7 +2,7 @@
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.operations import Operation, Parameter
+from topics.api.openapi_operation import Operation, Parameter
 from topics.api.v0.watch import watch
 from topics.wire.watch import WatchAnswer, WatchBody
 

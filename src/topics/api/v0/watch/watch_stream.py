@@ -7,7 +7,7 @@ goes on from there, or from an earlier place that its client names.
 import msgspec
 
 from topics.api.calls import Waiting
-from topics.api.live import EventOutlet, Frame, FrameKind, Live, Projection, Session, Subscription
+from topics.api.live import EventSink, Frame, FrameKind, Live, Projection, Session, Subscription
 from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.watch.watch_frames import RETRY_FIELD, SHARED, SOLO, error_event, heartbeat
 from topics.api.v0.watch.watch_ids import IdWriter
@@ -17,7 +17,7 @@ from topics.http.streams import Stream
 RETRY_AFTER_STOP_MS = 2_000
 
 
-class WatchStream(EventOutlet):
+class WatchStream(EventSink):
     """A stream of several topics, whose ids are its own."""
 
     __slots__ = ("_ids", "_session", "_subscriptions")
@@ -77,7 +77,7 @@ class WatchStream(EventOutlet):
             self._run_out()
 
     def end_slow(self) -> None:
-        seconds = self._live.patience.timeout_s
+        seconds = self._live.slow_limits.timeout_s
         self.end_with(error_event(408, f"nothing was read for {seconds:g} seconds; come back to go on"))
 
     def beat(self) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
-from topics.api.live import Frame, Live, Outlet, Subscription
+from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_key
 from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
@@ -31,7 +31,7 @@ from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
 PUBLISHES_MAX = 64
 """Publishes of one socket that may be under way at once; the next ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
-"""The same for the bytes of their messages. One message is always taken, however long."""
+"""The bytes of their messages that may be under way at once. One message is always taken, however long."""
 _TRY_AGAIN_LATER = 1013
 
 _LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
@@ -81,7 +81,7 @@ def _nothing() -> None:
     """What is left to do for a socket that is gone."""
 
 
-class Session(Outlet):
+class Session(Sink):
     """One socket. Implements `Receiver`, and `Waiting` for a server that stops."""
 
     __slots__ = (
@@ -103,7 +103,7 @@ class Session(Outlet):
     def __init__(
         self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting]
     ) -> None:
-        super().__init__(live.turns, live.patience)
+        super().__init__(live.run_queue, live.slow_limits)
         self._socket = socket
         self.push = socket.write
         self._engine = engine
@@ -195,7 +195,7 @@ class Session(Outlet):
 
     def _publish(self, command: Publish, nbytes: int) -> None:
         reply = self._replies.later()
-        started = self.turns.seconds()
+        started = self.run_queue.seconds()
         self._publish_bytes += nbytes
 
         def done(outcome: AppendResult | TopicsError) -> None:
@@ -203,7 +203,7 @@ class Session(Outlet):
             if isinstance(outcome, TopicsError):
                 frame = error_frame(outcome, command.request_id)
             else:
-                spent_ms = (self.turns.seconds() - started) * 1000.0
+                spent_ms = (self.run_queue.seconds() - started) * 1000.0
                 frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
             self._replies.give(reply, frame)
             self._settle()

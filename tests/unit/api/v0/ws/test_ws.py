@@ -12,7 +12,7 @@ from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.errors import ForbiddenError
 from topics.api.live import Live, LiveLimits
-from topics.api.ops import Operations
+from topics.api.ops import OpsHandlers
 from topics.api.v0.ws.ws import Session, check_origin
 from topics.engine import Engine, EngineOptions
 from topics.http import Headers, HttpLimits, RequestHead, WebSocket
@@ -31,7 +31,7 @@ class Site:
             FakeDisk(), EngineOptions(data_dir="data", wal_shards=1), clock, SeededDice(1), boot_id="a"
         )
         self.engine.start(asyncio.get_running_loop())
-        operations = Operations(clock)
+        operations = OpsHandlers(clock)
         self.live = Live(LiveLimits(), keys, clock, SeededDice(2))
         self.live.open(self.engine)
         self.api = operations.api = Api(operations.routes(), keys, clock, 10**6, 0, self.live)

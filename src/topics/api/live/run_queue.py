@@ -29,16 +29,16 @@ _logger = logging.getLogger(__name__)
 
 
 class Worker(Protocol):
-    """Something that wants turns. It is in the queue at most once."""
+    """Something that wants run_queue. It is in the queue at most once."""
 
     queued: bool
 
-    def work(self, turns: "Turns") -> None:
+    def work(self, run_queue: "RunQueue") -> None:
         """Does one turn, spends what it cost, and adds itself again if it wants more."""
         ...
 
 
-class Turns:
+class RunQueue:
     """`defer` runs a function in the next tick, `later` after some seconds, `seconds` is a monotonic clock."""
 
     def __init__(

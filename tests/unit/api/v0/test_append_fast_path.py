@@ -104,7 +104,7 @@ def test_both_ways_answer_alike() -> None:
     world.ask(head)
     world.ask(head)
     flush(world.engine)
-    head.context = replace(world.match(head), shortcut=None)
+    head.context = replace(world.match(head), fast_path=None)
     world.ask(head)
     flush(world.engine)
     assert world.client.statuses == [200, 200, 200]
@@ -199,7 +199,7 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
 @pytest.mark.parametrize(("query", "headers"), [("return_seqs=false", {}), ("", {"idempotency_key": "k"})])
 def test_heads_that_ask_for_more_go_the_long_way(query: str, headers: dict[str, str]) -> None:
     world = World()
-    assert world.match(world.head(query, **headers)).shortcut is None
+    assert world.match(world.head(query, **headers)).fast_path is None
 
 
 def test_a_failure_is_told_to_all_of_them() -> None:

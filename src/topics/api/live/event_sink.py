@@ -2,18 +2,18 @@
 
 from topics.api.auth import Key
 from topics.api.calls import Waiting
-from topics.api.live.outlet import Outlet
 from topics.api.live.service import Live
+from topics.api.live.sink import Sink
 from topics.http.streams import Stream
 
 
-class EventOutlet(Outlet):
+class EventSink(Sink):
     """Made before the answer begins, as it may be refused; `attach` gives it the stream."""
 
     __slots__ = ("_leave", "_live", "_stream", "_unsweep", "_waits")
 
     def __init__(self, live: Live, key: Key, waits: set[Waiting]) -> None:
-        super().__init__(live.turns, live.patience)
+        super().__init__(live.run_queue, live.slow_limits)
         self._leave = live.connections.enter(key)
         self._live = live
         self._waits = waits

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from topics.api.live.frames import Frame
-from topics.api.live.turns import Turns
+from topics.api.live.run_queue import RunQueue
 
 if TYPE_CHECKING:
     from topics.api.live.subscription import Subscription
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _SWEPT_AT_ONCE = 500
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class SlowLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a connection may be full without more, and how long without taking anything. Seconds."""
 
     grace_s: float = 5.0
     timeout_s: float = 30.0
 
 
-class Outlet:
+class Sink:
     """One connection. Subclasses write frames (`transmit`) and say how it ends.
 
     The connection's owner calls `filled` when a write left the transport full (a frame once taken is never taken
@@ -40,7 +40,7 @@ class Outlet:
 
     __slots__ = (
         "_moved_at",
-        "_patience",
+        "_slow_limits",
         "_waiting_bytes",
         "closed",
         "full",
@@ -49,13 +49,13 @@ class Outlet:
         "idle_timeout_s",
         "lagging",
         "push",
+        "run_queue",
         "sent",
-        "turns",
     )
 
-    def __init__(self, turns: Turns, patience: Patience) -> None:
-        self.turns = turns
-        self._patience = patience
+    def __init__(self, run_queue: RunQueue, slow_limits: SlowLimits) -> None:
+        self.run_queue = run_queue
+        self._slow_limits = slow_limits
         self.closed = False
         self.full = False
         self.full_since = 0.0
@@ -64,7 +64,7 @@ class Outlet:
         self._waiting_bytes = 0
         self.sent = False
         """Whether anything was written since the last sweep."""
-        self.idle_since = turns.seconds()
+        self.idle_since = run_queue.seconds()
         self.idle_timeout_s = 0.0
         """How long nothing may be written before `beat`; 0 is for ever."""
         self.lagging: list[Subscription] = []
@@ -100,19 +100,19 @@ class Outlet:
         """The transport is full: nothing more is written until it has drained."""
         if not self.full:
             self.full = True
-            self.full_since = self._moved_at = self.turns.seconds()
+            self.full_since = self._moved_at = self.run_queue.seconds()
             self._waiting_bytes = self.waiting_bytes()
 
     def drained(self) -> None:
         """There is room: whoever waited reads on."""
         if not self.full or self.closed:
             return
-        too_old = self.turns.seconds() - self.full_since > self._patience.grace_s
+        too_old = self.run_queue.seconds() - self.full_since > self._slow_limits.grace_s
         self.full = False
         lagging, self.lagging = self.lagging, []
         for subscription in lagging:
             subscription.too_old |= too_old
-            self.turns.add(subscription)
+            self.run_queue.add(subscription)
 
     def close(self) -> None:
         """Nothing more is written. The owner cancels its subscriptions."""
@@ -129,7 +129,7 @@ class Outlet:
             before, self._waiting_bytes = self._waiting_bytes, self.waiting_bytes()
             if self._waiting_bytes < before:
                 self._moved_at = now
-            elif now - self._moved_at > self._patience.timeout_s:
+            elif now - self._moved_at > self._slow_limits.timeout_s:
                 self.end_slow()
         elif self.sent:
             self.sent = False
@@ -140,44 +140,44 @@ class Outlet:
 
 
 class Sweep:
-    """Looks at all outlets in turn: one timer for all of them, some at a time, none while there are none."""
+    """Looks at all sinks in turn: one timer for all of them, some at a time, none while there are none."""
 
-    def __init__(self, turns: Turns, period_s: float = 0.25) -> None:
-        self._turns = turns
+    def __init__(self, run_queue: RunQueue, period_s: float = 0.25) -> None:
+        self._turns = run_queue
         self._period_s = period_s
-        self._outlets: set[Outlet] = set()
-        self._unswept: list[Outlet] = []
+        self._sinks: set[Sink] = set()
+        self._unswept: list[Sink] = []
         self._ticking = False
 
-    def add(self, outlet: Outlet) -> Callable[[], None]:
-        """Sweeps an outlet until the returned function is called."""
-        self._outlets.add(outlet)
+    def add(self, sink: Sink) -> Callable[[], None]:
+        """Sweeps an sink until the returned function is called."""
+        self._sinks.add(sink)
         if not self._ticking:
             self._ticking = True
             self._turns.later(self._period_s, self._tick)
         # Forgotten once it is no longer swept: it usually keeps this function, and the two should not wait for a
         # collection of garbage to be rid of each other.
-        swept = [outlet]
+        swept = [sink]
 
         def remove() -> None:
             while swept:
-                self._outlets.discard(swept.pop())
+                self._sinks.discard(swept.pop())
 
         return remove
 
     def __len__(self) -> int:
-        return len(self._outlets)
+        return len(self._sinks)
 
     def _tick(self) -> None:
-        if not self._outlets:
+        if not self._sinks:
             self._ticking = False
             self._unswept = []
             return
         if not self._unswept:
-            self._unswept = list(self._outlets)
+            self._unswept = list(self._sinks)
         now = self._turns.seconds()
         some, self._unswept = self._unswept[:_SWEPT_AT_ONCE], self._unswept[_SWEPT_AT_ONCE:]
-        for outlet in some:
-            outlet.sweep(now)
-        rounds = -(-len(self._outlets) // _SWEPT_AT_ONCE)
+        for sink in some:
+            sink.sweep(now)
+        rounds = -(-len(self._sinks) // _SWEPT_AT_ONCE)
         self._turns.later(self._period_s / max(rounds, 1), self._tick)

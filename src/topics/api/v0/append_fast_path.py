@@ -1,4 +1,4 @@
-"""Appends of a lone record, the shorter way.
+"""The fast path of appends: one record and nothing else.
 
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
 a block in the log (`engine.gathering`), and here they share the rest: none has an object or a callback besides its
@@ -23,7 +23,7 @@ from topics.http.messages import RequestHead
 _encode = msgspec.json.Encoder().encode
 
 
-class LoneAppends:
+class AppendFastPath:
     """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted."""
 
     def __init__(self, seconds: Callable[[], float], inflight_max: int) -> None:
