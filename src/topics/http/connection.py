@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self._requests = 0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
-        self._heads = HeadCache()
+        self._heads = HeadCache(hub.limits.body_bytes)
         # The head of the request being read, while it may become known.
         self._candidate: bytes | None = None
         # How many bytes came since the parser last stood between two requests, and how many the request that began
@@ -337,7 +337,7 @@ class Connection(asyncio.Protocol):
             verdict = hub.application.admit(head)
         except Exception:
             return False
-        if hub.draining or not isinstance(verdict, int) or len(body) > min(verdict, hub.limits.body_bytes):
+        if hub.draining or not isinstance(verdict, int) or len(body) > verdict:
             return False
         hub.counters.requests += 1
         self._requests += 1

@@ -50,10 +50,11 @@ class Known(NamedTuple):
 class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
-    __slots__ = ("_fruitless", "_known", "head", "lead", "nbytes")
+    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "head", "lead", "nbytes")
 
-    def __init__(self) -> None:
+    def __init__(self, body_bytes_max: int) -> None:
         self._known: list[Known] = []
+        self._body_bytes_max = min(body_bytes_max, _BODY_BYTES_MAX)
         self._fruitless = 0
         self.head = UNREAD_HEAD
         self.lead = b""
@@ -68,7 +69,7 @@ class HeadCache:
             if back:
                 rest = nbytes - head_nbytes
                 length = rest - len(str(rest))
-                if not 0 < length < _BODY_BYTES_MAX:
+                if not 0 < length <= self._body_bytes_max:
                     continue
                 lead = b"%b%d%b" % (front, length, back)
                 if len(lead) + length != nbytes:

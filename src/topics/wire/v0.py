@@ -11,7 +11,7 @@ from topics.core.loss import Tombstone
 from topics.core.routers import Guarantee
 
 
-class AppendBody(Batch, frozen=True, kw_only=True):
+class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
     """Records to append, in order."""
 
 

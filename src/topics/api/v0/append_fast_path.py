@@ -40,7 +40,17 @@ class AppendFastPath:
         if counted and match.key.inflight >= counted:
             return None
         batch = decode_append(exchange.body)
-        if not _is_lone(batch) or not engine.gather(match.topic, batch.records[0], exchange, self._answer_all):
+        records = batch.records
+        if (
+            len(records) != 1
+            or batch.node is not None
+            or batch.idempotency_key is not None
+            or batch.create is not None
+            or batch.config is not None
+            or batch.delay_ms
+            or batch.disable_backpressure
+            or not engine.gather(match.topic, records[0], exchange, self._answer_all)
+        ):
             return batch
         if counted:
             match.key.inflight += 1
@@ -64,14 +74,3 @@ class AppendFastPath:
                 for seq, exchange in enumerate(exchanges, outcome.first_seq)
             ],
         )
-
-
-def _is_lone(batch: Batch) -> bool:
-    return (
-        len(batch.records) == 1
-        and batch.node is None
-        and batch.idempotency_key is None
-        and batch.create is None
-        and batch.config is None
-        and not (batch.delay_ms or batch.disable_backpressure)
-    )

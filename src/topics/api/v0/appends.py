@@ -1,6 +1,7 @@
 """Appending, whichever way the records came: the key that counts, and the answer."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec.structs import astuple, replace
@@ -21,8 +22,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AppendBody).decode
 
 
-def decode_append(body: bytes) -> Batch:
-    return decode_body("append", _decode, body)
+decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", _decode)
 
 
 @lru_cache(maxsize=16)

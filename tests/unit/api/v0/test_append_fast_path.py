@@ -1,6 +1,7 @@
 """Appends of a lone record: the shorter way answers as the long one does, and leaves it whatever is not plain."""
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 from tests.unit.engine.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
 from topics.api.app import Api, Match, Routes, match_of
 from topics.api.auth import KeyRing
-from topics.api.v0 import appends
+from topics.api.v0 import append_fast_path, records
+from topics.api.v0.bodies import decode_body
 from topics.api.v0.routes import V0_ROUTES
 from topics.engine import Engine
 from topics.http.exchange import Exchange
@@ -187,7 +189,8 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
         decoded.append(text)
         return msgspec.json.decode(text, type=AppendBody)
 
-    monkeypatch.setattr(appends, "_decode", decode)
+    for module in (append_fast_path, records):
+        monkeypatch.setattr(module, "decode_append", partial(decode_body, "append", decode))
     head = world.head()
     world.ask(head, body)
     world.ask(head, body)
