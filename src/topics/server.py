@@ -20,7 +20,7 @@ from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing
 from topics.api.live import Live, LiveLimits
-from topics.api.ops import Operations
+from topics.api.ops import OpsHandlers
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
@@ -74,17 +74,17 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     clock = SystemClock()
     keys = _read_keys(settings)
     streams = _streams_api(settings)
-    operations = Operations(clock, streams)
+    ops = OpsHandlers(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
-    live = operations.live = Live(live_limits, keys, clock, SystemDice())
-    api = Api(operations.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
+    live = ops.live = Live(live_limits, keys, clock, SystemDice())
+    api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
-    operations.api = api
-    http = operations.http = HttpServer(api, _http_limits(settings), clock)
+    ops.api = api
+    http = ops.http = HttpServer(api, _http_limits(settings), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
         _announce(addresses[0], settings, with_keys=len(keys) > 0)
-        await _run_engine(settings, operations, api, http, live, streams, stop)
+        await _run_engine(settings, ops, api, http, live, streams, stop)
     finally:
         await streams.close()
         await http.drain(0.0)
@@ -143,17 +143,14 @@ async def _serve_until_signalled(settings: Settings) -> None:
 
 async def _run_engine(
     settings: Settings,
-    operations: Operations,
+    ops: OpsHandlers,
     api: Api,
     http: HttpServer,
     live: Live,
     streams: StreamsApi,
     stop: asyncio.Event,
 ) -> None:
-    # Written by the replaying thread and read by the event loop: a float needs no lock.
-    progress = [0.0]
-    api.replay_progress = lambda: progress[0]
-    recovery = _recover_in_thread(settings, lambda done: progress.__setitem__(0, done))
+    recovery = _recover_in_thread(settings, lambda done: setattr(api, "replay_progress", done))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((recovery, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not recovery.done():
@@ -169,7 +166,7 @@ async def _run_engine(
     streams.subscriptions(engine)
     api.engine = engine
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
-    operations.pipeline_state = lambda: pipeline_answer(supervisor)
+    ops.pipeline_state = lambda: pipeline_answer(supervisor)
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from topics.api.app import Api
 from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
-from topics.api.ops import Operations
+from topics.api.ops import OpsHandlers
 from topics.engine import Engine, EngineOptions
 from topics.engine.governor import Sample
 from topics.http.limits import HttpLimits
@@ -72,11 +72,11 @@ class PressedServer:
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
-        operations = Operations(clock)
+        ops = OpsHandlers(clock)
         keys = KeyRing.parse("")
-        live = self.live = operations.live = Live(LiveLimits(), keys, clock, SeededDice(2))
-        api = self.api = operations.api = Api(operations.routes(), keys, clock, _BODY_BYTES, 0, live)
-        http = operations.http = HttpServer(api, HttpLimits(body_bytes=_BODY_BYTES), clock)
+        live = self.live = ops.live = Live(LiveLimits(), keys, clock, SeededDice(2))
+        api = self.api = ops.api = Api(ops.routes(), keys, clock, _BODY_BYTES, 0, live)
+        http = ops.http = HttpServer(api, HttpLimits(body_bytes=_BODY_BYTES), clock)
         ((host, port), *_) = await http.start("127.0.0.1", 0)
         api.engine = self.engine = Engine.recover(self._fs, self._options, clock, SeededDice(1))
         self.engine.start(self._loop)

@@ -108,13 +108,13 @@ class World:
         options: dict[str, Any] = {"limit": self.dice.choice([1, 3, 256]), "strong": self.dice.random() < 0.3}
         follower = self.rig.follow("t", start, nodes=(own,) if own else (), **options)
         if self.dice.random() < 0.3:
-            follower.outlet.room = self.dice.randint(1, 4)
+            follower.sink.room = self.dice.randint(1, 4)
         self.followers.append(Books(follower, "t", start, own))
 
     def leave(self) -> None:
         if self.followers:
             books = self.followers.pop(self.dice.randrange(len(self.followers)))
-            books.follower.outlet.close()
+            books.follower.sink.close()
             books.follower.subscription.cancel()
 
     def delete(self) -> None:
@@ -127,18 +127,18 @@ class World:
 
     def fill(self) -> None:
         if self.followers:
-            self.dice.choice(self.followers).follower.outlet.room = self.dice.randint(1, 2)
+            self.dice.choice(self.followers).follower.sink.room = self.dice.randint(1, 2)
 
     def drain(self) -> None:
         if self.followers:
-            self.dice.choice(self.followers).follower.outlet.drain(self.dice.choice([1, 3, 1000]))
+            self.dice.choice(self.followers).follower.sink.drain(self.dice.choice([1, 3, 1000]))
 
     def end(self) -> None:
         """Everyone drains, and then everyone must have everything."""
         for _ in range(2):
             self.rig.settle()
             for books in self.followers:
-                books.follower.outlet.drain()
+                books.follower.sink.drain()
         self.rig.settle()
         for books in self.followers:
             books.check(self)
@@ -173,11 +173,11 @@ def test_the_end_of_a_topic_is_the_last_thing_anyone_is_told(seed: int) -> None:
     for _ in range(2):
         world.rig.settle()
         for books in last.values():
-            books.follower.outlet.drain()
+            books.follower.sink.drain()
     world.rig.settle()
     for books in last.values():
         story = books.follower.story()
         assert story[-1] == "deleted"
         assert story.count("deleted") == 1
-        assert books.follower.outlet.ended == [books.follower.subscription]
+        assert books.follower.sink.ended == [books.follower.subscription]
     assert len(world.rig.feeds) == 0

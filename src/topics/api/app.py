@@ -9,7 +9,6 @@ import msgspec
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
 from topics.api.calls import Call, Waiting, parse_query, refuse
-from topics.api.descriptions import Operation
 from topics.api.errors import (
     MethodNotAllowedError,
     NotFoundError,
@@ -20,6 +19,7 @@ from topics.api.errors import (
     status_of,
 )
 from topics.api.live import Live
+from topics.api.openapi_operation import Operation
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
 from topics.http.errors import Fault, HttpError
@@ -44,15 +44,15 @@ OpsHandler = Callable[[Exchange], None]
 Seconds = Callable[[], float]
 
 
-class Shortcut(Protocol):
-    """A shorter way for the plainest requests of a route. What it does not take, the route's handler does."""
+class FastPath(Protocol):
+    """A fast path for the plainest requests of a route. What it does not take, the route's handler does."""
 
     def fits(self, head: RequestHead) -> bool:
         """Whether requests with this head may go this way."""
         ...
 
-    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> bool:
-        """Takes a request, or leaves it as it is."""
+    def take(self, exchange: Exchange, engine: Engine, match: "Match") -> object:
+        """Takes a request and returns True; otherwise what it has read of the body, for the handler, if it has."""
         ...
 
 
@@ -76,20 +76,18 @@ class Route(NamedTuple):
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
-    shortcut: Callable[[Seconds, int], Shortcut] | None = None
+    fast_path: Callable[[Seconds, int], FastPath] | None = None
     """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
 
-class Match(msgspec.Struct, eq=False):
-    """What a head asks for."""
+class Match(msgspec.Struct, eq=False, frozen=True):
+    """What a head asks for, and who asks. Keys stay what they are while the server runs, so that this holds for every
+    request with that head; whether the server serves at all does not, and is no part of it."""
 
     route: Route
     topic: str
     key: Key
-    shortcut: Callable[[Exchange, Engine, "Match"], bool] | None
-    misses: int = 0
-    skips: int = 0
-    """Of the shortcut: how many requests it leaves alone, after how many that were not for it."""
+    fast_path: Callable[[Exchange, Engine, "Match"], object] | None
 
 
 def match_of(head: RequestHead) -> Match:
@@ -169,46 +167,57 @@ class Api:
         self._inflight_max = inflight_max
         self._live = live
         self.engine: Engine | None = None
-        self.replay_progress: Callable[[], float] = lambda: 0.0
+        self.replay_progress = 0.0
+        """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
         self.probe_auth = False
         self.waits: set[Waiting] = set()
         counted = inflight_max if len(keys) else 0
-        self._shortcuts = {
-            r.handler: r.shortcut(clock.monotonic, counted) for r in routes.all if r.shortcut is not None
+        self._fast_paths = {
+            r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
         }
 
     def admit(self, head: RequestHead) -> int | Refusal:
+        match = head.context
         try:
-            route, topic = self._routes.find(head.method, head.path)
-            open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
-            key = ANYONE if open_to_all else self._authenticate(route, head)
-            if key is not ANYONE:
-                key.check(route.scopes, topic or None)
-            if not route.ops:
+            if match is None:
+                match = head.context = self._match(head)
+            if (self.draining or self.engine is None) and not match.route.ops:  # type: ignore[attr-defined]
                 self._check_serving()
-            if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
-                raise UnsupportedMediaTypeError
-            shortcut = self._shortcuts.get(route.handler)
-            take = shortcut.take if shortcut is not None and shortcut.fits(head) else None
-            head.context = Match(route, topic, key, take)
         except TopicsError as error:
             return self._refusal(error)
         return self._body_bytes_max
 
+    def _match(self, head: RequestHead) -> Match:
+        route, topic = self._routes.find(head.method, head.path)
+        open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
+        key = ANYONE if open_to_all else self._authenticate(route, head)
+        if key is not ANYONE:
+            key.check(route.scopes, topic or None)
+        if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
+            raise UnsupportedMediaTypeError
+        fast_path = self._fast_paths.get(route.handler)
+        return Match(route, topic, key, fast_path.take if fast_path is not None and fast_path.fits(head) else None)
+
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take = self.engine, match.shortcut
-        if take is not None and engine is not None and take(exchange, engine, match):
-            return
+        engine, take, decoded = self.engine, match.fast_path, None
+        if take is not None and engine is not None:
+            try:
+                decoded = take(exchange, engine, match)
+            except TopicsError as error:
+                refuse(exchange, error, self._clock.monotonic())
+                return
+            if decoded is True:
+                return
         route = match.route
         if route.ops:
             route.handler(exchange)  # type: ignore[arg-type]
             return
         if engine is None:
-            refuse(exchange, NotReadyError(self.replay_progress()))
+            refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
             return
-        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live)
+        call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
         try:
             if match.key is not ANYONE:
                 self._count_in(call)
@@ -245,7 +254,7 @@ class Api:
         if self.draining:
             raise ShuttingDownError()
         if self.engine is None:
-            raise NotReadyError(round(self.replay_progress(), 4))
+            raise NotReadyError(round(self.replay_progress, 4))
 
     def _count_in(self, call: Call) -> None:
         key = call.key

@@ -88,7 +88,7 @@ class KeyRing:
         return self.find(authorization[len(_BEARER) :].strip())
 
     def authenticate_stream(self, authorization: str | None, token: str | None) -> Key:
-        """The key of the GET of an event stream, which may stand in the query: a browser sends no header there.
+        """The key of whoever opens an event stream. It may stand in the query: a browser sends no header there.
 
         The header wins. A token in a URL ends up in logs and histories, so no other route takes one.
         """

@@ -4,7 +4,7 @@ A handler gets a `Call`, raises `TopicsError` to refuse, and replies exactly onc
 block is put behind whatever JSON object a handler gives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import parse_qsl
 
@@ -14,7 +14,6 @@ from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
-from topics.http.streams import Stream
 
 if TYPE_CHECKING:
     from topics.api.live import Live
@@ -32,9 +31,10 @@ def parse_query(text: str) -> dict[str, str]:
     return {name: value for name, _, value in reversed(pairs)}
 
 
-def refuse(exchange: Exchange, error: TopicsError) -> None:
+def refuse(exchange: Exchange, error: TopicsError, now_s: float) -> None:
     """Answers with an error where nothing but the exchange is there."""
-    exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
+    body = render_error(error, (now_s - exchange.started) * 1000.0)
+    exchange.respond(status_of(error), body, "application/json", error_headers(error))
 
 
 class Waiting(Protocol):
@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     waits: "set[Waiting]"
     """Requests that wait for something to happen; a stopping server ends them."""
     _live: "Live | None" = None
+    decoded: object = None
+    """The body's message, where a fast path has read it already."""
     on_done: Callable[[], None] | None = None
     """Closes the books on this request, answered or not."""
     _gone: Callable[[], None] | None = None
@@ -95,7 +97,7 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        self.finish(status_of(error), render_error(error), error_headers(error))
+        self.finish(status_of(error), render_error(error, self.spent_ms()), error_headers(error))
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Calls back if the client goes away before it is answered."""
@@ -123,11 +125,6 @@ class Call(msgspec.Struct, eq=False):
         if self.on_done is not None:
             self.on_done()
             self.on_done = None
-
-    def start_stream(self, status: int, headers: Sequence[tuple[str, str]]) -> Stream:
-        """Begins an answer without a known end; from now on it no longer counts as a request under way."""
-        self._close_books()
-        return self.exchange.start_stream(status, headers)
 
     def finish(
         self,

@@ -146,12 +146,16 @@ def status_of(error: TopicsError) -> int:
     return STATUS_BY_CODE.get(error.code) or V1_STATUS_BY_CODE.get(error.code, 500)
 
 
-def render_error(error: TopicsError) -> bytes:
-    return _encode(ErrorAnswer(error=ErrorBody(code=error.code, message=error.message, detail=error.detail or None)))
+def render_error(error: TopicsError, spent_ms: float | None = None) -> bytes:
+    """The answer; `spent_ms` is how long the request was here, where it got as far as its handler."""
+    body = _encode(ErrorAnswer(error=ErrorBody(code=error.code, message=error.message, detail=error.detail or None)))
+    if spent_ms is None:
+        return body
+    return b'%b,"performance":{"server_total_ms":%.3f}}' % (body[:-1], spent_ms)
 
 
 def render_fault(code: str, message: str) -> bytes:
-    """The usual envelope for a refusal that never was an exception of ours."""
+    """The answer to a refusal of the HTTP layer, which is no exception of ours."""
     return _encode(ErrorAnswer(error=ErrorBody(code=code, message=message)))
 
 

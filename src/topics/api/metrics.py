@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from topics.api.metrics_summary import ServerState, engine_summary, server_summary
 from topics.api.topic_series import are_truncated, as_text, series_of
 from topics.engine import Engine, EngineStats
 from topics.engine.throttle import ThrottleStats
@@ -16,19 +17,6 @@ from topics.storage.objects.meter import StoreStats
 from topics.wire.v0 import PipelineAnswer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class ServerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server knows besides the engine."""
-
-    ready: bool
-    recovery_progress: float
-    uptime_ms: int
-    sse_connections: int = 0
-    watch_sessions: int = 0
-    queue_leases_in_flight: int = 0
-    webhook_calls: int = 0
-    webhook_failures: int = 0
 
 
 class Snapshot(Collector):
@@ -48,8 +36,10 @@ class Snapshot(Collector):
         return generate_latest(registry) + (as_text(series_of(self._engine)) if self._engine is not None else b"")
 
     def json(self) -> bytes:
-        """All metrics as one object: a number for a plain one, a list of samples for one with labels."""
-        answer: dict[str, object] = {}
+        """One object: the summary, then every metric by its name, as a number or, with labels, as a list of samples."""
+        answer = server_summary(self._state)
+        if self._engine is not None:
+            answer |= engine_summary(self._engine.stats())
         for metric in chain(self.collect(), self._by_topic()):
             samples = [
                 {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in metric.samples

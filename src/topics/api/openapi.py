@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from topics.api.app import Route
-from topics.api.descriptions import Operation
 from topics.api.errors import STATUS_BY_CODE
+from topics.api.openapi_operation import Operation
 from topics.core.names import TOPIC_NAME_PATTERN
 from topics.core.routers import ROUTER_NAME_PATTERN
 from topics.wire.v0 import ErrorAnswer, Performance

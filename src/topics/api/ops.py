@@ -7,14 +7,15 @@ import msgspec
 from topics import __version__
 from topics.api.app import Api, Route, Routes
 from topics.api.auth import Scope
-from topics.api.descriptions import Operation
 from topics.api.errors import error_headers, render_error, status_of
 from topics.api.live import Live
-from topics.api.metrics import CONTENT_TYPE, ServerState, Snapshot
+from topics.api.metrics import CONTENT_TYPE, Snapshot
+from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
-from topics.api.v0.queue_routes import QUEUE_ROUTES
+from topics.api.openapi_operation import Operation
+from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
-from topics.api.v0.watch_routes import WATCH_ROUTES
+from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
@@ -25,7 +26,7 @@ from topics.wire.v0 import HealthAnswer, PipelineAnswer, ReadyAnswer
 _encode = msgspec.json.Encoder().encode
 
 
-class Operations:
+class OpsHandlers:
     """The handlers that answer without an engine, too."""
 
     def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
@@ -78,14 +79,14 @@ class Operations:
             topics = len(api.engine.core.names)
             exchange.respond(200, _encode(ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)))
             return
-        error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress(), 4))
+        error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))
         exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
 
     def metrics(self, exchange: Exchange) -> None:
         engine = self.api.engine
         state = ServerState(
             ready=engine is not None and not self.api.draining,
-            recovery_progress=1.0 if engine is not None else self.api.replay_progress(),
+            recovery_progress=1.0 if engine is not None else self.api.replay_progress,
             uptime_ms=self._uptime_ms(),
             sse_connections=0 if self.live is None else self.live.connections.open,
             watch_sessions=0 if self.live is None else len(self.live.sessions),

@@ -32,7 +32,7 @@ class TopicSeries(NamedTuple):
         return family
 
     def lines(self, labels: dict[str, str]) -> str:
-        """The series as lines of text, with each topic's name as a label has it."""
+        """The series as Prometheus's text; `labels` has each topic's name as it is written there."""
         name = self.name
         samples = [
             f'{name}{{topic="{labels[topic]}"}} {float(value)!r}\n'

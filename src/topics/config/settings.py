@@ -125,8 +125,8 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_meta_keys: Annotated[int, _number("Most keys of one record's meta.")] = _LIMITS.max_meta_keys
     max_tag_bytes: Annotated[int, _number("Most bytes of a tag.", 1, 640)] = _LIMITS.max_tag_bytes
     max_node_bytes: Annotated[int, _number("Most bytes of a node name.", 1, 640)] = _LIMITS.max_node_bytes
-    max_idempotency_key_bytes: Annotated[int, _number("Most bytes of an idempotency key.", 1, 65_535)] = (
-        _LIMITS.max_idempotency_key_bytes
+    max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
+        _LIMITS.max_idempotency_key_chars
     )
     max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
         _LIMITS.max_claim

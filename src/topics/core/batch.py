@@ -15,7 +15,7 @@ else:
     Records = list[Record]
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Records to append, in order, all of them or none."""
 
     records: Records

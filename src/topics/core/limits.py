@@ -59,7 +59,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_meta_keys: int = 64
     max_tag_bytes: int = 256
     max_node_bytes: int = 128
-    max_idempotency_key_bytes: int = 256
+    max_idempotency_key_chars: int = 256
+    """Counted as the protocol does, unlike the others. As UTF-8 a key must fit into the 64 KiB it has in the log."""
 
     max_limit: int = 1_000
     """Records in one read."""

@@ -87,7 +87,7 @@ def check_records(
             records=len(records),
             max=limits.max_batch_records,
         )
-    _check_text(idempotency_key, "idempotency_key", limits.max_idempotency_key_bytes)
+    _check_key(idempotency_key, limits.max_idempotency_key_chars)
     _check_text(batch_node, "node", limits.max_node_bytes)
     max_record_bytes = limits.max_record_bytes
     plain = find_plain(records)
@@ -125,14 +125,27 @@ def _check_record(index: int, record: Record, limits: Limits) -> None:
         _check_meta(meta, f"records[{index}].meta", limits)
 
 
-def _check_text(text: str | None, field: str, max_bytes: int) -> None:
-    if text is None:
-        return
+def _check_key(key: str | None, max_chars: int) -> None:
+    field = "idempotency_key"
+    if key is not None and _utf8_bytes(key, field) and len(key) > max_chars:
+        raise InvalidRequestError(
+            f"{field}: has {len(key)} characters, at most {max_chars} are allowed", field=field, chars=len(key),
+            max=max_chars,
+        )  # fmt: skip
+
+
+def _utf8_bytes(text: str, field: str) -> int:
     try:
-        size = len(text.encode())
+        return len(text.encode())
     except UnicodeEncodeError as error:
         # Only Python callers can get here: JSON text with half a surrogate pair does not decode.
         raise InvalidRequestError(f"{field}: the text cannot be written as UTF-8", field=field) from error
+
+
+def _check_text(text: str | None, field: str, max_bytes: int) -> None:
+    if text is None:
+        return
+    size = _utf8_bytes(text, field)
     if size > max_bytes:
         raise InvalidRequestError(
             f"{field}: takes {size} bytes, at most {max_bytes} are allowed", field=field, bytes=size, max=max_bytes

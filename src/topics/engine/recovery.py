@@ -313,6 +313,9 @@ class Recovery:
         if first <= last:
             self._core.applier.gap(topic, first, last, LossReason.CRASH)
             self.changed = True
+        if topic.keys is not None:
+            # A writer that repeats itself must not be told of records that are gone.
+            topic.keys = {key: kept for key, kept in topic.keys.items() if kept[0] + kept[1] <= first} or None
 
     def _name_topics(self) -> None:
         """Gives every topic its name; of two with the same one, the younger.

@@ -112,7 +112,11 @@ class Throttle:
         if decision.level != before.level and max(decision.level, before.level) >= 3:
             _log.warning(
                 "pressure changed what is served",
-                extra={"level": decision.level, "pressure": round(decision.pressure, 3), **self.sample._asdict()},
+                extra={
+                    "throttle_level": decision.level,
+                    "pressure": round(decision.pressure, 3),
+                    **self.sample._asdict(),
+                },
             )
 
     def _schedule(self) -> None:

@@ -9,9 +9,9 @@ from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal, RequestHead
 from topics.http.server import HttpServer
 from topics.http.streams import Stream, Upgrade
-from topics.http.websocket import Receiver, WebSocket
-from topics.http.websocket_frames import text_frame
-from topics.http.websocket_handshake import Handshake, HandshakeError, read_handshake
+from topics.http.websocket.handshake import Handshake, HandshakeError, read_handshake
+from topics.http.websocket.socket import Receiver, WebSocket
+from topics.http.websocket.text_frames import text_frame
 
 __all__ = [
     "Application",

@@ -12,7 +12,10 @@ class Application(Protocol):
 
     def admit(self, head: RequestHead) -> int | Refusal:
         """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
-        the answer at once. Nothing is buffered for a request that is refused here."""
+        the answer at once. Nothing is buffered for a request that is refused here.
+
+        It is asked for every request. One head may come for many of them: what the head says may be kept in its
+        `context`, while what was decided holds for one request."""
         ...
 
     def handle(self, exchange: Exchange) -> None:

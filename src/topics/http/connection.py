@@ -14,13 +14,13 @@ from typing import cast
 
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
+from topics.http.head_cache import HEAD_END, HeadCache
 from topics.http.hub import Hub
 from topics.http.messages import UNREAD_HEAD, RequestHead
 from topics.http.pipeline import Pipeline
+from topics.http.progress import Phase, Progress
 from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
-from topics.http.repeats import HEAD_END, Repeats
 from topics.http.streams import Upgrade
-from topics.http.watch import Phase, Watch
 
 # Pieces and waiting requests of one connection that are dealt with before the others have their turn: a client that
 # sends a quarter of a megabyte of tiny requests at once would otherwise hold all of them up.
@@ -37,19 +37,19 @@ class Connection(asyncio.Protocol):
         "_discarded_bytes",
         "_due_bytes",
         "_eof",
+        "_heads",
         "_hub",
         "_input_over",
         "_lingering",
         "_must_linger",
         "_pipeline",
+        "_progress",
         "_reader",
         "_reading",
-        "_repeats",
         "_requests",
         "_since_bytes",
         "_transport",
         "_unparsed",
-        "_watch",
     )
 
     _pipeline: Pipeline
@@ -58,11 +58,11 @@ class Connection(asyncio.Protocol):
         self._hub = hub
         self._transport: asyncio.Transport | None = None
         self._reader = RequestReader(self, hub.limits, hub.budget)
-        self._watch = Watch()
+        self._progress = Progress()
         self._requests = 0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
-        self._repeats = Repeats()
+        self._heads = HeadCache(hub.limits.body_bytes)
         # The head of the request being read, while it may become known.
         self._candidate: bytes | None = None
         # How many bytes came since the parser last stood between two requests, and how many the request that began
@@ -101,26 +101,25 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         nbytes, hub = len(data), self._hub
         hub.counters.bytes_in += nbytes
-        if not hub.vigil.awake:
-            hub.vigil.rouse()
+        if not hub.spin.awake:
+            hub.spin.rouse()
         if self._input_over:
             self._discard(nbytes)
             return
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
         if at_rest and self._since_bytes == self._due_bytes:
-            repeats = self._repeats
-            same = repeats.nbytes == nbytes and data.startswith(repeats.lead)
-            if (same or repeats.find(data, nbytes)) and not hub.draining:
-                self._start_repeat(repeats.head, data[len(repeats.lead) :])
+            heads = self._heads
+            same = heads.nbytes == nbytes and data.startswith(heads.lead)
+            if (same or heads.find(data, nbytes)) and self._start_known(heads.head, data[len(heads.lead) :]):
                 return
             self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
         self._since_bytes += nbytes
         if at_rest and nbytes <= PIECE_BYTES:
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
-            pipeline.gathering = True
+            pipeline.corked = True
             self._feed(data)
-            pipeline.gathering = False
+            pipeline.corked = False
             pipeline.flush()
             if not pipeline.exchanges and not self._unparsed:
                 return
@@ -163,7 +162,7 @@ class Connection(asyncio.Protocol):
             raise HttpError(Fault.INTERNAL) from None
         if isinstance(verdict, int):
             if candidate and exchange.plain:
-                self._repeats.remember(candidate, head, length, min(verdict, hub.limits.body_bytes))
+                self._heads.remember(candidate, head, length)
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
@@ -202,16 +201,16 @@ class Connection(asyncio.Protocol):
 
     def go_on(self) -> None:
         """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
-        if self._pipeline.gathering:
+        if self._pipeline.corked:
             return
-        self._pipeline.gathering = True
+        self._pipeline.corked = True
         for _ in range(_STEPS_MAX):
             if not self._step():
                 break
         else:
             self._pipeline.flush()
             self._hub.call_soon(self.go_on)
-        self._pipeline.gathering = False
+        self._pipeline.corked = False
         self._throttle()
 
     def after_answer(self) -> None:
@@ -271,7 +270,7 @@ class Connection(asyncio.Protocol):
             return
         phase, progress = self._phase(transport)
         step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
-        stuck_s = self._watch.look(phase, progress, now, step)
+        stuck_s = self._progress.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
             return
         if phase in (Phase.CLOSING, Phase.WRITING):
@@ -330,21 +329,29 @@ class Connection(asyncio.Protocol):
             _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
 
-    def _start_repeat(self, head: RequestHead, body: bytes) -> None:
-        """Starts a request that came whole, with a head that was read and admitted before."""
+    def _start_known(self, head: RequestHead, body: bytes) -> bool:
+        """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
+        the reader like any other, and is told why."""
         hub, pipeline = self._hub, self._pipeline
+        try:
+            verdict = hub.application.admit(head)
+        except Exception:
+            return False
+        if hub.draining or not isinstance(verdict, int) or len(body) > verdict:
+            return False
         hub.counters.requests += 1
         self._requests += 1
         exchange = Exchange(head, pipeline, hub.monotonic(), True, True, body)
         pipeline.exchanges.append(exchange)
-        pipeline.gathering = True
+        pipeline.corked = True
         try:
             hub.application.handle(exchange)
         except Exception:
             self._failed(exchange)
-        pipeline.gathering = False
+        pipeline.corked = False
         if not pipeline.exchanges:
             pipeline.flush()
+        return True
 
     def _start(self, exchange: Exchange) -> None:
         try:

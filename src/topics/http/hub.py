@@ -7,13 +7,13 @@ from typing import Protocol
 
 import msgspec
 
+from topics.http.adaptive_spin import AdaptiveSpin
 from topics.http.application import Application
 from topics.http.bodies import Budget
 from topics.http.errors import HttpError
 from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
-from topics.http.vigil import Vigil
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Hub:
         "limits",
         "monotonic",
         "renderer",
-        "vigil",
+        "spin",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -85,7 +85,7 @@ class Hub:
         self.budget = Budget(limits.bodies_bytes)
         counters = self.counters = Counters()
         self.connections: set[Served] = set()
-        self.vigil = Vigil(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()

@@ -26,7 +26,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     inflate_ratio: int = 200
     inflate_free_bytes: int = MIB
 
-    # How long the loop looks for the next request before it sleeps, while they come that densely (`http.vigil`).
+    # How long the loop looks for the next request before it sleeps, while they come that densely
+    # (`http.adaptive_spin`).
     awake_s: float = 0.0
 
     # A connection between two requests.

@@ -21,7 +21,8 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     keep_alive: bool
     # Whether the client asks for another protocol. It may be answered like any other request.
     upgrade: bool = False
-    # What the application found out when it admitted the request, for when it handles it.
+    # What the application found in the head when it admitted the request, for when it handles it and for the next
+    # request with the same head.
     context: object = None
 
 

@@ -5,7 +5,7 @@
 
 A request enters when its head is complete and leaves when its answer is sent. Only the first may send; an answer that
 comes earlier stays with its exchange until all before it are gone. What one turn of the loop has to say goes out in one
-write: while `gathering`, answers are only collected, and whoever set it flushes in the end.
+write: while `corked`, answers are only collected, and whoever set it flushes in the end.
 """
 
 import asyncio
@@ -56,8 +56,8 @@ class Pipeline:
         "_owner",
         "_pieces",
         "_transport",
+        "corked",
         "exchanges",
-        "gathering",
         "gzip_inline_bytes",
         "gzip_min_bytes",
         "peer",
@@ -79,7 +79,7 @@ class Pipeline:
         self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
         self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
         self.peer = _address(transport.get_extra_info("peername"))
-        self.gathering = False
+        self.corked = False
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = False
 
@@ -124,7 +124,7 @@ class Pipeline:
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         exchanges = self.exchanges
-        if self.gathering or len(exchanges) != 1:
+        if self.corked or len(exchanges) != 1:
             self.deliver(exchange, (answer,))
             return
         # The usual case, the only request of its connection answered later, in fewer steps than below.
@@ -137,7 +137,7 @@ class Pipeline:
         exchange.payload = payload
         if self.exchanges[0] is exchange:
             self._advance()
-            if not self.gathering:
+            if not self.corked:
                 self._owner.go_on()
 
     def is_last(self, exchange: Exchange) -> bool:

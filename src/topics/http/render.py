@@ -42,7 +42,7 @@ class Renderer:
         # Statuses without a body are never in here: whoever finds a prefix may add a length and a body.
         self.prefixes: dict[tuple[int, str], bytes] = {}
         self._bare: dict[int, bytes] = {}
-        """Prefixes without a content type: for statuses that have no body, and as the beginning of the others."""
+        """Beginnings of answers without a content type: of those without a body, and what the others go on from."""
         self.set_time(0)
 
     def set_time(self, now_ms: int) -> None:

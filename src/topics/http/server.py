@@ -41,7 +41,7 @@ class HttpServer:
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
         """Threads are at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
-        self._hub.vigil.busy = busy
+        self._hub.spin.busy.append(busy)
 
     @property
     def held_body_bytes(self) -> int:

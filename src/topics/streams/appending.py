@@ -102,11 +102,11 @@ class StreamAppender:
 
     def _check_words(self, request: AppendRequest) -> None:
         """What a stream remembers of its writers has bounds, because it remembers many."""
-        most = self._engine.core.limits.max_idempotency_key_bytes
+        most = self._engine.core.limits.max_idempotency_key_chars
         producer_id = request.producer.id if request.producer is not None else None
         for field, text in (("Producer-Id", producer_id), ("Stream-Seq", request.seq)):
-            if text is not None and len(text.encode()) > most:
-                raise InvalidRequestError(f"{field}: at most {most} bytes are allowed", field=field, max=most)
+            if text is not None and len(text) > most:
+                raise InvalidRequestError(f"{field}: at most {most} characters are allowed", field=field, max=most)
 
     def _hold(self, name: str, request: AppendRequest, gap: ProducerGapError, done: AppendedDone) -> bool:
         topic, producer = self._engine.core.by_name.get(name), request.producer

@@ -33,11 +33,13 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     max_records: int = CHUNK_RECORDS
     max_bytes: int = CHUNK_BYTES
+    up_to: int | None = None
+    """Where the read ends at the latest; the end of the stream without it."""
 
     def request(self) -> ReadRequest:
         """What the engine should plan for."""
         limit = self.max_records if self.key is None else SCAN_RECORDS
-        return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes)
+        return ReadRequest(from_seq=self.position.counter, limit=limit, max_bytes=self.max_bytes, up_to=self.up_to)
 
     def behind(self, found: "StreamSlice") -> "ReadSpec | None":
         """The rest of this read behind a slice of it; None when there is no room for more."""

@@ -13,6 +13,9 @@ import msgspec
 
 LogFormat = Literal["auto", "human", "json"]
 
+# What a line says itself. `extra` cannot say it otherwise: a field of such a name gets an underscore behind it.
+_OWN_FIELDS = frozenset({"ts", "level", "logger", "event", "exception"})
+
 # Whatever else a record carries was given by the caller in `extra`.
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -79,4 +82,5 @@ def configure_logs(log_format: LogFormat, stream: TextIO | None = None) -> None:
 
 
 def _extra_fields(record: logging.LogRecord) -> dict[str, object]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+    given = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+    return {f"{name}_" if name in _OWN_FIELDS else name: value for name, value in given.items()}

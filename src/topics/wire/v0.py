@@ -11,7 +11,7 @@ from topics.core.loss import Tombstone
 from topics.core.routers import Guarantee
 
 
-class AppendBody(Batch, frozen=True, kw_only=True):
+class AppendBody(Batch, frozen=True, kw_only=True, gc=False):
     """Records to append, in order."""
 
 
@@ -258,6 +258,8 @@ class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Every refusal. Clients branch on `error.code`."""
 
     error: ErrorBody
+    performance: Performance | UnsetType = UNSET
+    """Of a request that got as far as its handler."""
 
 
 class PageCursor(msgspec.Struct, frozen=True):

@@ -37,10 +37,18 @@ def test_caught_up_at_the_head(append: Append, diff: Append) -> None:
     assert (seqs(read), read["caught_up"], read["next_from_seq"], read["lag"]) == ([], True, 2, 0)
 
 
-@pytest.mark.parametrize(("limit", "count"), [(0, 256), (1, 1), (1000, 1000), (1001, 1000), (2**32 - 1, 1000)])
+@pytest.mark.parametrize(
+    ("limit", "count"), [(0, 256), (1, 1), (1000, 1000), (1001, 1000), (2**32, 1000), (2**64, 1000), (10**30, 1000)]
+)
 def test_the_limit_is_clamped(append: Append, diff: Append, limit: int, count: int) -> None:
     append(*range(1100))
     assert len(diff(limit=limit)["records"]) == count
+
+
+@pytest.mark.parametrize("much", [2**32, 2**64, 10**30])
+def test_a_wait_and_a_byte_budget_are_clamped(append: Append, diff: Append, much: int) -> None:
+    append(1)
+    assert len(diff(wait_ms=much, max_batch_bytes=much)["records"]) == 1
 
 
 def test_the_byte_budget_gives_at_least_one_record(append: Append, diff: Append) -> None:
@@ -52,9 +60,9 @@ def test_the_byte_budget_gives_at_least_one_record(append: Append, diff: Append)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *((field, value) for field in ("from_seq", "limit", "wait_ms") for value in (-1, 2**64, "1", 1.5, None, True)),
-        ("limit", 2**32),
-        ("wait_ms", 2**32),
+        *((field, value) for field in ("from_seq", "limit", "wait_ms") for value in (-1, "1", 1.5, None, True)),
+        ("max_batch_bytes", -1),
+        ("from_seq", 2**64),
         ("node", 5),
         ("node", [5]),
         ("node", {}),

@@ -12,7 +12,7 @@ from tests.http.live import LiveServer
 LIMITS = {
     "max_topics": "3", "max_total_bytes": "2000", "max_batch_records": "4", "max_record_bytes": "100",
     "max_body_bytes": "5000", "max_meta_bytes": "20", "max_meta_keys": "2", "max_tag_bytes": "5",
-    "max_node_bytes": "6", "max_idempotency_key_bytes": "7", "max_limit": "3", "max_batch_bytes": "300",
+    "max_node_bytes": "6", "max_idempotency_key_chars": "7", "max_limit": "3", "max_batch_bytes": "300",
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from tests.seeds import SEED
 from topics.api.app import Routes
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.api.openapi import build_document
-from topics.api.ops import Operations
+from topics.api.ops import OpsHandlers
 from topics.core import errors
 from topics.system.clock import SystemClock
 
@@ -29,7 +29,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield live
 
 
-DOCUMENT = build_document(Operations(SystemClock()).routes().all, "0")
+DOCUMENT = build_document(OpsHandlers(SystemClock()).routes().all, "0")
 schema = schemathesis.openapi.from_dict(DOCUMENT, config=SchemathesisConfig(seed=SEED))
 
 
@@ -46,7 +46,7 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
 def test_every_route_is_described_or_meant_not_to_be(server: LiveServer) -> None:
     document = httpx.get(f"{server.url}/v0/openapi.json").json()
     assert document["paths"] == DOCUMENT["paths"]
-    routes: Routes = Operations(SystemClock()).routes()
+    routes: Routes = OpsHandlers(SystemClock()).routes()
     left_out = {(route.method, route.path) for route in routes.all if route.operation is None}
     assert left_out == {("GET", path) for path in ("/healthz", "/readyz", "/v0/openapi.json", "/docs")}
     for route in routes.all:
@@ -62,7 +62,7 @@ def test_every_error_code_has_a_status() -> None:
 
 
 def test_names_in_the_description_are_words() -> None:
-    routes = Operations(SystemClock()).routes()
+    routes = OpsHandlers(SystemClock()).routes()
     names = [route.operation.name for route in routes.all if route.operation is not None]
     assert len(names) == len(set(names))
     assert all(re.fullmatch(r"[a-z][A-Za-z]+", name) for name in names)

@@ -58,11 +58,56 @@ def test_metrics_as_json(api: httpx.Client) -> None:
     }  # fmt: skip
 
 
+def test_metrics_as_json_have_short_names_too(api: httpx.Client, name: str, append: Append) -> None:
+    append(1, 2)
+    api.put(f"/v0/topics/{name}-queue", json={"type": "queue", "durability": "fsync"})
+    api.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"})
+    body = api.get("/v0/metrics", headers={"accept": "application/json"}).json()
+    assert body["ready"] is True
+    assert body["replay_progress"] == 1.0
+    for word in ("topics", "routers", "records_live", "bytes_live", "queue_topics", "sse_connections",
+                 "watch_sessions", "queue_leases_in_flight"):  # fmt: skip
+        assert (word, body[word]) == (word, body[f"topics_{word}"])
+        assert isinstance(body[word], int)
+    assert min(body["topics"], body["routers"], body["records_live"], body["bytes_live"], body["queue_topics"]) > 0
+    classes = {sample["labels"]["class"]: sample["value"] for sample in body["topics_topics_by_class"]}
+    assert {word: body[f"topics_{word}"] for word in classes} == classes
+    for word in ("frames", "batches", "fsyncs", "bytes_written", "rotations"):
+        assert (word, body["wal"][word]) == (word, body[f"topics_wal_{word}_total"])
+    for word in ("queue_depth", "queue_depth_peak", "read_only"):
+        assert (word, body["wal"][word]) == (word, body[f"topics_wal_{word}"])
+    assert body["wal"]["submit_full_total"] == body["topics_wal_submit_full_total"]
+    assert body["wal"]["frames"] > 0
+    spent = {sample["name"]: sample["value"] for sample in body["topics_wal_fsync_latency_us"]}
+    assert body["wal"]["fsync_count"] == spent["topics_wal_fsync_latency_us_count"]
+    assert body["wal"]["fsync_micros_total"] == spent["topics_wal_fsync_latency_us_sum"]
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/v0", "/v1/x", "/v0/topics/", "/v0/topics/a/b", "/v0/topics/a/diff/c", "/V0/health"]
 )
 def test_there_is_nothing_elsewhere(api: httpx.Client, path: str) -> None:
     refused(api.get(path), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/v0/topics/nowhere", None),
+        ("POST", "/v0/topics/nowhere", {"records": []}),
+        ("POST", "/v0/topics/nowhere", {"records": [{"data": 1}], "create": False}),
+        ("POST", "/v0/topics/nowhere/diff", {}),
+        ("POST", "/v0/topics/nowhere/delete", {}),
+        ("POST", "/v0/topics/nowhere/claim", {"node": "w"}),
+        ("PUT", "/v0/routers/nowhere", {"source": "a", "dest": "a"}),
+        ("POST", "/v0/watch", {"topics": {"nowhere": {}}}),
+    ],
+)
+def test_an_error_tells_its_time_too(api: httpx.Client, method: str, path: str, body: object) -> None:
+    answer = api.request(method, path, json=body)
+    assert answer.status_code in (400, 404)
+    assert set(answer.json()) == {"error", "performance"}
+    assert answer.json()["performance"]["server_total_ms"] >= 0
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_redriving_what_is_not_there(jobs: Callable[..., Jobs], name: str) -> No
     path = f"/v0/topics/{queue.name}/redrive"
     # Nothing was buried yet, so the topic does not exist.
     assert refused(queue.api.post(path), 404, "topic_not_found") == {"topic": f"{name}-dead"}
-    wrongs: list[object] = [{"max": -1}, {"max": 2**32}, {"max": "1"}, {"source": 5}, {"source": queue.name}, [1]]
+    wrongs: list[object] = [{"max": -1}, {"max": "1"}, {"source": 5}, {"source": queue.name}, [1]]
     for wrong in wrongs:
         refused(queue.api.post(path, json=wrong), 400, "invalid_request")
 

@@ -93,15 +93,16 @@ def test_an_empty_queue_is_an_ordinary_answer(name: str, queue: Callable[..., st
     assert post("claim", node="w", max=5) == {"topic": name, "claimed": [], "count": 0, "ready": 0}
 
 
-def test_more_than_the_most_is_cut(queue: Callable[..., str], append: Append, post: Post) -> None:
+@pytest.mark.parametrize("most", [2**32 - 1, 2**32, 10**30])
+def test_more_than_the_most_is_cut(queue: Callable[..., str], append: Append, post: Post, most: int) -> None:
     queue()
     append(*range(1_001))
-    answer = post("claim", node="w", max=2**32 - 1)
+    answer = post("claim", node="w", max=most)
     assert (answer["count"], answer["ready"]) == (1_000, 1)
 
 
 @pytest.mark.parametrize(
-    ("asked", "granted"), [(0, 100), (99, 100), (100, 100), (DAY_MS + 1, DAY_MS), (U64_MAX, DAY_MS)]
+    ("asked", "granted"), [(0, 100), (99, 100), (100, 100), (DAY_MS + 1, DAY_MS), (U64_MAX, DAY_MS), (10**30, DAY_MS)]
 )
 def test_leases_are_bent_into_their_range(
     queue: Callable[..., str], append: Append, post: Post, asked: int, granted: int
@@ -164,12 +165,10 @@ def test_a_cohort_is_served_evenly(name: str, queue: Callable[..., str], append:
         {"node": "x" * 129},
         {"node": "é" * 65},
         {"node": "w", "max": -1},
-        {"node": "w", "max": 2**32},
         {"node": "w", "max": "1"},
         {"node": "w", "max": 1.5},
         {"node": "w", "max": None},
         {"node": "w", "lease_ms": -1},
-        {"node": "w", "lease_ms": 2**64},
         {"node": "w", "lease_ms": "long"},
         [1],
         "node",
@@ -385,7 +384,7 @@ def test_a_delay_of_more_than_a_day_is_a_day(
     assert counters(api, name)["delayed"] == 1
 
 
-@pytest.mark.parametrize("delay_ms", [-1, 2**64, "1", 1.5, None], ids=str)
+@pytest.mark.parametrize("delay_ms", [-1, "1", 1.5, None], ids=str)
 def test_a_wrong_delay_is_refused(
     api: httpx.Client, name: str, queue: Callable[..., str], append: Append, post: Post, delay_ms: object
 ) -> None:
@@ -441,7 +440,7 @@ def test_an_extension_does_not_count_as_a_delivery(queue: Callable[..., str], ap
     assert post("claim", node="w")["claimed"][0]["deliveries"] == 2
 
 
-@pytest.mark.parametrize("lease_ms", [-1, 2**64, "1", 1.5, None], ids=str)
+@pytest.mark.parametrize("lease_ms", [-1, "1", 1.5, None], ids=str)
 def test_a_wrong_extension_is_refused(
     api: httpx.Client, name: str, queue: Callable[..., str], lease_ms: object
 ) -> None:

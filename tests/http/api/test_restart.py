@@ -52,6 +52,10 @@ def test_acknowledged_appends_deletes_and_keys_are_there_again(tmp_path: Path, e
             assert (gone["records"], gone["tombstone"]["reason"]) == ([], "crash")
             assert gone["tombstone"]["gap_from"] == 1
             assert gone["tombstone"]["gap_to"] >= 200 or ending == "kill"
+            # What is gone was not appended: a writer that repeats itself is not told otherwise.
+            again = client.post("/v0/topics/ephemeral", json={"records": [{"data": 0}], "idempotency_key": "7"})
+            assert again.json()["deduped"] is False
+            assert records(client, "ephemeral") == [0]
 
 
 def test_a_stopping_server_answers_who_waits(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_max_is_bent_into_its_range(jobs: Callable[..., Jobs], work: Stream, ask
 def test_the_lease_of_a_stream(jobs: Callable[..., Jobs], work: Stream) -> None:
     queue = jobs(lease_ms=1_000)
     queue.append(1, 2, 3)
-    deadlines = [work(node, lease_ms=asked).event().data for node, asked in (("a", 0), ("b", 2**64 - 1), ("c", ""))]
+    deadlines = [work(node, lease_ms=asked).event().data for node, asked in (("a", 0), ("b", "9" * 5000), ("c", ""))]
     lasting = [job["deadline"] - job["$ts"] for job in deadlines]
     assert 100 <= lasting[0] < 30_000
     assert lasting[1] >= 86_400_000
@@ -366,8 +366,7 @@ def test_a_stop_tells_and_a_start_has_the_jobs_again(tmp_path: Any, durable: boo
 @pytest.mark.parametrize(
     "query",
     ["", "node=", "max=1", f"node={'x' * 129}", "node=w&max=x", "node=w&max=-1", "node=w&max=1.5",
-     f"node=w&max={2**32}", "node=w&lease_ms=x", "node=w&lease_ms=-1", f"node=w&lease_ms={2**64}",
-     "node=w&heartbeat_ms=x"],
+     "node=w&lease_ms=x", "node=w&lease_ms=-1", "node=w&heartbeat_ms=x"],
 )  # fmt: skip
 def test_a_stream_that_is_asked_for_wrongly(jobs: Callable[..., Jobs], server: LiveServer, query: str) -> None:
     queue = jobs()

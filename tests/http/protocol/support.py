@@ -45,11 +45,14 @@ class App:
         self._handler = handler
         self._admit = admit
         self.admitted: list[RequestHead] = []
+        """Heads that were new: one that is known by its bytes has its context already."""
         self.exchanges: list[Exchange] = []
         self.refusals: list[HttpError] = []
 
     def admit(self, head: RequestHead) -> int | Refusal:
-        self.admitted.append(head)
+        if head.context is None:
+            self.admitted.append(head)
+            head.context = "found"
         return 1_000_000 if self._admit is None else self._admit(head)
 
     def handle(self, exchange: Exchange) -> None:

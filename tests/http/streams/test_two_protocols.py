@@ -1,11 +1,14 @@
 """One log, two protocols: what one writes, sets or deletes, the other sees."""
 
 import base64
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
+from tests.http.api.events import watch
+from tests.http.live import LiveServer
 from tests.http.streams.conftest import append, code_of, create, offset_of
 
 
@@ -215,3 +218,37 @@ def test_a_router_copies_bytes_as_bytes_and_json_as_its_text(http: httpx.Client,
     while len(values := http.get(f"{path}-json").json()) < 2:
         pass
     assert values == [base64.b64encode(every).decode(), {"plain": "json"}]
+
+
+def test_who_watches_a_stream_is_told_of_its_end_also_where_forks_keep_it(
+    server: LiveServer, http: httpx.Client, name: str, path: str
+) -> None:
+    create(http, path, "application/json", b"[1]")
+    http.put(f"{path}-fork", headers={"stream-forked-from": path})
+    with watch(server.url, name, heartbeat_ms=1_000).open() as stream:
+        assert [stream.event().name for _ in range(2)] == ["record", "caught-up"]
+        assert http.delete(path).status_code == 204
+        # A heartbeat or two may come first, and nothing else.
+        assert any(stream.next().name == "topic-deleted" for _ in range(4))
+
+
+@pytest.mark.parametrize("live", ["sse", "long-poll"])
+@pytest.mark.parametrize("slash", ["", "/below"])
+def test_who_follows_a_stream_is_let_go_at_its_end_also_where_forks_keep_it(
+    server: LiveServer, http: httpx.Client, path: str, live: str, slash: str
+) -> None:
+    path += slash
+    create(http, path, "application/json", b"[1]")
+    http.put(f"{path}-fork", headers={"stream-forked-from": path})
+    offset = offset_of(http.head(path))
+    with httpx.Client(base_url=server.url, timeout=30.0) as other:
+        query = {"offset": offset, "live": live, "timeout": "20s"}
+        if live == "sse":
+            with other.stream("GET", path, params=query) as answer:
+                lines = answer.iter_lines()
+                assert next(lines) == "event: control"
+                assert http.delete(path).status_code == 204
+                assert "event: data" not in list(lines), "it ended without more"
+        else:
+            threading.Timer(0.3, lambda: http.delete(path)).start()
+            assert other.get(path, params=query).status_code == 410

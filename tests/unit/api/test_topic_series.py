@@ -5,7 +5,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.engine.conftest import append, open_engine, put
-from topics.api.metrics import ServerState, Snapshot
+from topics.api.metrics import Snapshot
+from topics.api.metrics_summary import ServerState
 from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
 from topics.core.config import TopicType
 from topics.engine import Engine

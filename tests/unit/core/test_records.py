@@ -16,7 +16,7 @@ SMALL = Limits(
     max_meta_keys=2,
     max_tag_bytes=8,
     max_node_bytes=4,
-    max_idempotency_key_bytes=6,
+    max_idempotency_key_chars=6,
 )
 DECODER = msgspec.json.Decoder(list[Record])
 
@@ -171,13 +171,15 @@ def test_null_means_absent() -> None:
     [
         ("12345", None, "^node: takes 5 bytes"),
         ("éé1", None, "^node: takes 5 bytes"),
-        (None, "1234567", "^idempotency_key: takes 7 bytes"),
-        (None, "ééé1", "^idempotency_key: takes 7 bytes"),
+        (None, "1234567", "^idempotency_key: has 7 characters"),
+        (None, "ééééééé", "^idempotency_key: has 7 characters"),
+        (None, "\ud800", "^idempotency_key: the text cannot be written"),
         ("12345", "1234567", "^idempotency_key"),
     ],
 )
 def test_node_and_key_of_the_batch(node: str | None, key: str | None, problem: str) -> None:
     check_records([Record(b"1")], SMALL, "1234", "123456")
+    check_records([Record(b"1")], SMALL, "1234", "😀" * 6)
     with pytest.raises(InvalidRequestError, match=problem):
         check_records([Record(b"x" * 99)], SMALL, node, key)
 

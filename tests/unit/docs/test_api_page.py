@@ -19,8 +19,9 @@ from tests.unit.docs.pages import blocks, read, rows, section
 from topics.api.app import Api
 from topics.api.auth import KeyRing, Scope
 from topics.api.errors import STATUS_BY_CODE
-from topics.api.metrics import ServerState, Snapshot
-from topics.api.ops import Operations, no_pipeline
+from topics.api.metrics import Snapshot
+from topics.api.metrics_summary import ServerState
+from topics.api.ops import OpsHandlers, no_pipeline
 from topics.config.settings import SETTINGS
 from topics.core.config import DEFAULT_CONFIG, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.limits import Limits
@@ -49,7 +50,7 @@ def first_cells(heading: str) -> list[str]:
 
 def test_every_route_is_on_the_page_with_its_scopes() -> None:
     listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## Base and versions"))}
-    routes = Operations(SystemClock()).routes().all
+    routes = OpsHandlers(SystemClock()).routes().all
     assert listed == {f"{route.method} {route.path}": words(route.scopes) for route in routes}
 
 
@@ -57,7 +58,7 @@ def words(scopes: Scope) -> str:
     return " and ".join(str(scope.name).lower() for scope in Scope if scope in scopes) or "none"
 
 
-@pytest.mark.parametrize("route", [route for route in Operations(SystemClock()).routes().all if route.operation])
+@pytest.mark.parametrize("route", [route for route in OpsHandlers(SystemClock()).routes().all if route.operation])
 def test_every_query_parameter_is_described(route: Any) -> None:
     # The sections of the topics and records begin with their route; those of operators take no parameters.
     for parameter in route.operation.query:
@@ -194,9 +195,19 @@ def test_the_defaults_and_clamps_of_a_read_are_those_in_force() -> None:
 
 def test_every_metric_is_on_the_page_with_its_type() -> None:
     exposed = dict(re.findall(r"^# TYPE (\w+) (\w+)$", snapshot().text().decode(), re.MULTILINE))
-    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics"))}
+    listed = {cells[0].strip("`"): cells[1] for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 3}
     assert listed == exposed
     assert len(listed) > 30
+
+
+def test_every_short_name_of_the_metrics_is_on_the_page() -> None:
+    measured = snapshot()
+    answer = json.loads(measured.json())
+    long_names = set(re.findall(r"^# TYPE (\w+) \w+$", measured.text().decode(), re.MULTILINE))
+    pairs = [cells for cells in rows(section(PAGE, "### Metrics")) if len(cells) == 2]
+    assert {word for cells in pairs for word in re.findall(r"`(\w+)`", cells[0])} == answer.keys() - long_names
+    [of_the_log] = [cells[1] for cells in pairs if cells[0] == "`wal`"]
+    assert set(re.findall(r"`(\w+)`", of_the_log)) == answer["wal"].keys()
 
 
 def snapshot() -> Snapshot:
@@ -209,7 +220,7 @@ def snapshot() -> Snapshot:
     engine.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE), lambda outcome: None)
     engine.append("events", Batch(records=[Record.of(1)]), lambda outcome: None)
     clock = SystemClock()
-    api = Api(Operations(clock).routes(), KeyRing([]), clock, 1, 0)
+    api = Api(OpsHandlers(clock).routes(), KeyRing([]), clock, 1, 0)
     state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
     return Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
 
@@ -360,7 +371,7 @@ def test_the_examples_with_keys_are_answered_as_shown(run: Runner, tmp_path: Pat
 
 def test_every_route_has_an_example() -> None:
     """But the short names of the probes, which answer what the long ones do."""
-    routes = Operations(SystemClock()).routes()
+    routes = OpsHandlers(SystemClock()).routes()
     shown = set()
     for command, _ in examples(PAGE):
         [path] = [word.removeprefix(BASE).partition("?")[0] for word in command if word.startswith(BASE)]

@@ -12,7 +12,7 @@ from tests.http.api.sockets import open_socket
 from tests.http.live import LiveServer
 from tests.unit.docs.pages import blocks, read, rows, section
 from tests.unit.docs.test_api_page import check_same, wait_until_ready
-from topics.api.v0 import ws, ws_commands
+from topics.api.v0.ws import ws, ws_commands
 from topics.http.limits import HttpLimits
 from topics.wire.ws import COMMANDS, Command, Position, Publish, ServerFrame, Subscribe, SubscribeFrom, Unsubscribe
 

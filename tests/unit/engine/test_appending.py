@@ -195,7 +195,7 @@ def test_a_batch_over_its_limits_is_refused_and_leaves_nothing(
     refused: dict[str, object], error: type[TopicsError]
 ) -> None:
     limits = Limits(
-        max_batch_records=4, max_record_bytes=40, max_tag_bytes=8, max_node_bytes=8, max_idempotency_key_bytes=8
+        max_batch_records=4, max_record_bytes=40, max_tag_bytes=8, max_node_bytes=8, max_idempotency_key_chars=8
     )
     engine = open_engine(limits=limits)
     with pytest.raises(error):

@@ -219,6 +219,21 @@ def test_ephemeral_seqs_go_on(disk: FakeDisk) -> None:
     assert topic(after, "t").lost == [LostRange(1, after.info("t").head_seq - 1, LossReason.CRASH)]
 
 
+def test_an_ephemeral_topic_knows_the_keys_of_what_survived_only(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    put(engine, "t")
+    append(engine, "t", 1, 2, key="kept")
+    put(engine, "t", durability=EPHEMERAL)
+    append(engine, "t", 3, 4, key="gone")
+    engine.close_inline()
+    engine = open_engine(disk)
+    assert values(engine, "t") == [1, 2]
+    assert append(engine, "t", 9, key="kept").deduped
+    assert not append(engine, "t", 3, 4, key="gone").deduped
+    assert append(engine, "t", 3, 4, key="gone").deduped
+    assert engine.info("t").count == 4
+
+
 # Torn tails and damage
 
 

@@ -173,7 +173,7 @@ def test_overload_refuses_and_calm_lets_in(engine: Engine) -> None:
 def test_what_changes_for_clients_is_logged(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     press(engine, OVERLOAD)
     press(engine, CALM, 30)
-    levels = [record.level for record in caplog.records if record.message == "pressure changed what is served"]  # type: ignore[attr-defined]
+    levels = [record.throttle_level for record in caplog.records if record.message == "pressure changed what is served"]  # type: ignore[attr-defined]
     assert levels == [3, 4, 3, 2]
 
 

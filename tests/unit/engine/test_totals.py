@@ -25,7 +25,8 @@ from tests.unit.engine.conftest import (
     put,
     topic,
 )
-from topics.api.metrics import ServerState, Snapshot
+from topics.api.metrics import Snapshot
+from topics.api.metrics_summary import ServerState
 from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine import Engine, ReadRequest

@@ -7,7 +7,7 @@ from typing import Any, cast
 from tests.http.protocol.support import App
 from topics.http import HttpServer
 from topics.http.connection import Connection
-from topics.http.watch import Phase, Watch
+from topics.http.progress import Phase, Progress
 from topics.testing import ManualClock
 
 
@@ -70,7 +70,7 @@ def test_few_connections_are_swept_once_a_period() -> None:
 
 
 def test_only_what_stays_the_same_adds_up() -> None:
-    watch = Watch()
+    watch = Progress()
     assert watch.look(Phase.HEAD, 1, 10.0) == 0
     assert watch.look(Phase.HEAD, 1, 13.0) == 3
     assert watch.look(Phase.HEAD, 2, 14.0) == 0

@@ -79,10 +79,10 @@ def test_a_stream_remembers_so_many_producers(streams: Streams) -> None:
     assert next(iter(state.producers)) == "3"
 
 
-@pytest.mark.parametrize("long", [{"producer": Producer("ü" * 129, 0, 0)}, {"seq": "ü" * 129}], ids=["producer", "seq"])
+@pytest.mark.parametrize("long", [{"producer": Producer("ü" * 257, 0, 0)}, {"seq": "ü" * 257}], ids=["producer", "seq"])
 def test_what_is_remembered_of_writers_has_bounds(streams: Streams, long: dict[str, Any]) -> None:
     create(streams, "a")
-    with pytest.raises(InvalidRequestError, match="at most 256 bytes"):
+    with pytest.raises(InvalidRequestError, match="at most 256 characters"):
         streams.append("a", AppendRequest(body=b"x", content_type="text/plain", **long), lambda outcome: None)
     assert text(streams, "a") == ""
 

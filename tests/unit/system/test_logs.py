@@ -44,6 +44,21 @@ def test_programs_get_one_object_a_line(log_format: LogFormat, stream: io.String
     }
 
 
+def test_what_a_line_says_itself_cannot_be_said_otherwise() -> None:
+    stream = io.StringIO()
+    configure_logs("json", stream)
+    taken = {name: f"other {name}" for name in ("ts", "level", "logger", "event", "exception")}
+    try:
+        raise ValueError("planted")
+    except ValueError:
+        logging.getLogger("topics.part").exception("it happened", extra=taken)
+    line = json.loads(stream.getvalue())
+    assert line["ts"].endswith("Z")
+    assert (line["level"], line["logger"], line["event"]) == ("error", "topics.part", "it happened")
+    assert "planted" in line["exception"]
+    assert {name: line[f"{name}_"] for name in taken} == taken
+
+
 def test_people_get_a_sentence_and_values() -> None:
     line = logged("human", io.StringIO())
     assert line.endswith("WARNING  disk is slow  path=wal  sync_ms=12\n")

@@ -4,13 +4,13 @@ thousand clients come back with the same cursor."""
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from topics.api.live.frames import Frame, Projection
+from topics.api.live.frames import Cursor, Frame, Source
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
 
-Kin = tuple[int, Projection]
-"""A topic by its id, and a projection: what the feeds that make the same frames have in common."""
+Kin = tuple[int, Source]
+"""A topic by its id, and a source: what the feeds that make the same frames have in common."""
 
 CACHE_BYTES_MAX = 8 * 1024 * 1024
 
@@ -27,7 +27,7 @@ class FrameCache:
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[tuple[Kin, int], _Entry] = OrderedDict()
+        self._entries: OrderedDict[tuple[Kin, Cursor], _Entry] = OrderedDict()
         self.size = 0
 
     def put(self, feed: "Feed", frame: Frame, filled: bool) -> None:
@@ -37,7 +37,7 @@ class FrameCache:
         while self.size > self._bytes_max:
             self._drop(next(iter(self._entries)))
 
-    def find(self, feed: "Feed", cursor: int, up_to: int) -> Frame | None:
+    def find(self, feed: "Feed", cursor: Cursor, up_to: Cursor) -> Frame | None:
         """The frame from this cursor, if reading again up to a seq would give the same or less."""
         key = (feed.kin, cursor)
         entry = self._entries.get(key)
@@ -57,7 +57,7 @@ class FrameCache:
         for key in [key for key in self._entries if key[0] == feed.kin]:
             self._drop(key)
 
-    def _drop(self, key: tuple[Kin, int]) -> None:
+    def _drop(self, key: tuple[Kin, Cursor]) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self.size -= len(entry.frame.data)

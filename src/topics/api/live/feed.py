@@ -1,4 +1,4 @@
-"""One topic, as those see it who ask for the same projection of it.
+"""One topic, as those see it who want the same of it.
 
 The feed stands at a position. A new frame is made from there and given to all live subscriptions, as many a tick as the
 allowance has room for; the next frame is made when everyone has the last one. Subscriptions that fall out on the way,
@@ -12,15 +12,13 @@ there is by then, so a record waits for one round of the feeds and not for the e
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from topics.api.live.cache import Kin
-from topics.api.live.frames import Frame, FrameKind, Projection, RecordBatch, cursor_behind, reason_to_tell
+from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
+from topics.api.live.run_queue import ALLOWANCE, READ_COST, RunQueue
 from topics.api.live.subscription import Subscription
-from topics.api.live.turns import ALLOWANCE, READ_COST, Turns
 from topics.core.errors import TopicNotFoundError, TopicsError
-from topics.engine import ReadRequest, ReadResult
 from topics.engine.topic import Topic
 
 if TYPE_CHECKING:
@@ -33,17 +31,17 @@ _logger = logging.getLogger(__name__)
 
 
 class Feed:
-    """Made by `Feeds.subscribe`. Implements `turns.Worker`."""
+    """Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
-    def __init__(self, topics: "TopicFeeds", projection: Projection) -> None:
+    def __init__(self, topics: "TopicFeeds", source: Source) -> None:
         self.topics = topics
         self.topic: Topic = topics.topic
-        self.projection = projection
-        self.kin: Kin = (self.topic.id, projection)
+        self.source = source
+        self.kin: Kin = (self.topic.id, source)
         self.queued = False
         self.gone = False
-        self.position = _UNKNOWN if projection.strong else self.topic.head
-        """The seq up to which live subscriptions have everything."""
+        self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
+        """The place up to which live subscriptions have everything."""
         self._target = self.position
         self._live: dict[Subscription, None] = {}
         self._members: set[Subscription] = set()
@@ -84,11 +82,13 @@ class Feed:
 
     def changed(self) -> None:
         """The topic changed, or the feed is new."""
-        if self.projection.strong:
+        if self.look_if_gone():
+            return
+        if self.source.strong:
             self._ask_for_durable()
         else:
-            self._target = self.topic.head
-            self.topics.turns.add(self)
+            self._target = self.source.place(self.topic.head)
+            self.topics.run_queue.add(self)
 
     def end(self) -> None:
         """The topic is deleted: everyone is told, each in its turn."""
@@ -99,63 +99,69 @@ class Feed:
         self._ahead.clear()
         for subscription in self._members:
             subscription.live = False
-            if subscription not in subscription.outlet.lagging:
-                self.topics.turns.add(subscription)
+            if subscription not in subscription.sink.lagging:
+                self.topics.run_queue.add(subscription)
 
     def pace(self, retry_after_ms: int) -> None:
         """Tells those who would have the news by now that pressure keeps it from them for a while."""
-        data = self.projection.framing.paced(self.topic.name, retry_after_ms)
+        data = self.source.framing.paced(self.topic.name, retry_after_ms)
         if not data:
             return
         for subscription in list(self._live):
-            outlet, cursor = subscription.outlet, subscription.cursor
-            if not outlet.full:
-                outlet.sent = True
-                outlet.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
+            sink, cursor = subscription.sink, subscription.cursor
+            if not sink.full:
+                sink.sent = True
+                sink.transmit(subscription, Frame(FrameKind.PACED, data, cursor, cursor))
 
     def look_if_gone(self) -> bool:
-        return self.gone or self.topics.look_if_gone()
+        """Whether the topic is not there any more, for anyone or for those who follow it here."""
+        if not self.gone and not self.topics.look_if_gone() and not self.source.sees(self.topic):
+            self.end()
+        return self.gone
 
-    def work(self, turns: Turns) -> None:
+    def work(self, run_queue: RunQueue) -> None:
         """Goes on with the frame that is being given out, or makes the next one."""
         if self.gone or self._reading:
             return
         if self._frame is not None or self._frames:
-            self._give_out(turns)
+            self._give_out(run_queue)
             return
         if not self._live:
             self._move(self._target)
-        elif self.position < self._target and not turns.hold(self):
+        elif self.position < self._target and not run_queue.hold(self):
             shared = self.shared_frame(self.position, self._target)
             if shared is not None:
                 self._frames.append(shared)
-                self._give_out(turns)
+                self._give_out(run_queue)
                 return
             self._reading = True
             self.read(self.position, self._target, self._got)
+        elif self.position >= self._target and self.source.has_ended(self.topic):
+            self._frames.append(self.caught_up_frame())
+            self._give_out(run_queue)
 
-    def _got(self, outcome: ReadResult | TopicsError) -> None:
+    def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
         if self.look_if_gone():
             return
-        turns = self.topics.turns
+        run_queue = self.topics.run_queue
         if isinstance(outcome, TopicsError):
             # Everyone meets it by reading for themselves, and is told so.
             fallen, self._live = self._live, {}
             self._move(self._target)
             for subscription in fallen:
                 subscription.live = False
-                turns.add(subscription)
+                run_queue.add(subscription)
             return
-        turns.spend(len(outcome.body))
+        run_queue.spend(len(outcome.body))
         self._frames += self.frames(outcome, self.position, False)
-        if turns.running:
+        if run_queue.running:
             # At once, as what a turn makes it also gives out: the next feed then has what came meanwhile.
-            self._give_out(turns)
+            self._give_out(run_queue)
         else:
-            turns.add(self)
+            run_queue.add(self)
 
-    def _give_out(self, turns: Turns) -> None:
+    def _give_out(self, run_queue: RunQueue) -> None:
         if self._frame is None:
             frame = self._frame = self._frames.popleft()
             self._receivers = list(self._live)
@@ -163,18 +169,18 @@ class Feed:
             self._move(frame.cursor)
         receivers = self._receivers
         # The kernel copies a frame for everyone who gets it, so a large one is given to fewer in a tick.
-        cost = turns.cost(len(self._frame.data))
-        some = receivers[-max(turns.left // cost, 1) :]
+        cost = run_queue.cost(len(self._frame.data))
+        some = receivers[-max(run_queue.left // cost, 1) :]
         del receivers[-len(some) :]
-        turns.left -= len(some) * cost
+        run_queue.left -= len(some) * cost
         self._give(self._frame, some)
         if receivers:
-            # Before any other feed: what is made does not grow old while others have their turns.
-            turns.go_on(self)
+            # Before any other feed: what is made does not grow old while others have their run_queue.
+            run_queue.go_on(self)
             return
         self._frame = None
         if self._frames or self.position < self._target:
-            turns.add(self)
+            run_queue.add(self)
 
     def _give(self, frame: Frame, receivers: list[Subscription]) -> None:
         """The hot loop: one call a subscriber, of the connection's own write."""
@@ -183,32 +189,32 @@ class Feed:
         for subscription in receivers:
             if not subscription.live:
                 continue
-            outlet = subscription.outlet
+            sink = subscription.sink
             if silent:
                 subscription.cursor = cursor
-            elif outlet.full:
+            elif sink.full:
                 subscription.live = False
                 del self._live[subscription]
-                outlet.lagging.append(subscription)
+                sink.lagging.append(subscription)
             else:
                 subscription.cursor = cursor
-                outlet.sent = True
-                push = outlet.push
+                sink.sent = True
+                push = sink.push
                 try:
                     if push is None:
-                        outlet.transmit(subscription, frame)
+                        sink.transmit(subscription, frame)
                     elif not push(data):
-                        outlet.filled()
+                        sink.filled()
                 except Exception:
                     _logger.exception("a connection failed to take a frame")
                     subscription.cancel()
 
-    def _move(self, position: int) -> None:
+    def _move(self, position: Cursor) -> None:
         self.position = max(self.position, position)
         if self._ahead:
             waiting, self._ahead = self._ahead, []
             for subscription in waiting:
-                self.topics.turns.add(subscription)
+                self.topics.run_queue.add(subscription)
 
     def _ask_for_durable(self) -> None:
         if not self._asking:
@@ -220,63 +226,43 @@ class Feed:
         if self.gone:
             return
         self._target = max(self._target, head)
-        self.topics.turns.add(self)
+        self.topics.run_queue.add(self)
         if self.topic.head > head:
             self._ask_for_durable()
 
     # Reading and encoding.
 
-    def read(self, cursor: int, up_to: int, done: Callable[[ReadResult | TopicsError], None]) -> None:
+    def read(self, cursor: Cursor, up_to: Cursor, done: Done) -> None:
         """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that."""
-        projection = self.projection
         if self.look_if_gone():
             done(TopicNotFoundError(self.topic.name))
             return
-        request = ReadRequest(
-            from_seq=cursor, limit=projection.limit, nodes=projection.nodes, include_tags=projection.include_tags,
-            include_meta=projection.include_meta, include_data=projection.include_data,
-            max_bytes=projection.max_bytes, up_to=up_to,
-        )  # fmt: skip
         try:
-            self.topics.engine.read(self.topic.name, request, done)
+            self.source.read(self.topics.engine, self.topic, cursor, up_to, done)
         except TopicsError as error:
             done(error)
 
-    def frames(self, result: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
-        """What a read from `cursor` gives to tell, in order. The last one ends where the read did."""
-        name, framing = self.topic.name, self.projection.framing
-        frames: list[Frame] = []
-        tombstone = result.tombstone
-        if tombstone is not None:
-            behind = cursor_behind(tombstone)
-            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
-            frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
-            cursor = behind
-        to_seq = result.next_from_seq
-        if result.count:
-            data = framing.records(RecordBatch(name, result.body, cursor, to_seq, result.head_seq))
-            frame = Frame(FrameKind.RECORDS, data, cursor, to_seq)
-            frames.append(frame)
-            filled = result.count >= self.projection.limit or 2 * len(result.body) >= self.projection.max_bytes
-            self.topics.cache.put(self, frame, filled)
-        elif to_seq > cursor or not frames:
-            # Nothing in it for this projection: the cursor moves in silence.
-            frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
+    def frames(self, found: Found, cursor: Cursor, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order; others who stand there get the same."""
+        frames = self.source.frames(self.topic, found, cursor, too_old)
+        last = frames[-1]
+        if last.kind is FrameKind.RECORDS and last.data:
+            self.topics.cache.put(self, last, self.source.is_full(found))
         return frames
 
-    def shared_frame(self, cursor: int, up_to: int) -> Frame | None:
+    def shared_frame(self, cursor: Cursor, up_to: Cursor) -> Frame | None:
         """The frame from this cursor that somebody else just had, if reading up to a seq would give no more."""
         # As a read would: time may have taken records that the frame holds.
         self.topics.engine.core.expire(self.topic)
         return self.topics.cache.find(self, cursor, up_to)
 
     def caught_up_frame(self) -> Frame:
-        data = self.projection.framing.caught_up(self.topic.name, self.position)
+        data = self.source.framing.caught_up(self.topic.name, self.position)
         return Frame(FrameKind.CAUGHT_UP, data, self.position, self.position)
 
-    def deleted_frame(self, cursor: int) -> Frame:
-        data = self.projection.framing.deleted(self.topic.name, self.topic.head, cursor)
+    def deleted_frame(self, cursor: Cursor) -> Frame:
+        data = self.source.framing.deleted(self.topic.name, self.topic.head, cursor)
         return Frame(FrameKind.DELETED, data, cursor, cursor)
 
-    def error_frame(self, cursor: int, error: TopicsError) -> Frame:
-        return Frame(FrameKind.ERROR, self.projection.framing.error(self.topic.name, error), cursor, cursor)
+    def error_frame(self, cursor: Cursor, error: TopicsError) -> Frame:
+        return Frame(FrameKind.ERROR, self.source.framing.error(self.topic.name, error), cursor, cursor)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 
 from topics.api.live.cache import FrameCache
 from topics.api.live.feed import Feed
-from topics.api.live.frames import Projection
-from topics.api.live.outlet import Outlet
+from topics.api.live.frames import Cursor, Source
+from topics.api.live.run_queue import RunQueue
+from topics.api.live.sink import Sink
 from topics.api.live.subscription import Subscription
-from topics.api.live.turns import Turns
 from topics.engine import Engine
 from topics.engine.barrier import when_durable
 from topics.engine.topic import Topic
@@ -20,37 +20,38 @@ class TopicFeeds:
     def __init__(self, feeds: "Feeds", topic: Topic) -> None:
         self._feeds = feeds
         self.engine = feeds.engine
-        self.turns = feeds.turns
+        self.run_queue = feeds.run_queue
         self.cache = feeds.cache
         self.topic = topic
-        self._by_projection: dict[Projection, list[Feed]] = {}
-        self._unwatch: Callable[[], None] = lambda: None
+        self._by_source: dict[Source, list[Feed]] = {}
+        self.waited_ms = 0
+        """How long pressure kept the last news back."""
         self._gone = False
         self._left = False
-        self._watch()
+        self._unwatch = self._watch()
 
-    def feed(self, projection: Projection) -> Feed:
-        """A feed of the projection that has room for one more."""
-        alike = self._by_projection.setdefault(projection, [])
+    def feed(self, source: Source) -> Feed:
+        """A feed of the source that has room for one more."""
+        alike = self._by_source.setdefault(source, [])
         found = next((feed for feed in alike if feed.has_room), None)
         if found is None:
-            found = Feed(self, projection)
+            found = Feed(self, source)
             alike.append(found)
             found.changed()
         return found
 
     def __iter__(self) -> Iterator[Feed]:
-        return itertools.chain.from_iterable(list(self._by_projection.values()))
+        return itertools.chain.from_iterable(list(self._by_source.values()))
 
     def forget(self, feed: Feed) -> None:
         """Nobody follows this feed any more."""
-        alike = self._by_projection.get(feed.projection, [])
+        alike = self._by_source.get(feed.source, [])
         if feed in alike:
             alike.remove(feed)
         if not alike:
             self.cache.forget(feed)
-            self._by_projection.pop(feed.projection, None)
-        if not self._by_projection and not self._gone:
+            self._by_source.pop(feed.source, None)
+        if not self._by_source and not self._gone:
             self._left = True
             self._unwatch()
             self._feeds.forget(self)
@@ -67,8 +68,8 @@ class TopicFeeds:
     def when_durable(self, done: Callable[[int], None]) -> None:
         when_durable(self.engine.core, self.topic, done)
 
-    def _watch(self) -> None:
-        self._unwatch = self.engine.watch(self.topic.name, self._woken)
+    def _watch(self) -> Callable[[], None]:
+        return self.engine.watch_topic(self.topic, self._woken)
 
     def _woken(self) -> None:
         if self._left:
@@ -76,36 +77,34 @@ class TopicFeeds:
             return
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
-            self._watch()
+            self._unwatch = self._watch()
+            self.waited_ms = self.engine.core.scheduler.waited_ms
             for feed in self:
                 feed.changed()
-        self.turns.run()
+        self.run_queue.run()
 
 
 class Feeds:
-    def __init__(self, engine: Engine, turns: Turns) -> None:
+    def __init__(self, engine: Engine, run_queue: RunQueue) -> None:
         self.engine = engine
-        self.turns = turns
+        self.run_queue = run_queue
         self.cache = FrameCache()
         self._by_topic: dict[int, TopicFeeds] = {}
 
-    def subscribe(
-        self, outlet: Outlet, name: str, projection: Projection, cursor: int, owner: object = None
-    ) -> Subscription:
+    def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:
         """Follows a topic from behind `cursor`; the first frame comes in a later turn.
 
-        Raises TopicNotFoundError. A cursor beyond the head is told by a tombstone, as everywhere.
+        A cursor beyond the head is told by a tombstone, as everywhere.
         """
-        topic = self.engine.core.existing(name)
         self.engine.catch_up(topic)
         self.engine.consumed(topic)
         feeds = self._by_topic.get(topic.id)
         if feeds is None:
             feeds = self._by_topic[topic.id] = TopicFeeds(self, topic)
-        feed = feeds.feed(projection)
-        subscription = Subscription(feed, outlet, cursor, owner)
+        feed = feeds.feed(source)
+        subscription = Subscription(feed, sink, cursor, owner)
         feed.add(subscription)
-        self.turns.add(subscription)
+        self.run_queue.add(subscription)
         return subscription
 
     def put_off(self, topic: Topic) -> None:

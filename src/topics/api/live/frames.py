@@ -1,15 +1,23 @@
 """What is delivered, and how it is put into bytes: once for everyone who is to get the same."""
 
 import enum
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason, Tombstone
+from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.topic import Topic
 
 FROM_SEQ_TOO_OLD = "from_seq_too_old"
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
+
+Done = Callable[[Any], None]
+"""Told what was found, or the error."""
+Cursor = Any
+"""A place in a topic: a seq, or what a source has instead. They have an order, and two kinds of them never meet."""
 
 
 class FrameKind(enum.Enum):
@@ -29,9 +37,9 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     kind: FrameKind
     data: bytes
-    from_seq: int
+    from_seq: Cursor
     """The cursor before it."""
-    cursor: int
+    cursor: Cursor
     """The cursor behind it, also past records that were left out."""
 
 
@@ -45,7 +53,25 @@ class RecordBatch(NamedTuple):
     head_seq: int
 
 
-class Framing(Protocol):
+class Notices(Protocol):
+    """How to write what is no record. What is empty is not transmitted; by default only `caught_up` is not."""
+
+    def caught_up(self, topic: str, head_seq: Cursor) -> bytes:
+        return b"caught up"
+
+    def deleted(self, topic: str, head_seq: int, cursor: Cursor) -> bytes:
+        return b""
+
+    def error(self, topic: str, error: TopicsError) -> bytes:
+        """The topic cannot be read on from here."""
+        return b""
+
+    def paced(self, topic: str, retry_after_ms: int) -> bytes:
+        """News of the topic is late because of pressure; it goes on by itself."""
+        return b""
+
+
+class Framing(Notices, Protocol):
     """A pure encoder. Each instance stands for one way to write, so use one and the same for all connections that can
     share bytes: a feed has one framing."""
 
@@ -55,21 +81,73 @@ class Framing(Protocol):
         """`reason` is what to tell; `cursor` is where the reader stands behind the gap."""
         ...
 
-    def caught_up(self, topic: str, head_seq: int) -> bytes: ...
 
-    def deleted(self, topic: str, head_seq: int, cursor: int) -> bytes: ...
-
-    def error(self, topic: str, error: TopicsError) -> bytes:
-        """The topic cannot be read on from here."""
-        ...
-
-    def paced(self, topic: str, retry_after_ms: int) -> bytes:
-        """News of the topic is late because of pressure; it goes on by itself. Empty where there is no such frame."""
-        ...
+class _Quiet(Notices):
+    """For connections that find out for themselves what there is to tell, when they are told that they caught up."""
 
 
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that makes two followers of a topic get the same bytes. `limit` and `max_bytes` are within bounds."""
+_QUIET = _Quiet()
+
+
+class Found(Protocol):
+    """What a read gives, as far as delivery cares."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def tombstone(self) -> Tombstone | None: ...
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """How followers see a topic: what a read from a cursor finds, and which frames that makes.
+
+    Followers whose sources are equal share feeds, and so the bytes.
+    """
+
+    @property
+    def framing(self) -> Notices:
+        return _QUIET
+
+    @property
+    def strong(self) -> bool:
+        """Whether records are delivered only once they are on the disk, whatever the topic's class."""
+        return False
+
+    def sees(self, topic: Topic) -> bool:
+        """Whether a topic that is not deleted is there for these followers."""
+        raise NotImplementedError
+
+    def has_ended(self, topic: Topic) -> bool:
+        """Whether nothing more will come of a topic that stays. Who has everything is told again that it caught up."""
+        return False
+
+    def place(self, seq: int) -> Cursor:
+        """The cursor behind a seq."""
+        return seq
+
+    def read(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor, done: Done) -> None:
+        """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
+        raise NotImplementedError
+
+    def behind(self, found: Any) -> Cursor:
+        """The cursor behind what a read found."""
+        raise NotImplementedError
+
+    def is_full(self, found: Any) -> bool:
+        """Whether a read ended because it had all that one may give."""
+        raise NotImplementedError
+
+    def frames(self, topic: Topic, found: Any, cursor: Cursor, too_old: bool) -> list[Frame]:
+        """What a read from `cursor` gives to tell, in order, and at least one. The last ends where the read did."""
+        raise NotImplementedError
+
+
+class Projection(Source, frozen=True, kw_only=True):
+    """Records, or what is wanted of each. `limit` and `max_bytes` are within bounds."""
 
     framing: Framing
     nodes: tuple[str, ...] = ()
@@ -79,7 +157,6 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 256
     max_bytes: int = 1024 * 1024
     strong: bool = False
-    """Whether records are delivered only once they are on the disk, whatever the topic's class."""
 
     def __hash__(self) -> int:
         # The framing counts by identity, which is what the default hash of most classes does.
@@ -89,6 +166,39 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
                 self.max_bytes, self.strong,
             )
         )  # fmt: skip
+
+    def sees(self, topic: Topic) -> bool:
+        return topic.guard is None or not topic.guard.hides(topic)
+
+    def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
+        request = ReadRequest(
+            from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
+            include_meta=self.include_meta, include_data=self.include_data, max_bytes=self.max_bytes, up_to=up_to,
+        )  # fmt: skip
+        engine.read(topic.name, request, done)
+
+    def behind(self, found: ReadResult) -> int:
+        return found.next_from_seq
+
+    def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
+        name, framing, frames = topic.name, self.framing, []
+        tombstone = found.tombstone
+        if tombstone is not None:
+            behind = cursor_behind(tombstone)
+            data = framing.tombstone(name, tombstone, reason_to_tell(tombstone, too_old), behind)
+            frames.append(Frame(FrameKind.TOMBSTONE, data, cursor, behind))
+            cursor = behind
+        to_seq = found.next_from_seq
+        if found.count:
+            data = framing.records(RecordBatch(name, found.body, cursor, to_seq, found.head_seq))
+            frames.append(Frame(FrameKind.RECORDS, data, cursor, to_seq))
+        elif to_seq > cursor or not frames:
+            # Nothing in it for this projection: the cursor moves in silence.
+            frames.append(Frame(FrameKind.RECORDS, b"", cursor, to_seq))
+        return frames
+
+    def is_full(self, found: ReadResult) -> bool:
+        return found.count >= self.limit or 2 * len(found.body) >= self.max_bytes
 
 
 def reason_to_tell(tombstone: Tombstone, too_old: bool) -> str:

@@ -9,9 +9,9 @@ import msgspec
 from topics.api.auth import KeyRing
 from topics.api.live.connections import Connections
 from topics.api.live.feeds import Feeds
-from topics.api.live.outlet import Patience, Sweep
+from topics.api.live.run_queue import RunQueue
 from topics.api.live.sessions import Sessions
-from topics.api.live.turns import Turns
+from topics.api.live.sink import SlowLimits, Sweep
 from topics.core.errors import NotReadyError
 from topics.engine import Engine
 from topics.engine.topic import Topic
@@ -51,12 +51,12 @@ class Live:
         self.limits = limits
         self.keys = keys
         self.clock = clock
-        self.turns = Turns(_soon, _later, clock.monotonic)
-        self.patience = Patience(
+        self.run_queue = RunQueue(_soon, _later, clock.monotonic)
+        self.slow_limits = SlowLimits(
             grace_s=limits.buffer_grace_ms / 1000.0, timeout_s=limits.slow_consumer_timeout_ms / 1000.0
         )
         shortest_s = min(limits.test_min_heartbeat_ms, max(limits.slow_consumer_timeout_ms, 1)) / 1000.0
-        self.sweep = Sweep(self.turns, min(_SWEEP_S, shortest_s / 4))
+        self.sweep = Sweep(self.run_queue, min(_SWEEP_S, shortest_s / 4))
         self.connections = Connections(limits.max_sse_connections, limits.max_sse_connections_per_key)
         self.sessions = Sessions(limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice)
         self._feeds: Feeds | None = None
@@ -64,7 +64,7 @@ class Live:
         """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""
 
     def open(self, engine: Engine) -> None:
-        self._feeds = feeds = Feeds(engine, self.turns)
+        self._feeds = feeds = Feeds(engine, self.run_queue)
 
         def put_off(topic: Topic) -> None:
             feeds.put_off(topic)

@@ -8,11 +8,10 @@ behind ── cursor reaches the feed's position ──▶ live ── its trans
 import logging
 from typing import TYPE_CHECKING
 
-from topics.api.live.frames import Frame, FrameKind
-from topics.api.live.outlet import Outlet
-from topics.api.live.turns import Turns
+from topics.api.live.frames import Cursor, Found, Frame, FrameKind
+from topics.api.live.run_queue import RunQueue
+from topics.api.live.sink import Sink
 from topics.core.errors import TopicsError
-from topics.engine import ReadResult
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
@@ -21,13 +20,13 @@ _logger = logging.getLogger(__name__)
 
 
 class Subscription:
-    """`owner` is for whoever subscribed. Implements `turns.Worker` for the time it is behind."""
+    """`owner` is for whoever subscribed. Implements `run_queue.Worker` for the time it is behind."""
 
-    __slots__ = ("_reading", "cursor", "feed", "live", "outlet", "over", "owner", "queued", "too_old")
+    __slots__ = ("_reading", "cursor", "feed", "live", "over", "owner", "queued", "sink", "too_old")
 
-    def __init__(self, feed: "Feed", outlet: Outlet, cursor: int, owner: object = None) -> None:
+    def __init__(self, feed: "Feed", sink: Sink, cursor: Cursor, owner: object = None) -> None:
         self.feed = feed
-        self.outlet = outlet
+        self.sink = sink
         self.cursor = cursor
         """The last seq handed to the transport, or passed over because it is not for this reader."""
         self.owner = owner
@@ -50,7 +49,7 @@ class Subscription:
             self.live = False
             self.feed.remove(self)
 
-    def work(self, turns: Turns) -> None:
+    def work(self, run_queue: RunQueue) -> None:
         """One step of catching up."""
         if self.over or self.live or self._reading:
             return
@@ -60,52 +59,52 @@ class Subscription:
         elif self.cursor == feed.position:
             if self.deliver(feed.caught_up_frame()):
                 feed.join(self)
-        elif feed.position < self.cursor <= feed.topic.head:
+        elif feed.position < self.cursor <= feed.source.place(feed.topic.head):
             feed.await_position(self)
         else:
             frame = feed.shared_frame(self.cursor, feed.position)
             if frame is not None:
-                turns.left -= turns.cost(len(frame.data))
+                run_queue.left -= run_queue.cost(len(frame.data))
                 self.too_old = False
                 if self.deliver(frame):
-                    turns.add(self)
+                    run_queue.add(self)
                 return
             self._reading = True
             feed.read(self.cursor, feed.position, self._got)
 
     def deliver(self, frame: Frame) -> bool:
         """Hands a frame to the connection; False when it has no room, and then it is to be read again later."""
-        outlet = self.outlet
-        if outlet.full:
-            outlet.lagging.append(self)
+        sink = self.sink
+        if sink.full:
+            sink.lagging.append(self)
             return False
         self.cursor = frame.cursor
         if frame.data:
-            outlet.sent = True
-            outlet.transmit(self, frame)
+            sink.sent = True
+            sink.transmit(self, frame)
         return True
 
-    def _got(self, outcome: ReadResult | TopicsError) -> None:
+    def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
-        feed, turns = self.feed, self.outlet.turns
+        feed, run_queue = self.feed, self.sink.run_queue
         if self.over or feed.look_if_gone():
             # Whoever is told of the end by its turn has that turn now.
-            turns.add(self)
+            run_queue.add(self)
             return
         if isinstance(outcome, TopicsError):
             self._finish(feed.error_frame(self.cursor, outcome))
             return
-        turns.spend(len(outcome.body))
+        run_queue.spend(len(outcome.body))
         frames = feed.frames(outcome, self.cursor, self.too_old)
         self.too_old = False
         for frame in frames:
             if not self.deliver(frame) or self.over:
                 return
-        turns.add(self)
+        run_queue.add(self)
 
     def _finish(self, frame: Frame) -> None:
         if frame.kind is FrameKind.ERROR:
             _logger.error("a topic cannot be delivered", extra={"topic": self.topic, "cursor": self.cursor})
         if self.deliver(frame):
             self.cancel()
-            self.outlet.end_subscription(self)
+            self.sink.end_subscription(self)

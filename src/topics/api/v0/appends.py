@@ -1,11 +1,14 @@
 """Appending, whichever way the records came: the key that counts, and the answer."""
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import msgspec
 from msgspec.structs import astuple, replace
 
+from topics.api.v0.bodies import decode_body
 from topics.engine import AppendResult, Batch
+from topics.wire.v0 import AppendBody
 
 _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
@@ -16,6 +19,10 @@ LONE_APPENDED = (
     b'"performance":{"server_total_ms":%.3f%b'
 )
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(AppendBody).decode
+
+
+decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", _decode)
 
 
 @lru_cache(maxsize=16)

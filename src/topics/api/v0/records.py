@@ -1,32 +1,32 @@
 """Records: append, diff with long-poll, delete."""
 
-import asyncio
-from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
-from topics.api.patience import Patience
-from topics.api.v0.appends import encode_appended, throttled, with_key
-from topics.api.v0.bodies import decode_body
+from topics.api.live import Frame, LongPoll, Projection
+from topics.api.live.long_poll import found_frame
+from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
+from topics.api.v0.bodies import check_number, decode_body
+from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
-from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
-from topics.wire.v0 import AppendBody, DeleteAnswer, DeleteBody, DiffBody
+from topics.engine.topic import Topic
+from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
-_MAX_U32 = 2**32 - 1
 _encode = msgspec.json.Encoder().encode
-_decode_append = msgspec.json.Decoder(AppendBody).decode
 _decode_diff = msgspec.json.Decoder(DiffBody).decode
 _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 
 def append(call: Call) -> None:
     head = call.exchange.head
-    batch: Batch = decode_body("append", _decode_append, call.exchange.body)
+    batch = call.decoded if isinstance(call.decoded, Batch) else decode_append(call.exchange.body)
     if batch.idempotency_key is not None:
         batch = with_key(batch, batch.idempotency_key)
     elif b"idempotency-key" in head.headers.first:
@@ -45,27 +45,36 @@ def append(call: Call) -> None:
     call.engine.append(call.topic, batch, done)
 
 
+class DiffSource(Projection, frozen=True, kw_only=True):
+    """Records for a diff that waits."""
+
+    def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
+        return [found_frame(self, found, cursor)]
+
+
 def diff(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
     limits = call.engine.core.limits
     request = _read_request(asked, limits)
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
-    if wait_ms:
-        LongPoll(call, request, wait_ms / 1000.0).read()
-    else:
-        call.engine.read(call.topic, request, lambda outcome: _answer_read(call, request, outcome))
+    if not wait_ms:
+        call.engine.read(call.topic, request, lambda outcome: _answer_read(call, outcome))
+        return
+    source = DiffSource(
+        framing=SHARED, nodes=request.nodes, include_tags=request.include_tags, include_meta=request.include_meta,
+        limit=request.limit, max_bytes=request.max_bytes,
+    )  # fmt: skip
+    # Records of the reader's own node move its cursor and do not end the wait.
+    answer = partial(_answer_read, call)
+    LongPoll(call, call.engine.core.existing(call.topic), source, wait_ms / 1000.0, answer).begin(request.from_seq)
 
 
 def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
-    for field, value, maximum in (
-        ("from_seq", asked.from_seq, MAX_U64),
-        ("limit", asked.limit, _MAX_U32),
-        ("wait_ms", asked.wait_ms, _MAX_U32),
-        ("max_batch_bytes", asked.max_batch_bytes, MAX_U64),
-    ):
-        if not 0 <= value <= maximum:
-            raise InvalidRequestError(f"diff field {field}: must be from 0 to {maximum}", field=field)
+    check_number("diff", "from_seq", asked.from_seq, MAX_U64)
+    check_number("diff", "limit", asked.limit)
+    check_number("diff", "wait_ms", asked.wait_ms)
+    check_number("diff", "max_batch_bytes", asked.max_batch_bytes)
     node = asked.node
     return ReadRequest(
         from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),
@@ -75,7 +84,7 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     )  # fmt: skip
 
 
-def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsError, throttled_ms: int = 0) -> None:
+def _answer_read(call: Call, outcome: ReadResult | TopicsError, throttled_ms: int = 0) -> None:
     if isinstance(outcome, TopicsError):
         call.refuse(outcome)
         return
@@ -90,56 +99,6 @@ def _answer_read(call: Call, request: ReadRequest, outcome: ReadResult | TopicsE
     )  # fmt: skip
     measured = b',"records_scanned":%d' % outcome.scanned
     call.reply(200, encoded, measured + throttled(throttled_ms) if throttled_ms else measured)
-
-
-class LongPoll:
-    """A read that waits for something to answer: a record, a loss, the end of the topic, or the end of its time.
-
-    It reads and asks to be woken in the same tick of the loop, so no append can slip in between. Records of the
-    reader's own node move its cursor and do not end the wait.
-    """
-
-    def __init__(self, call: Call, request: ReadRequest, wait_s: float) -> None:
-        self._call = call
-        self._request = request
-        self._patience = Patience(call, wait_s, self.read)
-        self._throttled_ms = 0
-        """How long pressure kept the news from it that it waited for."""
-
-    def read(self) -> None:
-        try:
-            self._call.engine.read(self._call.topic, self._request, self._got)
-        except TopicsError as error:
-            self._finish(error)
-
-    def _got(self, outcome: ReadResult | TopicsError) -> None:
-        waiting = isinstance(outcome, ReadResult) and not (outcome.count or outcome.tombstone)
-        if not waiting or self._patience.over:
-            self._finish(outcome)
-            return
-        assert isinstance(outcome, ReadResult)
-        self._request = msgspec.structs.replace(self._request, from_seq=outcome.next_from_seq)
-        if not outcome.caught_up:
-            # A long stretch of the reader's own records: go on in the next tick, others have requests too.
-            asyncio.get_running_loop().call_soon(self.read)
-            return
-        try:
-            self._patience.wait(self._watch)
-        except TopicNotFoundError as error:
-            self._finish(error)
-
-    def _watch(self, woken: Callable[[], None]) -> Callable[[], None]:
-        engine = self._call.engine
-
-        def told() -> None:
-            self._throttled_ms = engine.core.scheduler.waited_ms
-            woken()
-
-        return engine.watch(self._call.topic, told)
-
-    def _finish(self, outcome: ReadResult | TopicsError) -> None:
-        self._patience.stop()
-        _answer_read(self._call, self._request, outcome, self._throttled_ms)
 
 
 def delete(call: Call) -> None:

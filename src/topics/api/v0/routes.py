@@ -2,9 +2,10 @@
 
 from topics.api.app import Route
 from topics.api.auth import Scope
-from topics.api.descriptions import Operation, Parameter
-from topics.api.v0 import records, routers, topics, ws
-from topics.api.v0.lone import LoneAppends
+from topics.api.openapi_operation import Operation, Parameter
+from topics.api.v0 import records, routers, topics
+from topics.api.v0.append_fast_path import AppendFastPath
+from topics.api.v0.ws import ws
 from topics.core.config import TopicConfigPatch
 from topics.wire.v0 import (
     AppendAnswer,
@@ -62,7 +63,7 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, shortcut=LoneAppends,
+        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, fast_path=AppendFastPath,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),

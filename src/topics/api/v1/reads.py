@@ -1,14 +1,11 @@
 """GET of a stream: what is there, and waiting for what comes."""
 
-import asyncio
-from collections.abc import Callable
 from urllib.parse import quote
 
 import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
-from topics.api.patience import Patience
 from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
@@ -16,7 +13,7 @@ from topics.api.v1.paths import split_path
 from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.engine.topic import Topic
-from topics.streams import Position, ReadSpec, Streams, StreamSlice
+from topics.streams import ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
 from topics.streams.offsets import NOW, START, offset_of, tail_offset
 
@@ -41,9 +38,6 @@ class ReadCall(msgspec.Struct, frozen=True, kw_only=True):
     live: str
     cursor: str
     wait_ms: int | None
-
-    def moved(self, position: Position) -> "ReadCall":
-        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, position=position))
 
 
 def parse_read(call: Call, streams: Streams) -> ReadCall:
@@ -115,7 +109,7 @@ def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines
     if read.offset == NOW:
         body = b"[]" if read.spec.as_json else b""
         headers: tuple[Header, ...] = (("stream-next-offset", tail_offset(topic)), *_ends(topic), UP_TO_DATE, NO_STORE)
-        answer(call, 200, (*headers, CLOSED) if _closed(streams, topic) else headers, body, _type(read))
+        answer(call, 200, (*headers, CLOSED) if is_closed(streams, topic) else headers, body, _type(read))
         return
     pending = Pending()
 
@@ -125,27 +119,34 @@ def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines
 
     streams.read(topic, read.spec, done)
     if pending.open:
-        pending.within(deadlines, lambda: refuse(call, RequestTimeoutError()))
+        deadlines.begin(lambda: refuse(call, RequestTimeoutError()), pending)
 
 
-def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:
-    if isinstance(outcome, TopicsError):
-        refuse(call, outcome)
-        return
+def check_found(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> StreamSlice | None:
+    """What was found; None where the request is refused instead, for an error or for an offset that is gone."""
     try:
+        if isinstance(outcome, TopicsError):
+            raise outcome
         streams.check_kept(read.topic, read.offset, outcome)
     except TopicsError as error:
         refuse(call, error)
+        return None
+    return outcome
+
+
+def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:
+    found = check_found(call, streams, read, outcome)
+    if found is None:
         return
-    closed = outcome.at_tail and _closed(streams, read.topic)
-    etag = _etag(read, outcome, closed)
-    headers = [*read_headers(read, outcome), ("etag", etag), _caching(call, read, outcome)]
+    closed = found.at_tail and is_closed(streams, read.topic)
+    etag = _etag(read, found, closed)
+    headers = [*read_headers(read, found), ("etag", etag), _caching(call, read, found)]
     if closed:
         headers.append(CLOSED)
     if call.exchange.head.headers.get("if-none-match") == etag:
         answer(call, 304, tuple(headers))
     else:
-        answer(call, 200, tuple(headers), outcome.body, _type(read))
+        answer(call, 200, tuple(headers), found.body, _type(read))
 
 
 def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
@@ -170,7 +171,7 @@ def _ends(topic: Topic) -> tuple[Header, ...]:
     return (("stream-end-offset", tail_offset(topic)),)
 
 
-def _closed(streams: Streams, topic: Topic) -> bool:
+def is_closed(streams: Streams, topic: Topic) -> bool:
     state = streams.state(topic)
     return state is not None and state.closed
 
@@ -197,55 +198,18 @@ def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
     return header if call.key.number < 0 else _PRIVATE[header]
 
 
-class LongPoll:
-    """A read that found nothing and waits. No task waits with it: the stream's next change or a timer calls back."""
-
-    def __init__(self, call: Call, streams: Streams, read: ReadCall, wait_s: float, seconds: Callable[[], int]) -> None:
-        self._call = call
-        self._streams = streams
-        self._read = read
-        self._now_ms = seconds
-        self._patience = Patience(call, wait_s, self.read)
-
-    def read(self) -> None:
-        try:
-            self._streams.read(self._read.topic, self._read.spec, self._got)
-        except TopicsError as error:
-            self._finish(error)
-
-    def _got(self, outcome: StreamSlice | TopicsError) -> None:
-        if isinstance(outcome, TopicsError) or self._patience.over or outcome.count or outcome.tombstone is not None:
-            self._finish(outcome)
-            return
-        self._read = self._read.moved(outcome.position)
-        if not outcome.at_tail:
-            # A long stretch of other keys: go on in the next tick, others have requests too.
-            asyncio.get_running_loop().call_soon(self.read)
-            return
-        if _closed(self._streams, self._read.topic):
-            self._finish(outcome)
-            return
-        try:
-            self._patience.wait(lambda woken: self._streams.watch(self._read.topic, woken))
-        except TopicsError as error:
-            self._finish(error)
-
-    def _finish(self, outcome: StreamSlice | TopicsError) -> None:
-        self._patience.stop()
-        read = self._read
-        try:
-            if isinstance(outcome, TopicsError):
-                raise outcome
-            self._streams.check_kept(read.topic, read.offset, outcome)
-        except TopicsError as error:
-            refuse(self._call, error)
-            return
-        headers = [*read_headers(read, outcome), NO_STORE]
-        closed = outcome.at_tail and _closed(self._streams, read.topic)
-        headers.append(("stream-cursor", cursor_after(self._now_ms(), read.cursor)))
-        if closed:
-            headers.append(CLOSED)
-        if outcome.count:
-            answer(self._call, 200, tuple(headers), outcome.body, _type(read))
-        else:
-            answer(self._call, 204, tuple(headers))
+def answer_poll(
+    call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError, throttled_ms: int = 0
+) -> None:
+    """The answer of a read that waited."""
+    found = check_found(call, streams, read, outcome)
+    if found is None:
+        return
+    cursor = ("stream-cursor", cursor_after(call.engine.core.now(), read.cursor))
+    headers = [*read_headers(read, found), NO_STORE, cursor]
+    if found.at_tail and is_closed(streams, read.topic):
+        headers.append(CLOSED)
+    if found.count:
+        answer(call, 200, tuple(headers), found.body, _type(read))
+    else:
+        answer(call, 204, tuple(headers))

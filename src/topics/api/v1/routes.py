@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -9,12 +10,13 @@ from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
+from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, guarded
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
-from topics.api.v1.reads import LongPoll, parse_read, read_once
-from topics.api.v1.sse import SharedEvents, SseReader
+from topics.api.v1.reads import answer_poll, parse_read, read_once
+from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
 from topics.api.v1.values import write_time
 from topics.api.v1.webhooks import WebhookCaller
@@ -23,7 +25,7 @@ from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.http.exchange import Exchange
-from topics.streams import Streams
+from topics.streams import Position, Streams
 from topics.streams.subscriptions import Subscriptions
 
 LIST = "/v1/streams"
@@ -57,7 +59,6 @@ class StreamsApi:
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
         self._writes = Writes(self._deadlines)
-        self._shared = SharedEvents()
         get = self._route("GET", self._get, Scope.READ)
         itself = {
             "GET": get,
@@ -118,14 +119,16 @@ class StreamsApi:
         streams = self._of(call)
         read = parse_read(call, streams)
         streams.touch(read.topic)
-        now_ms = call.engine.core.now
         if not read.live:
             read_once(call, streams, read, self._deadlines)
         elif read.live == "sse":
-            SseReader(call, streams, read, self._shared, now_ms).start()
+            SseReader(call, streams, read).start()
         else:
             wanted = self._options.streams_long_poll_ms if read.wait_ms is None else read.wait_ms
-            LongPoll(call, streams, read, min(wanted, self._options.streams_long_poll_max_ms) / 1000, now_ms).read()
+            wait_s = min(wanted, self._options.streams_long_poll_max_ms) / 1000
+            told = partial(answer_poll, call, streams, read)
+            source = PollSource(streams=streams, spec=msgspec.structs.replace(read.spec, position=Position(0)))
+            LongPoll(call, read.topic, source, wait_s, told).begin(read.spec.position)
 
     def _head(self, call: Call) -> None:
         info = self._of(call).info(call.topic)

@@ -11,20 +11,24 @@ it stands. Text goes out line by line; a line that begins with a blank gets one 
 What is neither text nor JSON goes out as base64.
 """
 
-import asyncio
+import math
 import re
 from binascii import b2a_base64
-from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import replace
 
 from topics.api.calls import Call
-from topics.api.v1.answers import EVERY, Header, refuse
+from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
+from topics.api.live.frames import Done
+from topics.api.live.long_poll import found_frame
+from topics.api.v1.answers import EVERY, Header
 from topics.api.v1.cursors import cursor_after
-from topics.api.v1.reads import ReadCall, gap_text
+from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed
 from topics.core.errors import TopicsError
-from topics.http.streams import Stream
-from topics.streams import Position, Streams, StreamSlice
+from topics.engine import Engine
+from topics.engine.topic import Topic
+from topics.streams import Position, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import media_type
 from topics.streams.offsets import NOW, offset_of
 
@@ -60,149 +64,145 @@ def control_event(control: Control) -> bytes:
     return b"event: control\ndata:" + _encode(control) + b"\n\n"
 
 
-class SharedEvents:
-    """Events made once a tick for all who stand at the same place: a thousand readers of one stream share the bytes."""
+class Events(Frame, frozen=True, gc=False):
+    """A data event. Which control event follows it depends on the reader, but for what is lost before the data."""
 
-    def __init__(self) -> None:
-        self._made: dict[tuple[object, ...], bytes] = {}
-
-    def data(self, read: ReadCall, found: StreamSlice, as_text: bool) -> bytes:
-        key = (read.topic.id, read.spec, found.position)
-        event = self._made.get(key)
-        if event is None:
-            if not self._made:
-                asyncio.get_running_loop().call_soon(self._made.clear)
-            event = self._made[key] = data_event(found.body, as_text)
-        return event
+    gap: str = ""
 
 
-class SseReader:
-    """One connection. It reads when the stream changes and when the client can take more, and never in a task."""
+class EventSource(Source, frozen=True, kw_only=True):
+    """The entries of a stream as data events. Its cursors are positions."""
 
-    def __init__(
-        self, call: Call, streams: Streams, read: ReadCall, shared: SharedEvents, now_ms: Callable[[], int]
-    ) -> None:
+    streams: Streams
+    spec: ReadSpec
+    """Without its position."""
+    as_text: bool = False
+
+    def sees(self, topic: Topic) -> bool:
+        try:
+            self.streams.check_there(topic)
+        except TopicsError:
+            return False
+        return True
+
+    def place(self, seq: int) -> Position:
+        return Position(seq)
+
+    def read(self, engine: Engine, topic: Topic, cursor: Position, up_to: Position, done: Done) -> None:
+        self.streams.read(topic, replace(self.spec, position=cursor, up_to=up_to.counter), done)
+
+    def behind(self, found: StreamSlice) -> Position:
+        return found.position
+
+    def frames(self, topic: Topic, found: StreamSlice, cursor: Position, too_old: bool) -> list[Frame]:
+        gap = gap_text(found)
+        # A loss without data behind it has a comment in its place, since what is empty is not transmitted.
+        data = data_event(found.body, self.as_text) if found.count else b": gap\n\n" if gap else b""
+        return [Events(FrameKind.TOMBSTONE if gap else FrameKind.RECORDS, data, cursor, found.position, gap)]
+
+    def is_full(self, found: StreamSlice) -> bool:
+        return found.count >= self.spec.max_records or 2 * len(found.body) >= self.spec.max_bytes
+
+    def has_ended(self, topic: Topic) -> bool:
+        return is_closed(self.streams, topic)
+
+
+class PollSource(EventSource, frozen=True, kw_only=True):
+    """The entries of a stream for requests that wait."""
+
+    def frames(self, topic: Topic, found: StreamSlice, cursor: Position, too_old: bool) -> list[Frame]:
+        return [found_frame(self, found, cursor)]
+
+
+class SseReader(EventSink):
+    """One connection."""
+
+    __slots__ = ("_call", "_ends_at", "_read", "_source", "_subscription", "_told")
+
+    def __init__(self, call: Call, streams: Streams, read: ReadCall) -> None:
+        super().__init__(call.live, call.key, call.waits)
         self._call = call
-        self._streams = streams
         self._read = read
-        self._shared = shared
-        self._now_ms = now_ms
-        self._as_text = is_text(read.content_type, read.spec.as_json)
-        self._told: Position | None = None
-        """Where the last control event said that the reader is."""
-        self._unwatch: Callable[[], None] | None = None
-        self._reading = False
-        self._out: Stream
-        self._timer: asyncio.TimerHandle | None = None
-        self._leave: Callable[[], None] = lambda: None
-        """Gives back its place among the long-lived connections."""
+        as_text = is_text(read.content_type, read.spec.as_json)
+        self._source = EventSource(streams=streams, spec=replace(read.spec, position=Position(0)), as_text=as_text)
+        self._told: tuple[Position, bool] | None = None
+        """Where the last control event said that the reader is, and whether at the end."""
+        self._subscription: Subscription | None = None
+        self._ends_at = math.inf
 
     def start(self) -> None:
         """Reads once before anything is answered, so that a bad place is a plain refusal."""
-        self._leave = self._call.live.connections.enter(self._call.key)
-        if self._read.offset == NOW:
-            self._open()
+        read, streams = self._read, self._source.streams
+        if read.offset == NOW:
+            self._open(None)
             return
 
         def got(outcome: StreamSlice | TopicsError) -> None:
-            try:
-                if isinstance(outcome, TopicsError):
-                    raise outcome
-                self._streams.check_kept(self._read.topic, self._read.offset, outcome)
-            except TopicsError as error:
-                self._leave()
-                refuse(self._call, error)
-                return
-            self._open()
-            self._got(outcome)
+            found = check_found(self._call, streams, read, outcome)
+            if found is None:
+                self.over()
+            else:
+                self._open(found)
 
         try:
-            self._streams.read(self._read.topic, self._read.spec, got)
+            streams.read(read.topic, read.spec, got)
         except TopicsError:
-            self._leave()
+            self.over()
             raise
 
-    def _open(self) -> None:
+    def _open(self, first: StreamSlice | None) -> None:
         headers: list[Header] = [
             *EVERY, ("content-type", "text/event-stream"), ("cache-control", "no-cache, no-store"),
             ("x-accel-buffering", "no"),
         ]  # fmt: skip
-        if not self._as_text:
+        if not self._source.as_text:
             headers.append(("stream-sse-data-encoding", "base64"))
-        self._out = self._call.start_stream(200, headers)
-        self._call.waits.add(self)
-        self._timer = asyncio.get_running_loop().call_later(SSE_S, self.end)
-        self._out.on_gone(self._forget)
-        self._out.on_drain(self._pump)
-        if self._read.offset == NOW:
-            self._pump()
+        topic, position = self._read.topic, self._read.spec.position
+        self._ends_at = self.run_queue.seconds() + SSE_S
+        self.attach(self._call.detach().start_stream(200, headers))
+        if first is not None and not self.closed:
+            self._tell(self._source.frames(topic, first, position, False)[0])
+            position = first.position
+        if not self.closed:
+            self._subscription = self._live.feeds.subscribe(self, topic, self._source, position)
 
-    def _pump(self) -> None:
-        if self._reading or self._unwatch is not None or self._timer is None:
-            return
-        self._reading = True
-        try:
-            self._streams.read(self._read.topic, self._read.spec, self._got)
-        except TopicsError:
-            # The stream is gone, and so is what there was to tell.
-            self.end()
+    # What delivery calls.
 
-    def _got(self, outcome: StreamSlice | TopicsError) -> None:
-        self._reading = False
-        if self._timer is None:
+    def transmit(self, subscription: Subscription, frame: Frame) -> None:
+        self._tell(frame)
+
+    def _tell(self, frame: Frame) -> None:
+        topic, position = self._read.topic, frame.cursor
+        at_tail = position == (topic.head, 0)
+        closed = at_tail and self._source.has_ended(topic)
+        event, gap = (frame.data, frame.gap) if isinstance(frame, Events) else (b"", "")
+        told = (position, at_tail)
+        if not (event or closed) and self._told == told:
             return
-        if isinstance(outcome, TopicsError):
-            self.end()
-            return
-        state = self._streams.state(self._read.topic)
-        closed = outcome.at_tail and state is not None and state.closed and outcome.head == self._read.topic.head
-        event = self._shared.data(self._read, outcome, self._as_text) if outcome.count else b""
-        self._read = self._read.moved(outcome.position)
-        if event or closed or outcome.tombstone is not None or self._told is None:
-            event += self._control(outcome, closed)
-        more = self._out.write(event) if event else True
+        self._told = told
+        cursor = "" if closed else cursor_after(self._call.engine.core.now(), self._read.cursor)
+        control = Control(offset_of(topic, position), cursor, at_tail, closed, gap)
+        self.write(event + control_event(control))
         if closed:
             self.end()
-        elif not outcome.at_tail:
-            if more:
-                asyncio.get_running_loop().call_soon(self._pump)
-        else:
-            self._watch()
 
-    def _control(self, found: StreamSlice, closed: bool) -> bytes:
-        self._told = found.position
-        return control_event(
-            Control(
-                offset_of(self._read.topic, found.position),
-                "" if closed else cursor_after(self._now_ms(), self._read.cursor),
-                found.at_tail,
-                closed,
-                gap_text(found),
-            )
-        )
+    def end_subscription(self, subscription: Subscription) -> None:
+        self.end()
 
-    def _watch(self) -> None:
-        try:
-            self._unwatch = self._streams.watch(self._read.topic, self._woken)
-        except TopicsError:
+    def end_slow(self) -> None:
+        self.end()
+
+    def sweep(self, now: float) -> None:
+        if now >= self._ends_at and not self.closed:
             self.end()
-
-    def _woken(self) -> None:
-        self._unwatch = None
-        if self._out.writable:
-            self._pump()
+        else:
+            super().sweep(now)
 
     def end(self) -> None:
         """Ends the answer: its time is over, the stream is, or the server stops."""
-        self._forget()
-        self._out.close()
+        self.over()
+        self._stream.close()
 
-    def _forget(self) -> None:
-        self._leave()
-        self._call.waits.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+    def let_go(self) -> None:
+        if self._subscription is not None:
+            self._subscription.cancel()

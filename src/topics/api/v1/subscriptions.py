@@ -161,7 +161,7 @@ class SubscriptionsApi:
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    """Answers with the usual envelope, but with what is known beside the code instead of one level below."""
+    """An error with what is known beside its code, where other errors have it one level below."""
     told: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
     call.finish(status_of(error), _encode({"error": told}), (*EVERY, *error_headers(error)), "application/json")
 

@@ -77,7 +77,7 @@ class Writes:
 
         streams.delete(call.topic, done)
         if pending.open:
-            pending.within(self._others, lambda: refuse(call, RequestTimeoutError()))
+            self._others.begin(lambda: refuse(call, RequestTimeoutError()), pending)
 
 
 def _answer_append(call: Call, request: AppendRequest, outcome: Appended) -> None:

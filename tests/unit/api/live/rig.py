@@ -1,11 +1,11 @@
-"""Delivery without sockets: an engine on a fake disk, ticks that a test runs by hand, and outlets that remember."""
+"""Delivery without sockets: an engine on a fake disk, ticks that a test runs by hand, and sinks that remember."""
 
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from topics.api.live import Feeds, Frame, Outlet, Patience, Projection, Subscription, Turns
+from topics.api.live import Feeds, Frame, Projection, RunQueue, Sink, SlowLimits, Subscription
 from topics.api.live.frames import RecordBatch
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import TopicsError
@@ -60,8 +60,8 @@ class Rig:
         )
         self._ticks: list[Callable[[], None]] = []
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self.turns = Turns(self._ticks.append, self._later, self.clock.monotonic)
-        self.feeds = Feeds(self.engine, self.turns)
+        self.run_queue = RunQueue(self._ticks.append, self._later, self.clock.monotonic)
+        self.feeds = Feeds(self.engine, self.run_queue)
         self.framing = PlainFraming()
         self.projection = Projection(framing=self.framing)
 
@@ -106,15 +106,13 @@ class Rig:
     def route(self, source: str, dest: str) -> None:
         self.engine.put_router(f"{source}->{dest}", RouterWish(source=source, dest=dest), _expect)
 
-    def outlet(self, **patience: float) -> "MemoryOutlet":
-        return MemoryOutlet(self.turns, Patience(**patience))
+    def sink(self, **limits: float) -> "MemorySink":
+        return MemorySink(self.run_queue, SlowLimits(**limits))
 
-    def follow(
-        self, topic: str, cursor: int = 0, outlet: "MemoryOutlet | None" = None, **options: object
-    ) -> "Follower":
+    def follow(self, topic: str, cursor: int = 0, sink: "MemorySink | None" = None, **options: object) -> "Follower":
         projection = msgspec.structs.replace(self.projection, **options) if options else self.projection
-        outlet = outlet or self.outlet()
-        return Follower(outlet, self.feeds.subscribe(outlet, topic, projection, cursor))
+        sink = sink or self.sink()
+        return Follower(sink, self.feeds.subscribe(sink, self.engine.core.existing(topic), projection, cursor))
 
 
 def _expect(outcome: object) -> None:
@@ -122,11 +120,11 @@ def _expect(outcome: object) -> None:
         raise outcome
 
 
-class MemoryOutlet(Outlet):
+class MemorySink(Sink):
     """Keeps what it is given. `room` is how many frames fit before it is full."""
 
-    def __init__(self, turns: Turns, patience: Patience) -> None:
-        super().__init__(turns, patience)
+    def __init__(self, run_queue: RunQueue, limits: SlowLimits) -> None:
+        super().__init__(run_queue, limits)
         self.frames: list[tuple[Subscription, Frame]] = []
         self.room = 1_000_000
         self.ended: list[Subscription] = []
@@ -157,14 +155,14 @@ class MemoryOutlet(Outlet):
 
 
 class Follower:
-    def __init__(self, outlet: MemoryOutlet, subscription: Subscription) -> None:
-        self.outlet = outlet
+    def __init__(self, sink: MemorySink, subscription: Subscription) -> None:
+        self.sink = sink
         self.subscription = subscription
 
     def take(self) -> list[dict[str, object]]:
         """What it was sent since the last time."""
-        mine = [frame for subscription, frame in self.outlet.frames if subscription is self.subscription]
-        self.outlet.frames = [pair for pair in self.outlet.frames if pair[0] is not self.subscription]
+        mine = [frame for subscription, frame in self.sink.frames if subscription is self.subscription]
+        self.sink.frames = [pair for pair in self.sink.frames if pair[0] is not self.subscription]
         return [msgspec.json.decode(frame.data) for frame in mine]
 
     def story(self) -> list[object]:

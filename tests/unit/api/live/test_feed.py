@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tests.unit.api.live.rig import Rig
 from topics.api.live.feed import FOLLOWERS_MAX
-from topics.api.live.turns import BYTES_A_UNIT
+from topics.api.live.run_queue import BYTES_A_UNIT
 from topics.core.errors import CorruptSegmentError
 from topics.storage.commit import InlineCommitter
 
@@ -30,7 +30,7 @@ def test_everyone_at_the_same_position_gets_the_very_same_bytes() -> None:
     rig.append("t", 2)
     rig.settle()
     assert rig.framing.encoded == before + 1
-    assert len({id(f.outlet.frames[-1][1].data) for f in followers}) == 1
+    assert len({id(f.sink.frames[-1][1].data) for f in followers}) == 1
 
 
 def test_more_followers_than_a_tick_serves_still_share_one_frame() -> None:
@@ -42,7 +42,7 @@ def test_more_followers_than_a_tick_serves_still_share_one_frame() -> None:
     rig.append("t", 2)
     rig.settle()
     assert rig.framing.encoded == before + 1
-    assert len({id(f.outlet.frames[-1][1].data) for f in followers}) == 1
+    assert len({id(f.sink.frames[-1][1].data) for f in followers}) == 1
 
 
 def test_who_gets_a_turn_gets_all_there_is_by_then() -> None:
@@ -54,7 +54,7 @@ def test_who_gets_a_turn_gets_all_there_is_by_then() -> None:
     for follower in first + second:
         follower.take()
     rig.append("t")
-    assert [len(f.outlet.frames) for f in first + second] == [1] * FOLLOWERS_MAX + [0] * FOLLOWERS_MAX
+    assert [len(f.sink.frames) for f in first + second] == [1] * FOLLOWERS_MAX + [0] * FOLLOWERS_MAX
     rig.append("t")
     rig.settle()
     assert all(f.story() == [[1], [2]] for f in first)
@@ -72,7 +72,7 @@ def test_a_frame_that_does_not_fit_into_a_tick_is_finished_before_another_feed_b
         follower.take()
     rig.append("large", data="x" * 4 * BYTES_A_UNIT)
     rig.append("small")
-    while not small.outlet.frames:
+    while not small.sink.frames:
         assert rig.tick()
     assert all(follower.story() == [[1]] for follower in large)
     rig.settle()
@@ -100,13 +100,13 @@ def test_a_full_connection_is_given_nothing_more_and_then_one_larger_batch() -> 
     slow, quick = rig.follow("t"), rig.follow("t")
     rig.settle()
     slow.take(), quick.take()
-    slow.outlet.room = 1
+    slow.sink.room = 1
     for _ in range(4):
         rig.append("t")
         rig.settle()
     assert quick.story() == [[1], [2], [3], [4]]
     assert slow.story() == [[1]]
-    slow.outlet.drain()
+    slow.sink.drain()
     rig.settle()
     assert slow.story() == [[2, 3, 4], "caught_up"]
     rig.append("t")
@@ -118,7 +118,7 @@ def test_the_end_of_a_topic_is_told_to_everyone_also_to_who_was_full() -> None:
     rig = Rig()
     rig.append("t")
     quick, slow = rig.follow("t"), rig.follow("t")
-    slow.outlet.room = 1
+    slow.sink.room = 1
     rig.settle()
     rig.append("t")
     rig.settle()
@@ -127,10 +127,10 @@ def test_the_end_of_a_topic_is_told_to_everyone_also_to_who_was_full() -> None:
     rig.settle()
     assert quick.story() == [[1], "caught_up", [2], "deleted"]
     assert slow.story() == [[1]]
-    slow.outlet.drain()
+    slow.sink.drain()
     rig.settle()
     assert slow.story() == ["deleted"]
-    assert quick.outlet.ended == [quick.subscription]
+    assert quick.sink.ended == [quick.subscription]
     assert len(rig.feeds) == 0
 
 
@@ -141,11 +141,11 @@ def test_loss_is_told_and_named_after_when_it_was_met() -> None:
     late = rig.follow("t")
     rig.settle()
     assert late.story() == [("from_seq_too_old", 1, 7), [8, 9, 10], "caught_up"]
-    late.outlet.room = 1
+    late.sink.room = 1
     rig.append("t", 1)
     rig.append("t", 10)
     rig.settle()
-    late.outlet.drain()
+    late.sink.drain()
     rig.settle()
     story = late.story()
     assert story[-3:] == [("cap", 12, 18), [19, 20, 21], "caught_up"]
@@ -294,7 +294,7 @@ def test_what_cannot_be_read_back_is_told_and_ends_the_following() -> None:
     late = rig.follow("t", cursor=2)
     rig.settle()
     assert live.story() == late.story() == ["error"]
-    assert live.outlet.ended == [live.subscription]
+    assert live.sink.ended == [live.subscription]
     assert len(rig.feeds) == 0
 
 

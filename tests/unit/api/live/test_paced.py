@@ -34,8 +34,8 @@ def test_a_follower_hears_once_that_news_is_late_and_when_it_comes_at_the_latest
 
 def test_a_follower_of_several_topics_goes_on_with_the_others(rig: Rig) -> None:
     rig.put("plain")
-    outlet = rig.outlet()
-    low, plain = rig.follow("low", outlet=outlet), rig.follow("plain", outlet=outlet)
+    sink = rig.sink()
+    low, plain = rig.follow("low", sink=sink), rig.follow("plain", sink=sink)
     rig.settle()
     low.take(), plain.take()
     defer(rig, True)
@@ -50,12 +50,12 @@ def test_a_connection_without_room_is_told_nothing(rig: Rig) -> None:
     follower = rig.follow("low")
     rig.settle()
     follower.take()
-    follower.outlet.filled()
+    follower.sink.filled()
     defer(rig, True)
     rig.append("low")
     rig.settle()
     assert follower.take() == []
-    follower.outlet.drain()
+    follower.sink.drain()
     defer(rig, False)
     rig.settle()
     assert follower.story() == [[1]]

@@ -5,7 +5,7 @@ import pytest
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.errors import NotFoundError
 from topics.api.live import Connections, Projection, Session, Sessions
-from topics.api.v0.watch_frames import SHARED
+from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.errors import ThrottledError
 from topics.testing import ManualClock, SeededDice
 

@@ -7,20 +7,20 @@ from tests.unit.api.live.rig import Rig
 from topics.api.live import Sweep
 
 
-def test_an_outlet_that_is_no_longer_swept_is_not_kept() -> None:
+def test_a_sink_that_is_no_longer_swept_is_not_kept() -> None:
     rig = Rig()
-    sweep = Sweep(rig.turns)
-    outlet = rig.outlet()
+    sweep = Sweep(rig.run_queue)
+    sink = rig.sink()
     # As connections do: they keep what ends their being swept.
-    outlet.remove = sweep.add(outlet)  # type: ignore[attr-defined]
+    sink.remove = sweep.add(sink)  # type: ignore[attr-defined]
     assert len(sweep) == 1
-    outlet.remove()  # type: ignore[attr-defined]
-    outlet.remove()  # type: ignore[attr-defined]
+    sink.remove()  # type: ignore[attr-defined]
+    sink.remove()  # type: ignore[attr-defined]
     assert len(sweep) == 0
-    reference = weakref.ref(outlet)
+    reference = weakref.ref(sink)
     gc.disable()
     try:
-        del outlet
+        del sink
         assert reference() is None
     finally:
         gc.enable()

@@ -91,7 +91,7 @@ def test_only_what_is_not_answered_at_once_gets_a_deadline() -> None:
         told: list[str] = []
         assert pending.open and pending.met() and not pending.open
         late = Pending()
-        late.within(Deadlines(0.0), lambda: told.append("missed"))
+        Deadlines(0.0).begin(lambda: told.append("missed"), late)
         while not told:
             await asyncio.sleep(0.01)
         assert not late.met()

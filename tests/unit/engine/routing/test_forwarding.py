@@ -421,6 +421,7 @@ def test_the_quota_of_the_server_holds_copies_up() -> None:
     route(engine, "a", "b")
     append(engine, "a", "x" * 10)
     assert values(engine, "b") == []
+    assert engine.router("a->b").blocked_by == "throttled"
     delete(engine, "a", before_seq=2)
     append(engine, "a", "y")
     engine.housekeeper.tick()

@@ -1,0 +1,63 @@
+"""A connection of server-sent events, whatever they are about: how it is counted, swept, written to and given up."""
+
+from topics.api.auth import Key
+from topics.api.calls import Waiting
+from topics.api.live.service import Live
+from topics.api.live.sink import Sink
+from topics.http.streams import Stream
+
+
+class EventSink(Sink):
+    """Made before the answer begins, as it may be refused; `attach` gives it the stream."""
+
+    __slots__ = ("_leave", "_live", "_stream", "_unsweep", "_waits")
+
+    def __init__(self, live: Live, key: Key, waits: set[Waiting]) -> None:
+        super().__init__(live.run_queue, live.slow_limits)
+        self._leave = live.connections.enter(key)
+        self._live = live
+        self._waits = waits
+        self._stream = Stream.lost()
+        self._unsweep = live.sweep.add(self)
+
+    def attach(self, stream: Stream, opening: bytes = b"") -> None:
+        """The answer begins. It may be over at once, when the client is gone already."""
+        self._stream = stream
+        self._waits.add(self)
+        if opening:
+            self.write(opening)
+        stream.on_drain(self.drained)
+        stream.on_gone(self.over)
+
+    def write(self, text: bytes) -> None:
+        if not self._stream.write(text):
+            self.filled()
+
+    def waiting_bytes(self) -> int:
+        return self._stream.buffered_bytes
+
+    def end_with(self, text: bytes) -> None:
+        """Says a last word and ends the connection too, as its client may not read on."""
+        if not self.closed:
+            self._stream.write(text)
+            self.over()
+            self._stream.close(last=True)
+
+    def over(self) -> None:
+        """Nothing more is written. May be called more than once."""
+        if not self.closed:
+            self.close()
+            self.let_go()
+            self._waits.discard(self)
+            self._unsweep()
+            self._leave()
+
+    # What a subclass provides.
+
+    def let_go(self) -> None:
+        """Gives back whatever the connection was given out of."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The server stops."""
+        raise NotImplementedError

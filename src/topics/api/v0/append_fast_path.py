@@ -1,0 +1,76 @@
+"""The fast path of appends: one record and nothing else.
+
+Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
+a block in the log (`engine.gathering`), and here they share the rest: none has an object or a callback besides its
+exchange, and one pass answers all of them. Whatever is not as plain as that is left to `records.append`, which knows
+all of it and gets the body as it was decoded here.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from topics.api.app import Match, match_of
+from topics.api.calls import refuse
+from topics.api.v0.appends import LONE_APPENDED, decode_append, log_times
+from topics.core.batch import Batch
+from topics.core.errors import TopicsError
+from topics.engine import AppendResult, Engine
+from topics.http.exchange import Exchange, respond_each
+from topics.http.messages import RequestHead
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AppendFastPath:
+    """`inflight_max` bounds the requests of one key at the same time; 0 where they are not counted."""
+
+    def __init__(self, seconds: Callable[[], float], inflight_max: int) -> None:
+        self._seconds = seconds
+        self._inflight_max = inflight_max
+        # One object for all: the engine tells by it who is answered together.
+        self._answer_all = self._answer
+
+    def fits(self, head: RequestHead) -> bool:
+        return not head.query and b"idempotency-key" not in head.headers.first
+
+    def take(self, exchange: Exchange, engine: Engine, match: Match) -> Batch | Literal[True] | None:
+        counted = self._inflight_max
+        if counted and match.key.inflight >= counted:
+            return None
+        batch = decode_append(exchange.body)
+        records = batch.records
+        if (
+            len(records) != 1
+            or batch.node is not None
+            or batch.idempotency_key is not None
+            or batch.create is not None
+            or batch.config is not None
+            or batch.delay_ms
+            or batch.disable_backpressure
+            or not engine.gather(match.topic, records[0], exchange, self._answer_all)
+        ):
+            return batch
+        if counted:
+            match.key.inflight += 1
+        return True
+
+    def _answer(self, exchanges: list[Exchange], outcome: AppendResult | TopicsError) -> None:
+        if self._inflight_max:
+            for exchange in exchanges:
+                match_of(exchange.head).key.inflight -= 1
+        now = self._seconds()
+        if isinstance(outcome, TopicsError):
+            for exchange in exchanges:
+                if not exchange.answered:
+                    refuse(exchange, outcome, now)
+            return
+        topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
+        respond_each(
+            exchanges,
+            [
+                LONE_APPENDED % (b"", topic, seq, seq, seq, seq, (now - exchange.started) * 1000.0, times)
+                for seq, exchange in enumerate(exchanges, outcome.first_seq)
+            ],
+        )

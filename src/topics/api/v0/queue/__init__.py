@@ -1,0 +1,1 @@
+"""Queues: claims and what becomes of them, dead letters, leases, and jobs pushed over an event stream."""

@@ -1,0 +1,305 @@
+"""The WebSocket `/v0/ws`: publishing and following over one connection.
+
+Commands are carried out in their order and answered in it. Publishes are under way together, up to a bound behind
+which the socket is not read; a subscribe waits until those before it are answered, so that it begins behind them.
+Everything a client is owed it gets before a close, whichever side began with that.
+
+Delivery is that of every live connection, see `topics.api.live`: the same frames for all sockets at the same position,
+and no queue. A socket that does not keep up falls behind and reads on by its cursors.
+"""
+
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
+
+from topics.api.auth import ANYONE, Key, Scope
+from topics.api.calls import Call, Waiting
+from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.live import Frame, Live, Sink, Subscription
+from topics.api.live.sessions import BEFORE_ALL
+from topics.api.v0.appends import with_key
+from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
+from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
+from topics.api.v0.ws.ws_replies import Replies
+from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
+from topics.core.limits import KIB
+from topics.engine import AppendResult, Engine
+from topics.http.messages import RequestHead
+from topics.http.websocket.handshake import HandshakeError, read_handshake
+from topics.http.websocket.socket import WebSocket
+from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
+
+PUBLISHES_MAX = 64
+"""Publishes of one socket that may be under way at once; the next ones stay in the socket."""
+PUBLISH_BYTES_MAX = 1024 * KIB
+"""The bytes of their messages that may be under way at once. One message is always taken, however long."""
+_TRY_AGAIN_LATER = 1013
+
+_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
+
+
+def open_socket(call: Call) -> None:
+    """`GET /v0/ws`."""
+    head = call.exchange.head
+    try:
+        handshake = read_handshake(head)
+    except HandshakeError as error:
+        if error.status == 426:
+            raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
+        raise InvalidRequestError(error.message) from error
+    if call.key is ANYONE:
+        check_origin(head)
+    leave = call.live.connections.enter(call.key)
+    socket = WebSocket(call.detach(), handshake)
+    session = Session(socket, call.engine, call.live, call.key, leave, call.waits)
+    call.waits.add(session)
+    socket.begin(session)
+
+
+def check_origin(head: RequestHead) -> None:
+    """Without keys, whoever reaches the port may do everything, and a browser reaches it for every page it shows.
+
+    Browsers keep pages from reading other sites' answers, but not from opening WebSockets to them; they only say which
+    page it was. Pages of this machine, and of the host that the page itself was loaded from, may.
+    """
+    origin = head.headers.get("origin")
+    if origin is None:
+        return
+    host = _host_of(origin)
+    if host not in _LOOPBACK and (host is None or host != _host_of(f"//{head.headers.get('host', '')}")):
+        raise ForbiddenError("pages of other hosts may not connect to a server without keys", origin=origin[:256])
+
+
+def _host_of(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        # Such as brackets without an end.
+        return None
+
+
+def _nothing() -> None:
+    """What is left to do for a socket that is gone."""
+
+
+class Session(Sink):
+    """One socket. Implements `Receiver`, and `Waiting` for a server that stops."""
+
+    __slots__ = (
+        "_engine",
+        "_key",
+        "_leave",
+        "_live",
+        "_peer_closed",
+        "_publish_bytes",
+        "_replies",
+        "_socket",
+        "_stopping",
+        "_subscriptions",
+        "_unswept",
+        "_waiting",
+        "_waits",
+    )
+
+    def __init__(
+        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting]
+    ) -> None:
+        super().__init__(live.run_queue, live.slow_limits)
+        self._socket = socket
+        self.push = socket.write
+        self._engine = engine
+        self._live = live
+        self._key = key
+        self._leave = leave
+        self._unswept = live.sweep.add(self)
+        self._subscriptions: dict[str, Subscription] = {}
+        self._replies = Replies(self._send)
+        self._publish_bytes = 0
+        # A subscribe that waits for the answers before it. The socket is held meanwhile, so there is only one.
+        self._waiting: Subscribe | None = None
+        self._peer_closed = False
+        self._stopping = False
+        self._waits = waits
+
+    # What the socket calls.
+
+    def on_text(self, text: bytes) -> None:
+        try:
+            command = read_command(text)
+        except BadCommand as bad:
+            self._replies.now(error_frame(bad.cause, bad.request_id))
+            return
+        if isinstance(command, Publish):
+            self._publish(command, len(text))
+        elif isinstance(command, Subscribe):
+            if self._replies:
+                self._waiting = command
+                self._socket.hold()
+            else:
+                self._subscribe(command)
+        elif isinstance(command, Unsubscribe):
+            self._unsubscribe(command)
+        else:
+            assert isinstance(command, Ping)
+            self._replies.now(pong_frame(command.request_id))
+
+    def on_binary(self, data: bytes) -> None:
+        self._replies.now(error_frame(UnsupportedMessageError()))
+
+    def on_drain(self) -> None:
+        self.drained()
+
+    def on_closing(self) -> None:
+        self._peer_closed = True
+        self._forget_subscriptions()
+        self._settle()
+
+    def on_gone(self) -> None:
+        self.close()
+        self._forget_subscriptions()
+        self._waiting = None
+        self._replies.close()
+        self._waits.discard(self)
+        for let_go in (self._unswept, self._leave):
+            let_go()
+        # Each of them holds this session, which should not wait for a collection of garbage.
+        self._unswept = self._leave = _nothing
+
+    def end(self) -> None:
+        """The server stops: nothing new begins, and what is under way is answered."""
+        if not self._stopping:
+            self._stopping = True
+            self._send(error_frame(ShuttingDownError()))
+            self._forget_subscriptions()
+            self._settle()
+
+    # What delivery calls.
+
+    def transmit(self, subscription: Subscription, frame: Frame) -> None:
+        if not self._socket.write(frame.data):
+            self.filled()
+
+    def end_subscription(self, subscription: Subscription) -> None:
+        if self._subscriptions.get(subscription.topic) is subscription:
+            del self._subscriptions[subscription.topic]
+
+    def end_slow(self) -> None:
+        self._forget_subscriptions()
+        error = SlowConsumerError()
+        self._send(error_frame(error))
+        self._socket.close(_TRY_AGAIN_LATER, error.message)
+
+    def waiting_bytes(self) -> int:
+        return self._socket.buffered_bytes
+
+    # Commands.
+
+    def _publish(self, command: Publish, nbytes: int) -> None:
+        reply = self._replies.later()
+        started = self.run_queue.seconds()
+        self._publish_bytes += nbytes
+
+        def done(outcome: AppendResult | TopicsError) -> None:
+            self._publish_bytes -= nbytes
+            if isinstance(outcome, TopicsError):
+                frame = error_frame(outcome, command.request_id)
+            else:
+                spent_ms = (self.run_queue.seconds() - started) * 1000.0
+                frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
+            self._replies.give(reply, frame)
+            self._settle()
+
+        try:
+            if self._key is not ANYONE:
+                self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
+            if self._stopping:
+                raise ShuttingDownError()
+            self._engine.append(command.topic, with_key(command, command.idempotency_key), done)
+        except TopicsError as error:
+            done(error)
+            return
+        if self._is_busy:
+            self._socket.hold()
+
+    @property
+    def _is_busy(self) -> bool:
+        return len(self._replies) >= PUBLISHES_MAX or self._publish_bytes >= PUBLISH_BYTES_MAX
+
+    def _subscribe(self, command: Subscribe) -> None:
+        try:
+            self._replies.now(self._follow(command))
+        except TopicsError as error:
+            self._replies.now(error_frame(error, command.request_id))
+
+    def _follow(self, command: Subscribe) -> bytes:
+        """Checks everything, then begins with everything: a command that is refused changes nothing."""
+        starts = starts_of(command)
+        projection = projection_of(command, self._engine.core.limits)
+        for name in starts:
+            self._key.check(Scope.READ, name)
+        if self._stopping:
+            raise ShuttingDownError()
+        self._check_room(starts)
+        infos = {name: self._engine.info(name) for name in starts}
+        positions: dict[str, Position] = {}
+        existing = self._engine.core.existing
+        for name, start in starts.items():
+            info = infos[name]
+            from_seq = info.head_seq if start.tail else start.from_seq
+            is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
+            self._stop_following(name)
+            cursor = BEFORE_ALL if is_other else from_seq
+            self._subscriptions[name] = self._live.feeds.subscribe(self, existing(name), projection, cursor)
+            positions[name] = Position(
+                from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
+            )
+        return subscribed_frame(command.request_id, positions)
+
+    def _check_room(self, names: Iterable[str]) -> None:
+        maximum = self._live.limits.max_watch_topics
+        if len({*self._subscriptions, *names}) > maximum:
+            raise InvalidRequestError(
+                f"subscribe: a socket follows at most {maximum} topics", field="topics", max=maximum
+            )
+
+    def _unsubscribe(self, command: Unsubscribe) -> None:
+        try:
+            names = names_of(command)
+        except TopicsError as error:
+            self._replies.now(error_frame(error, command.request_id))
+            return
+        known = [name for name in names if self._stop_following(name)]
+        self._replies.now(unsubscribed_frame(command.request_id, known))
+
+    def _stop_following(self, name: str) -> bool:
+        subscription = self._subscriptions.pop(name, None)
+        if subscription is not None:
+            subscription.cancel()
+        return subscription is not None
+
+    # The rest.
+
+    def _send(self, frame: bytes) -> None:
+        self.sent = True
+        if not self._socket.write(frame):
+            self.filled()
+
+    def _settle(self) -> None:
+        """Something is answered: what waited for it goes on."""
+        if self._replies:
+            if not self._is_busy and self._waiting is None:
+                self._socket.release()
+            return
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._subscribe(waiting)
+        if self._peer_closed:
+            self._socket.finish()
+        elif self._stopping:
+            self._socket.close()
+        else:
+            self._socket.release()
+
+    def _forget_subscriptions(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.cancel()
+        self._subscriptions.clear()

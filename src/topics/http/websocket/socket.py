@@ -1,0 +1,384 @@
+"""A WebSocket on a connection that HTTP gave away: messages in order, and an end that loses nothing.
+
+The library's protocol reads the frames and knows the rules of the peers' handshake; here is what it leaves open:
+
+- Bytes are read in small pieces, and not at all while the peer does not read what it is sent or the receiver asked for
+  a pause. What was read before waits, at most a piece of it.
+- A message may be as long as a body of HTTP and counts in the same budget while it is on its way.
+- What is written goes straight to the transport, as frames that are made once for all who get them.
+- A peer that closes is answered after the receiver has finished what the peer sent before it.
+- Nobody has a timer. The sweep of the HTTP server asks every connection what it waits for, and since when:
+
+| the connection | has | and then |
+|---|---|---|
+| is quiet | `ping_interval_s` | it is sent a ping |
+| stays quiet | `ping_timeout_s` | it is cut off: the peer is gone and nobody told us |
+| does not take what it is sent | `write_idle_timeout_s` | it is cut off |
+| is closing | `linger_timeout_s` | it is cut off |
+"""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from websockets.frames import CloseCode
+from websockets.protocol import State
+
+from topics.http.exchange import Exchange
+from topics.http.limits import KIB
+from topics.http.websocket.handshake import Handshake
+from topics.http.websocket.message_reader import MessageReader
+
+# Answers gathered while a piece is read are sent when they are this many bytes, so that a full transport is noticed.
+_GATHERED_BYTES_MAX = 64 * KIB
+
+# What stands still, where it is no number of bytes.
+_QUIET = -1
+_CLOSING = -2
+
+_logger = logging.getLogger(__name__)
+
+
+class Receiver(Protocol):
+    """Who gets the messages. All of it is called on the loop's thread, one call at a time."""
+
+    def on_text(self, text: bytes) -> None:
+        """A text message. It is valid UTF-8."""
+        ...
+
+    def on_binary(self, data: bytes) -> None: ...
+
+    def on_drain(self) -> None:
+        """The peer did not keep up, and does again."""
+        ...
+
+    def on_closing(self) -> None:
+        """The peer sends no more. `WebSocket.finish` says that it was answered everything it is going to be."""
+        ...
+
+    def on_gone(self) -> None:
+        """The connection is over, called once whatever ended it. Nothing can be sent any more."""
+        ...
+
+
+class Stage(enum.Enum):
+    OPEN = enum.auto()
+    # The peer closed, or broke the rules: it is answered once the receiver has finished.
+    FINISHING = enum.auto()
+    # We closed, and wait for the peer to say so, too.
+    CLOSING = enum.auto()
+    # Both said it, or nobody needs to. We wait for the end of the connection, lest a reset takes our last words.
+    ENDING = enum.auto()
+    GONE = enum.auto()
+
+
+class WebSocket(asyncio.Protocol):
+    """One connection, after its handshake."""
+
+    __slots__ = (
+        "_corked",
+        "_discarded_bytes",
+        "_gathered",
+        "_gathered_bytes",
+        "_heard",
+        "_held",
+        "_hub",
+        "_messages",
+        "_pinged",
+        "_protocol",
+        "_reading",
+        "_receiver",
+        "_since",
+        "_stage",
+        "_stuck_at",
+        "_transport",
+        "_write_paused",
+    )
+
+    _receiver: Receiver
+
+    def __init__(self, exchange: Exchange, handshake: Handshake) -> None:
+        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading."""
+        transport, leftover, hub = exchange.upgrade()
+        self._transport = transport
+        self._hub = hub
+        self._protocol = handshake.protocol
+        self._protocol.max_message_size = hub.limits.body_bytes
+        self._messages = MessageReader(self._protocol, hub.budget, leftover)
+        self._stage = Stage.OPEN
+        self._discarded_bytes = 0
+
+        # Whether the transport reads.
+        self._reading = True
+        # Whether the receiver wants no messages for now.
+        self._held = False
+        self._write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
+        # While messages are given out, what is written is gathered for one write.
+        self._corked = False
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
+
+        # For the sweep: whether the peer was heard since the last one, and since when nothing moved.
+        self._heard = True
+        self._pinged = False
+        self._since = 0.0
+        self._stuck_at = _QUIET
+
+        transport.set_protocol(self)
+        hub.adopt(self)
+        self._send(handshake.answer)
+
+    def begin(self, receiver: Receiver) -> None:
+        """Gives messages to `receiver` from now on."""
+        self._receiver = receiver
+        self._read_on()
+
+    # What the receiver calls.
+
+    def write(self, frame: bytes) -> bool:
+        """Sends bytes that are whole frames, see `text_frame`, or drops them when the connection is ending. Returns
+        whether the peer can take more at once; whoever writes on regardless fills the memory."""
+        if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
+            return False
+        if not self._corked:
+            self._hub.counters.bytes_out += len(frame)
+            self._transport.write(frame)
+        else:
+            self._gathered.append(frame)
+            self._gathered_bytes += len(frame)
+            if self._gathered_bytes > _GATHERED_BYTES_MAX:
+                self._flush()
+        return not self._write_paused
+
+    @property
+    def writable(self) -> bool:
+        """Whether a write would go straight to a peer that keeps up."""
+        return not self._write_paused and self._stage in (Stage.OPEN, Stage.FINISHING)
+
+    @property
+    def open(self) -> bool:
+        """Whether neither side has begun to close."""
+        return self._stage is Stage.OPEN
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What is written and not yet taken by the peer's side of the connection."""
+        if self._stage is Stage.GONE:
+            return 0
+        return self._transport.get_write_buffer_size() + self._gathered_bytes
+
+    def hold(self) -> None:
+        """No messages for now: the receiver has enough. More than one call needs only one `release`."""
+        self._held = True
+        if not self._corked:
+            self._throttle()
+
+    def release(self) -> None:
+        """Messages again. Those that wait are given out in the next turn of the loop."""
+        if self._held:
+            self._held = False
+            if not self._corked:
+                self._hub.call_soon(self._read_on)
+
+    def finish(self) -> None:
+        """Everything is sent that the peer will get: completes the closing that the peer began."""
+        if self._stage is Stage.FINISHING:
+            self._complete()
+
+    def close(self, code: int = CloseCode.GOING_AWAY, reason: str = "the server is shutting down") -> None:
+        """Begins to close. What was written before is still sent; what the peer still sends is dropped."""
+        if self._stage is Stage.FINISHING or (self._stage is Stage.OPEN and self._protocol.state is not State.OPEN):
+            # The peer was first, or broke a rule: its reason counts.
+            self._complete()
+        elif self._stage is Stage.OPEN:
+            self._flush()
+            self._stage = Stage.CLOSING
+            self._messages.drop_messages()
+            self._protocol.send_close(code, reason)
+            self._send_control()
+            if not self._corked:
+                self._hub.call_soon(self._read_on)
+
+    def abort(self) -> None:
+        """Ends it at once."""
+        if self._stage is not Stage.GONE:
+            self._transport.abort()
+
+    # What the server calls, besides `close` and `abort`.
+
+    @property
+    def owes(self) -> bool:
+        """Whether the end has not come yet: closing takes an answer of the peer."""
+        return self._stage is not Stage.GONE
+
+    def expect_end(self) -> None:
+        """The server stops."""
+        self.close()
+
+    def sweep(self, now: float) -> None:
+        """See the table above."""
+        if self._stage is Stage.GONE:
+            return
+        limits = self._hub.limits
+        if self._stage is not Stage.OPEN:
+            if self._stuck_s(now, _CLOSING) >= limits.linger_timeout_s:
+                self._transport.abort()
+        elif self._write_paused:
+            if self._stuck_s(now, self._transport.get_write_buffer_size()) >= limits.write_idle_timeout_s:
+                self._transport.abort()
+        elif self._heard or not self._reading:
+            self._heard = self._pinged = False
+            self._since, self._stuck_at = now, _QUIET
+        elif now - self._since >= (limits.ping_timeout_s if self._pinged else limits.ping_interval_s):
+            self._ping_or_give_up(now)
+
+    # What the event loop calls.
+
+    def data_received(self, data: bytes) -> None:
+        self._hub.counters.bytes_in += len(data)
+        if not self._hub.spin.awake:
+            self._hub.spin.rouse()
+        self._heard = True
+        if self._stage is Stage.FINISHING or self._stage is Stage.ENDING:
+            self._discarded_bytes += len(data)
+            if self._discarded_bytes > self._hub.limits.linger_bytes:
+                self._transport.abort()
+            return
+        self._messages.feed(data)
+        self._read_on()
+
+    def eof_received(self) -> None:
+        """The peer sends no more. Without a word of closing before, it is gone; the transport closes itself."""
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._throttle()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        if self._stage in (Stage.OPEN, Stage.FINISHING):
+            self._call(self._receiver.on_drain)
+        self._read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._stage is Stage.GONE:
+            return
+        self._stage = Stage.GONE
+        self._gathered = []
+        self._messages.release()
+        self._hub.abandon(self)
+        if hasattr(self, "_receiver"):
+            self._call(self._receiver.on_gone)
+            del self._receiver
+
+    # Reading.
+
+    def _read_on(self) -> None:
+        """Gives out what can be given out now. Never entered twice: a receiver may answer, and so make room, inside."""
+        if self._corked or not hasattr(self, "_receiver"):
+            return
+        self._corked = True
+        try:
+            self._give_out()
+            if self._stage is Stage.CLOSING:
+                self._messages.skip()
+                if self._protocol.eof_sent:
+                    self._complete()
+        finally:
+            self._corked = False
+        self._flush()
+        self._throttle()
+
+    def _give_out(self) -> None:
+        messages, receiver = self._messages, self._receiver
+        while self._stage is Stage.OPEN and not self._is_held_back:
+            message = messages.next_message()
+            if self._protocol.state is State.OPEN:
+                # Only pongs. What ends the connection waits until the receiver has finished.
+                self._send_control()
+            if message is not None:
+                self._call(receiver.on_text if message.is_text else receiver.on_binary, message.data)
+            elif messages.is_over:
+                self._stage = Stage.FINISHING
+                self._call(receiver.on_closing)
+            elif not messages.has_more:
+                return
+
+    @property
+    def _is_held_back(self) -> bool:
+        # While closing nothing is given out, and the peer's last word is still to be read.
+        return self._stage is Stage.OPEN and (self._held or self._write_paused)
+
+    def _throttle(self) -> None:
+        """Tells the transport whether to read."""
+        if self._stage is Stage.GONE or self._transport.is_closing():
+            return
+        wanted = not self._is_held_back and not (self._stage is Stage.OPEN and self._messages.has_more)
+        if wanted != self._reading:
+            self._reading = wanted
+            if wanted:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    # Writing.
+
+    def _send(self, data: bytes) -> None:
+        self._hub.counters.bytes_out += len(data)
+        self._transport.write(data)
+
+    def _flush(self) -> None:
+        gathered = self._gathered
+        if gathered and self._stage is not Stage.GONE:
+            self._gathered = []
+            self._gathered_bytes = 0
+            self._send(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def _send_control(self) -> None:
+        """Sends what the library has to say. That it wants to end the connection is empty bytes, and seen elsewhere."""
+        if not self._protocol.writes:
+            return
+        said = b"".join(self._protocol.data_to_send())
+        if said:
+            self._flush()
+            self._send(said)
+
+    # Ending.
+
+    def _complete(self) -> None:
+        """Says the last word, and waits for the peer to end the connection."""
+        self._flush()
+        self._messages.drop()
+        self._stage = Stage.ENDING
+        self._since, self._stuck_at = self._hub.monotonic(), _CLOSING
+        self._send_control()
+        try:
+            self._transport.write_eof()
+        except OSError:
+            self._transport.abort()
+        self._throttle()
+
+    def _ping_or_give_up(self, now: float) -> None:
+        if self._pinged:
+            self._transport.abort()
+            return
+        self._pinged = True
+        self._since = now
+        self._protocol.send_ping(b"")
+        self._send_control()
+
+    def _stuck_s(self, now: float, place: int) -> float:
+        """The seconds for which it has been in this place."""
+        if place != self._stuck_at:
+            self._stuck_at, self._since = place, now
+        return now - self._since
+
+    def _call(self, callback: Callable[..., None], *args: bytes) -> None:
+        try:
+            callback(*args)
+        except Exception:
+            _logger.exception("the receiver of a WebSocket failed")
+            if self._stage is not Stage.GONE:
+                self.close(CloseCode.INTERNAL_ERROR, "the server made a mistake; it is in its log")

@@ -1,0 +1,243 @@
+"""Appends of a lone record: the shorter way answers as the long one does, and leaves it whatever is not plain."""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.conftest import ask_append, ask_put, committers, flush, open_engine, put, read, values
+from topics.api.app import Api, Match, Routes, match_of
+from topics.api.auth import KeyRing
+from topics.api.v0 import append_fast_path, records
+from topics.api.v0.bodies import decode_body
+from topics.api.v0.routes import V0_ROUTES
+from topics.engine import Engine
+from topics.http.exchange import Exchange
+from topics.http.headers import Headers
+from topics.http.messages import RequestHead
+from topics.http.render import LENGTH_LINES, Renderer
+from topics.http.streams import Stream, Upgrade
+from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
+from topics.wire.v0 import AppendAnswer, AppendBody
+
+
+class Client:
+    """A connection that keeps what it is sent."""
+
+    peer = "client"
+    gzip_min_bytes = gzip_inline_bytes = 1 << 20
+    small_bytes = len(LENGTH_LINES)
+
+    def __init__(self) -> None:
+        self.renderer = Renderer()
+        self.answers: list[bytes] = []
+
+    def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
+        self.answers.append(answer)
+
+    def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
+        self.answers.append(b"".join(payload))
+
+    def is_last(self, exchange: Exchange) -> bool:
+        return False
+
+    def open_stream(self, exchange: Exchange, payload: tuple[bytes, ...], stream: Stream) -> None:
+        raise NotImplementedError
+
+    def hand_over(self, exchange: Exchange) -> Upgrade:
+        raise NotImplementedError
+
+    def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
+        raise NotImplementedError
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(answer.split(b" ", 2)[1]) for answer in self.answers]
+
+    def bodies(self) -> list[bytes]:
+        return [answer.partition(b"\r\n\r\n")[2] for answer in self.answers]
+
+
+class World:
+    """An engine that gathers until `flush`, behind the API."""
+
+    def __init__(self, keys: str = "", inflight_max: int = 0, engine: Engine | None = None) -> None:
+        self.engine = engine or open_engine()
+        self.clock = ManualClock()
+        self.api = Api(Routes(V0_ROUTES), KeyRing.parse(keys), self.clock, 10**6, inflight_max)
+        self.api.engine = self.engine
+        self.client = Client()
+        put(self.engine, "a")
+        self.gather()
+        ask_append(self.engine, "a", 0)
+        flush(self.engine)
+        self.gather()
+
+    def gather(self) -> None:
+        """From now on single records wait for `flush`."""
+        for committer in committers(self.engine):
+            committer.hold = committer.coalesces = True
+
+    def head(self, query: str = "", **headers: str) -> RequestHead:
+        fields = [(b"content-type", b"application/json")]
+        fields += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        head = RequestHead("POST", b"", "/v0/topics/a", query, Headers.of(fields), "1.1", True)
+        assert self.api.admit(head) == 10**6
+        return head
+
+    def ask(self, head: RequestHead, body: bytes = b'{"records":[{"data":1}]}') -> Exchange:
+        exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
+        self.api.handle(exchange)
+        return exchange
+
+    def match(self, head: RequestHead) -> Match:
+        return match_of(head)
+
+
+def in_common(answers: list[bytes]) -> list[AppendAnswer]:
+    return [msgspec.json.decode(answer, type=AppendAnswer) for answer in answers]
+
+
+def test_both_ways_answer_alike() -> None:
+    world = World()
+    head = world.head()
+    world.ask(head)
+    world.ask(head)
+    flush(world.engine)
+    head.context = replace(world.match(head), fast_path=None)
+    world.ask(head)
+    flush(world.engine)
+    assert world.client.statuses == [200, 200, 200]
+    assert in_common(world.client.bodies()) == [
+        AppendAnswer(
+            topic="a", first_seq=seq, last_seq=seq, seqs=[seq], head_seq=seq, count=1, created=False, deduped=False
+        )
+        for seq in (2, 3, 4)
+    ]
+    short, _, long = (msgspec.json.decode(body)["performance"] for body in world.client.bodies())
+    assert short.keys() == long.keys()
+
+
+def test_the_time_a_request_was_here_is_its_own() -> None:
+    world = World()
+    head = world.head()
+    world.ask(head)
+    world.clock.advance(2)
+    world.ask(head)
+    world.clock.advance(1)
+    flush(world.engine)
+    spent = [msgspec.json.decode(body)["performance"]["server_total_ms"] for body in world.client.bodies()]
+    assert spent == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("body", "stored"),
+    [
+        (b'{"records":[{"data":1}],"node":"n"}', [0, 1]),
+        (b'{"records":[{"data":1}],"idempotency_key":"k"}', [0, 1]),
+        (b'{"records":[{"data":1},{"data":2}]}', [0, 1, 2]),
+        (b'{"records":[{"data":1}],"unknown":true}', [0, 1]),
+    ],
+)
+def test_whatever_is_not_plain_goes_the_long_way(body: bytes, stored: list[int]) -> None:
+    world = World()
+    head = world.head()
+    world.ask(head, body)
+    flush(world.engine)
+    assert world.client.statuses == [200]
+    assert values(world.engine, "a") == stored
+
+
+def test_a_tag_is_no_reason_to_go_the_long_way() -> None:
+    world = World()
+    head = world.head()
+    world.ask(head, b'{"records":[{"data":1,"tag":"t","node":"n","meta":{"k":"v"}}]}')
+    assert world.engine.core.shards[0].coalesced is not None
+    flush(world.engine)
+    assert world.client.statuses == [200]
+    text = read(world.engine, "a", from_seq=1, include_tags=True).body
+    assert text.endswith(b'"$node":"n","data":1,"meta":{"k":"v"},"$tag":"t"}')
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b'{"records":[]}', b'{"records":[{}]}', b'{"records":[{"data":"\xff"}]}',
+        b'{"records":[{"data":1,"tag":5}]}', b'{"records":[{"data":1,"meta":[]}]}',
+    ],
+)  # fmt: skip
+def test_bad_bodies_are_refused_as_ever(body: bytes) -> None:
+    world = World()
+    world.ask(world.head(), body)
+    flush(world.engine)
+    assert world.client.statuses == [400]
+    assert values(world.engine, "a") == [0]
+
+
+@pytest.mark.parametrize("body", [b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}', b"{"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    if not plain:
+        ask_put(world.engine, "a", discard="reject")
+        flush(world.engine)
+    decoded: list[bytes] = []
+
+    def decode(text: bytes) -> AppendBody:
+        decoded.append(text)
+        return msgspec.json.decode(text, type=AppendBody)
+
+    for module in (append_fast_path, records):
+        monkeypatch.setattr(module, "decode_append", partial(decode_body, "append", decode))
+    head = world.head()
+    world.ask(head, body)
+    world.ask(head, body)
+    flush(world.engine)
+    assert decoded == [body, body]
+    assert world.client.statuses == ([400, 400] if body == b"{" else [200, 200])
+
+
+@pytest.mark.parametrize(("query", "headers"), [("return_seqs=false", {}), ("", {"idempotency_key": "k"})])
+def test_heads_that_ask_for_more_go_the_long_way(query: str, headers: dict[str, str]) -> None:
+    world = World()
+    assert world.match(world.head(query, **headers)).fast_path is None
+
+
+def test_a_failure_is_told_to_all_of_them() -> None:
+    fs = FaultyFileSystem(FakeDisk())
+    world = World(engine=open_engine(fs))
+    head = world.head()
+    world.ask(head)
+    world.ask(head)
+    fs.plan = FaultPlan(call=fs.calls + 1)
+    flush(world.engine)
+    assert world.client.statuses == [503, 503]
+    assert {msgspec.json.decode(body)["error"]["code"] for body in world.client.bodies()} == {"read_only"}
+
+
+def test_a_client_that_went_away_keeps_no_answer_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    head = world.head()
+    gone, broken, last = world.ask(head), world.ask(head), world.ask(head)
+    gone.lose()
+    broken.answered = True
+    flush(world.engine)
+    assert world.client.statuses == [200]
+    assert last.answered
+    assert "an answer could not be given" in caplog.text
+    assert values(world.engine, "a") == [0, 1, 1, 1]
+
+
+def test_requests_of_a_key_are_counted_until_they_are_answered() -> None:
+    world = World(keys="secret", inflight_max=2)
+    head = world.head(authorization="Bearer secret")
+    key = world.match(head).key
+    exchanges = [world.ask(head) for _ in range(3)]
+    assert key.inflight == 2
+    assert world.client.statuses == [429]
+    exchanges[0].lose()
+    flush(world.engine)
+    assert key.inflight == 0
+    assert world.client.statuses == [429, 200]

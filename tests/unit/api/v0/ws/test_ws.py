@@ -1,0 +1,126 @@
+"""A socket's session in one process with its server: what it leaves behind, and who may open one."""
+
+import asyncio
+import gc
+import json
+
+import pytest
+
+from tests.http.protocol.memory import Wire
+from tests.http.protocol.websockets import HANDSHAKE, TEXT, closing, frame, split_frames
+from topics.api.app import Api
+from topics.api.auth import KeyRing
+from topics.api.errors import ForbiddenError
+from topics.api.live import Live, LiveLimits
+from topics.api.ops import OpsHandlers
+from topics.api.v0.ws.ws import Session, check_origin
+from topics.engine import Engine, EngineOptions
+from topics.http import Headers, HttpLimits, RequestHead, WebSocket
+from topics.http.connection import Connection
+from topics.http.hub import Hub
+from topics.system.clock import SystemClock
+from topics.testing import FakeDisk, SeededDice
+
+
+class Site:
+    """A server without a port, on the running loop."""
+
+    def __init__(self) -> None:
+        clock, keys = SystemClock(), KeyRing.parse("")
+        self.engine = Engine.recover(
+            FakeDisk(), EngineOptions(data_dir="data", wal_shards=1), clock, SeededDice(1), boot_id="a"
+        )
+        self.engine.start(asyncio.get_running_loop())
+        operations = OpsHandlers(clock)
+        self.live = Live(LiveLimits(), keys, clock, SeededDice(2))
+        self.live.open(self.engine)
+        self.api = operations.api = Api(operations.routes(), keys, clock, 10**6, 0, self.live)
+        self.api.engine = self.engine
+        self.hub = Hub(self.api, HttpLimits(), clock)
+
+    def open(self) -> Wire:
+        connection = Connection(self.hub)
+        wire = Wire(connection)
+        connection.connection_made(wire)
+        wire.protocol.data_received(HANDSHAKE.replace(b"/ws", b"/v0/ws"))
+        assert isinstance(wire.protocol, WebSocket)
+        return wire
+
+
+def ops(wire: Wire) -> list[str]:
+    stream = b"".join(wire.writes).partition(b"\r\n\r\n")[2]
+    return [json.loads(one.data)["op"] for one in split_frames(stream) if one.opcode == TEXT]
+
+
+def say(wire: Wire, **command: object) -> None:
+    wire.protocol.data_received(frame(TEXT, json.dumps(command).encode()))
+
+
+async def until(wire: Wire, *expected: str) -> None:
+    async with asyncio.timeout(30.0):
+        while not set(expected) <= set(ops(wire)):
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("ending", ["lost", "closed", "stopped", "lost with a publish under way"])
+def test_a_session_that_is_over_leaves_nothing_behind(ending: str) -> None:
+    async def scene() -> None:
+        site = Site()
+        wire = site.open()
+        say(wire, op="publish", topic="t", records=[{"data": 1}])
+        await until(wire, "ack")
+        say(wire, op="subscribe", topic="t")
+        await until(wire, "record", "caught_up")
+        assert (site.live.connections.open, len(site.live.feeds), len(site.api.waits)) == (1, 1, 1)
+        if ending == "closed":
+            wire.protocol.data_received(closing())
+        elif ending == "stopped":
+            site.api.drain()
+            assert ops(wire)[-1] == "error"
+        elif ending != "lost":
+            say(wire, op="publish", topic="t", records=[{"data": 2}])
+        wire.lose()
+        del wire
+        assert (site.live.connections.open, len(site.live.feeds), len(site.api.waits)) == (0, 0, 0)
+        assert (len(site.live.sweep), site.hub.connections) == (0, set())
+        await asyncio.sleep(0.05)
+        await site.engine.close()
+        left = [one for one in gc.get_objects() if isinstance(one, Session | WebSocket)]
+        assert left == [], "it waits for a collection of garbage"
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(scene())
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "admitted"),
+    [
+        (None, "a.example", True),
+        ("http://a.example:3000", "a.example:4000", True),
+        ("https://A.example", "a.example", True),
+        ("http://localhost:3000", "a.example", True),
+        ("http://127.0.0.1", "a.example", True),
+        ("http://[::1]:9", "a.example", True),
+        ("http://b.example", "a.example", False),
+        ("http://a.example.b.example", "a.example", False),
+        ("http://localhost.b.example", "localhost", False),
+        ("null", "a.example", False),
+        ("file://", "a.example", False),
+        ("", "a.example", False),
+        ("http://", "", False),
+        ("http://[::1", "a.example", False),
+        ("http://b.example", "[::1", False),
+    ],
+)
+def test_which_pages_may_connect_without_keys(origin: str | None, host: str, admitted: bool) -> None:
+    pairs = [(b"host", host.encode()), *([] if origin is None else [(b"origin", origin.encode())])]
+    head = RequestHead("GET", b"/v0/ws", "/v0/ws", "", Headers.of(pairs), "1.1", True)
+    if admitted:
+        check_origin(head)
+    else:
+        with pytest.raises(ForbiddenError):
+            check_origin(head)

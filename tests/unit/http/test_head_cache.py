@@ -1,0 +1,286 @@
+"""A head that a connection has sent before is not read again, and means the same as it did."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.http.protocol.memory import Memory
+from tests.http.protocol.support import App, get, keep, post, split_answers
+from topics.http import Refusal, RequestHead
+
+
+def bodies(memory: Memory) -> list[bytes]:
+    return [exchange.body for exchange in memory.app.exchanges]
+
+
+def test_a_repeated_head_is_read_once_and_each_body_is_its_own() -> None:
+    memory = Memory(App())
+    for body in (b"first", b"other", b"third"):
+        memory.send(post("/", body))
+    assert len(memory.app.admitted) == 1
+    assert bodies(memory) == [b"first", b"other", b"third"]
+    assert len(split_answers(memory.answered)) == 3
+    memory.leave()
+
+
+def test_a_request_without_a_body_repeats_too() -> None:
+    memory = Memory(App())
+    for _ in range(3):
+        memory.send(get("/"))
+    assert len(memory.app.admitted) == 1
+    assert len(split_answers(memory.answered)) == 3
+    memory.leave()
+
+
+@pytest.mark.parametrize("last", [(), ("x: y",)], ids=["at the end", "in the middle"])
+def test_bodies_of_any_length_have_the_same_head(last: tuple[str, ...]) -> None:
+    memory = Memory(App())
+    sent = [b"x" * length for length in (3, 1, 10, 999, 1000, 20_000)]
+    for body in sent:
+        memory.send(get("/", f"Content-Length: {len(body)}", *last, method="POST") + body)
+    assert len(memory.app.admitted) == 1
+    assert bodies(memory) == sent
+    assert all("content-length" not in exchange.head.headers for exchange in memory.app.exchanges[1:])
+    memory.leave()
+
+
+def test_every_length_around_one_more_digit() -> None:
+    memory = Memory(App())
+    lengths = [5, *range(1, 120), *range(985, 1015), *range(9985, 10_015), *range(99_985, 100_015)]
+    for length in lengths:
+        memory.send(post("/", b"x" * length))
+    assert len(memory.app.admitted) == 1
+    assert [len(body) for body in bodies(memory)] == lengths
+    memory.leave()
+
+
+def test_a_request_with_a_body_is_not_known_by_one_without() -> None:
+    memory = Memory(App())
+    for body in (b"", b"1", b""):
+        memory.send(post("/", body))
+    assert len(memory.app.admitted) == 2
+    assert bodies(memory) == [b"", b"1", b""]
+    memory.leave()
+
+
+def test_a_body_longer_than_was_allowed_is_refused_as_ever() -> None:
+    memory = Memory(App(admit=lambda head: 10))
+    memory.send(post("/", b"x" * 10))
+    memory.send(post("/", b"x" * 11))
+    assert [answer.status for answer in split_answers(memory.answered)] == [200, 413]
+    memory.leave()
+
+
+def test_a_large_body_is_read_as_ever() -> None:
+    memory = Memory(App())
+    for length in (10, 200_000, 200_000):
+        memory.send(post("/", b"x" * length))
+    assert len(memory.app.admitted) == 3
+    assert [len(body) for body in bodies(memory)] == [10, 200_000, 200_000]
+    memory.leave()
+
+
+def seen(*requests: bytes) -> tuple[list[tuple[str, bytes, list[tuple[str, str]]]], list[int], bool]:
+    """What the application is shown of requests, each in a piece of its own, and what the client is answered."""
+    memory = Memory(App())
+    memory.send(*requests)
+    shown = [
+        (
+            exchange.head.target.decode("latin-1"),
+            exchange.body,
+            [(name, value) for name, value in exchange.head.headers if name != "content-length"],
+        )
+        for exchange in memory.app.exchanges
+    ]
+    statuses = [answer.status for answer in split_answers(memory.answered)]
+    closing = memory.wire.closing or memory.wire.ended
+    memory.leave()
+    return shown, statuses, closing
+
+
+def assert_read_alike(known: bytes, request: bytes) -> None:
+    """A connection that knows a head takes a request for just what one does that knows nothing."""
+    shown, statuses, closing = seen(request)
+    first, first_statuses, _ = seen(known)
+    assert seen(known, request) == (first + shown, first_statuses + statuses, closing)
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    ["5", "05", "005", "+5", "-5", " 5", "5 ", "5\t", "\t5", "0x5", "5.0", "5,5", "5, 5", "1_0", "", "0", "4", "6",
+     "\xb5", "18446744073709551621", "99999999999999999999", "5;a=b", "five", "5\r\ncontent-length: 5", "5\r\nx: y",
+     "5\r\ntransfer-encoding: chunked", "5\r\nexpect: 100-continue", "5\r\nconnection: close", "5\n", "5\r"],
+)  # fmt: skip
+@pytest.mark.parametrize("place", ["last", "middle"])
+def test_only_a_number_as_everybody_writes_it_is_a_length(spelled: str, place: str) -> None:
+    behind = ("x: z",) if place == "middle" else ()
+    known = get("/", "content-length: 3", *behind, method="POST") + b"abc"
+    assert_read_alike(known, get("/", f"content-length: {spelled}", *behind, method="POST") + b"hello")
+
+
+@given(
+    st.integers(0, 90), st.integers(0, 8), st.binary(max_size=6) | st.sampled_from([b"\r\n", b"\r\n\r\n", b"0", b"12"])
+)
+def test_a_damaged_request_is_never_taken_for_a_known_one(at: int, cut: int, instead: bytes) -> None:
+    known = post("/topic", b"hello", "content-type: application/json")
+    assert_read_alike(known, known[:at] + instead + known[at + cut :])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST / HTTP/1.1\r\nhost: x\r\nx: content-length\r\ncontent-length: 5\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\nx-content-length: 7\r\ncontent-length: 5\r\n\r\n",
+    ],
+)
+def test_a_head_that_speaks_of_lengths_twice_is_not_known(head: bytes) -> None:
+    memory = Memory(App())
+    memory.send(head + b"hello")
+    memory.send(head + b"hello")
+    assert len(memory.app.admitted) == 2
+    memory.leave()
+
+
+def test_another_head_is_read() -> None:
+    memory = Memory(App())
+    memory.send(post("/a", b"1"))
+    memory.send(post("/b", b"1"))
+    memory.send(post("/a", b"1", "x: y"))
+    memory.send(post("/a", b"1"))
+    assert [head.path for head in memory.app.admitted] == ["/a", "/b", "/a"]
+    assert [exchange.head.path for exchange in memory.app.exchanges] == ["/a", "/b", "/a", "/a"]
+    memory.leave()
+
+
+def test_a_repeated_request_in_pieces_is_read_as_ever_and_the_next_repeats() -> None:
+    memory = Memory(App())
+    memory.send(post("/", b"whole"))
+    memory.send(post("/", b"split")[:-3])
+    memory.send(b"lit")
+    memory.send(post("/", b"again"))
+    assert len(memory.app.admitted) == 2
+    assert bodies(memory) == [b"whole", b"split", b"again"]
+    memory.leave()
+
+
+def test_what_follows_a_request_in_the_same_piece_is_not_taken_for_its_body() -> None:
+    memory = Memory(App())
+    memory.send(post("/", b"first"))
+    memory.send(post("/", b"other") + post("/", b"third"))
+    memory.send(post("/", b"forth"))
+    assert bodies(memory) == [b"first", b"other", b"third", b"forth"]
+    memory.leave()
+
+
+def test_a_repeat_waits_for_the_answer_before_it() -> None:
+    memory = Memory(App(keep))
+    memory.send(post("/", b"first"))
+    memory.app.exchanges[0].respond(200, b"1")
+    memory.send(post("/", b"other"))
+    memory.send(post("/", b"third"))
+    memory.app.exchanges[2].respond(200, b"3")
+    assert len(split_answers(memory.answered)) == 1
+    memory.app.exchanges[1].respond(200, b"2")
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2", b"3"]
+    memory.leave()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-encoding: identity\r\ncontent-length: 1\r\n\r\n",
+        b"POST / HTTP/1.0\r\nconnection: keep-alive\r\ncontent-length: 1\r\n\r\n",
+        b"HEAD / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n",
+    ],
+)
+def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
+    memory = Memory(App())
+    memory.send(head + b"x")
+    assert len(memory.connection._heads) == 0
+    memory.leave()
+
+
+def test_every_request_is_decided_on_whether_its_head_is_known_or_not() -> None:
+    verdicts: Iterator[int | Refusal] = iter(
+        # One that is not admitted is read like any other, and so asked for once more.
+        [Refusal(401, b"no"), 1000, *[Refusal(403, b"no")] * 2, 1000, 0, 0]
+    )
+
+    def admit(head: RequestHead) -> int | Refusal:
+        return next(verdicts)
+
+    memory = Memory(App(admit=admit))
+    memory.send(post("/", b"1"))
+    memory.send(post("/", b"2"))
+    memory.send(post("/", b"3"))
+    memory.send(post("/", b"4"))
+    memory.send(post("/", b"5"))
+    assert [answer.status for answer in split_answers(memory.answered)] == [401, 200, 403, 200, 413]
+    assert bodies(memory) == [b"2", b"4"]
+    memory.leave()
+
+
+def test_a_mistake_in_admitting_a_known_head_is_told_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[RequestHead] = []
+
+    def admit(head: RequestHead) -> int:
+        asked.append(head)
+        if len(asked) > 1:
+            raise RuntimeError("oops")
+        return 1000
+
+    memory = Memory(App(admit=admit))
+    memory.send(post("/", b"1"))
+    memory.send(post("/", b"2"))
+    assert [answer.status for answer in split_answers(memory.answered)] == [200, 500]
+    assert "the application failed to admit a request" in caplog.text
+    memory.leave()
+
+
+def test_ever_new_heads_cost_bounded_memory() -> None:
+    memory = Memory(App())
+    most = 0
+    for number in range(60):
+        memory.send(post(f"/{number}", b"x"))
+        most = max(most, len(memory.connection._heads))
+    assert most == 8
+    memory.leave()
+
+
+def test_a_long_head_is_not_kept() -> None:
+    memory = Memory(App())
+    memory.send(post("/" + "y" * 3000, b"x"))
+    assert len(memory.connection._heads) == 0
+    memory.leave()
+
+
+def test_a_connection_that_never_repeats_itself_is_given_up() -> None:
+    memory = Memory(App())
+    for number in range(70):
+        memory.send(post(f"/{number}", b"x"))
+    assert len(memory.connection._heads) == 0
+    for _ in range(2):
+        memory.send(post("/", b"x"))
+    assert len(memory.app.admitted) == 72
+    memory.leave()
+
+
+def test_a_connection_that_repeats_itself_now_and_then_is_not() -> None:
+    memory = Memory(App())
+    for number in range(200):
+        memory.send(post(f"/{number // 2}", b"x"))
+    assert len(memory.app.admitted) == 100
+    memory.leave()
+
+
+def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
+    memory = Memory(App())
+    memory.send(post("/", b"1"))
+    memory.hub.draining = True
+    memory.send(post("/", b"2"))
+    assert [answer.status for answer in split_answers(memory.answered)] == [200, 503]
+    memory.leave()
