@@ -16,7 +16,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams format clean
+.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams halves format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ bench-streams: setup ## Measures a million streams and writes the report into do
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write
+
+halves: setup ## Generates the half of the Python client that waits out of the one for asyncio.
+	@$(BIN)/python -m tools.halves
 
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .
