@@ -16,7 +16,7 @@ STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams halves format clean
+.PHONY: help setup serve test check slow bench bench-client bench-http bench-live bench-queue bench-spark bench-streams halves format clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench-spark: setup ## Measures the Spark side and writes the report into docs/be
 
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.http --rounds 3 --write
+
+bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.client --write
 
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write
