@@ -2,7 +2,7 @@
 
     ClientError
     ├── ConnectionFailed                the server was not reached, or left without an answer; look at `maybe_done`
-    ├── ClientClosed                    a call of a client that was closed
+    │   └── ClientClosed                the client was closed, before the call or while it waited
     ├── GapError                        a follower met lost records, and was told to raise
     └── ApiError                        the server answered, and it was no; `code` says why
         ├── RequestRefused              change the request; sending it again is in vain
@@ -77,11 +77,11 @@ class ConnectionFailed(ClientError):
         """Whether the request may have been carried out: it was sent, and only its answer is missing."""
 
 
-class ClientClosed(ClientError):
-    """The client was closed, and sends nothing more."""
+class ClientClosed(ConnectionFailed):
+    """The client was closed, before the call or while it waited for an answer."""
 
-    def __init__(self) -> None:
-        super().__init__("the client is closed")
+    def __init__(self, *, maybe_done: bool = False) -> None:
+        super().__init__("the client is closed", maybe_done=maybe_done)
 
 
 class GapError(ClientError):

@@ -8,6 +8,7 @@ import msgspec
 from topics.client.errors import (
     ApiError,
     AppendTimeout,
+    ClientClosed,
     ClientError,
     ConnectionFailed,
     NotReady,
@@ -123,6 +124,8 @@ def delay_before(policy: RetryPolicy, failures: int, retry_after_s: float | None
 def may_try_again(error: ClientError, repeatable: bool) -> bool:
     """Whether the same request could succeed later, and cannot do harm if it already did."""
     match error:
+        case ClientClosed():
+            return False
         case ConnectionFailed():
             return repeatable or not error.maybe_done
         case UnexpectedAnswer():

@@ -103,8 +103,9 @@ class Pool:
         self._slots.release()
 
     def _failure(self, error: Exception, *, maybe_done: bool) -> ConnectionFailed:
-        what = "the client was closed" if self.closed else str(error) or type(error).__name__
-        return ConnectionFailed(f"{self._route.url}: {what}", maybe_done=maybe_done)
+        if self.closed:
+            return ClientClosed(maybe_done=maybe_done)
+        return ConnectionFailed(f"{self._route.url}: {str(error) or type(error).__name__}", maybe_done=maybe_done)
 
     def _begin(self, request: HttpRequest) -> tuple[Connection, ResponseParser]:
         """Sends a request over a connection of the pool, or of its own."""
