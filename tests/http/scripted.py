@@ -163,12 +163,12 @@ def resets(peer: Peer) -> None:
 def hangs(peer: Peer) -> None:
     """Takes a request and says nothing."""
     peer.ask()
-    peer.server.over.wait(PATIENCE_S)
+    peer.server.over.wait(4 * PATIENCE_S)
 
 
 def stays(peer: Peer) -> None:
     """Keeps the connection open."""
-    peer.server.over.wait(PATIENCE_S)
+    peer.server.over.wait(4 * PATIENCE_S)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """One call over all its tries, without the waiting: what to send, what came, and whether and when to try again."""
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Generic, cast
 
 import msgspec
@@ -34,6 +35,8 @@ _ANSWER_SHOWN_CHARS_MAX = 200
 _JSON_LINE = b"content-type: application/json\r\n"
 # What a proxy says when the server behind it is away. Nobody knows whether the server got the request.
 _GATEWAY_STATUSES = (502, 503, 504)
+_HEAD_CODES = {401: "unauthorized", 403: "forbidden", 404: "topic_not_found", 410: "stream_gone", 429: "throttled"}
+"""An answer to HEAD has a status and no words."""
 
 _log = logging.getLogger(__name__)
 _decode_error = msgspec.json.Decoder(ErrorAnswer).decode
@@ -103,7 +106,7 @@ class Attempts(Generic[A]):
         """The answer in a response; raises `ApiError` when it is a refusal."""
         self._session.reached = True
         if not response.is_success:
-            raise response_error(response, self._session.clock)
+            raise response_error(response, self._session.clock, _HEAD_CODES if self._request.method == "HEAD" else {})
         try:
             if self._request.read is not None:
                 return self._request.read(response)
@@ -141,12 +144,14 @@ def may_try_again(error: ClientError, repeatable: bool) -> bool:
     return False
 
 
-def response_error(response: Response, clock: Clock) -> ApiError:
-    """The exception for an answer that is no success."""
+def response_error(response: Response, clock: Clock, codes: Mapping[int, str] | None = None) -> ApiError:
+    """The exception for an answer that is no success; `codes` are for one that cannot have a body."""
     asked_s = retry_after_s(response.headers.get("retry-after"), clock.now_ms())
     try:
         error = _decode_error(response.content).error
     except (ValueError, RecursionError):
+        if codes and response.status in codes:
+            return refusal(response.status, codes[response.status], response.reason, None, asked_s)
         shown = response.content[:_ANSWER_SHOWN_CHARS_MAX].decode("utf-8", "replace")
         return UnexpectedAnswer(response.status, f"{response.reason}: {shown}", asked_s)
     exact_ms = (error.detail or {}).get("retry_after_ms")
