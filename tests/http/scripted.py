@@ -82,7 +82,11 @@ class ScriptedServer:
         return f"{'http' if self._context is None else 'https'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "ScriptedServer":
-        self._spawn(self._accept)
+        if self._acts:
+            self._spawn(self._accept)
+        else:
+            # At once, so that nobody gets as far as the system's queue.
+            self._listener.close()
         return self
 
     def __exit__(self, *_: object) -> None:

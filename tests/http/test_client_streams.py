@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from tests.http.live import LiveServer
+from tests.http.scripted import Act, answers, http, resets, running
 from tests.http.test_client import PATIENT, Caller
 from topics.client import (
     AsyncClient,
+    AsyncProducer,
     Client,
+    ClientError,
     ClientOptions,
     OffsetGone,
+    Producer,
     ProducerFenced,
     ProducerGap,
     ProducerMark,
@@ -32,6 +36,7 @@ both = pytest.mark.parametrize("kind", ["sync", "async"])
 # Only to fail instead of hanging.
 PATIENCE_S = 60.0
 START = "-1"
+REFUSED = http({"error": {"code": "topic_not_found", "message": "no"}}, status="404 Not Found")
 
 
 @pytest.fixture(scope="module")
@@ -171,15 +176,37 @@ def test_a_refusal_keeps_the_number_of_a_producer(server: LiveServer, name: str)
         client.put_stream(name)
         producer.append([1])
         assert (producer.epoch, producer.seq) == (0, 1)
-        # A request whose fate is unknown begins a new epoch: its number may have been taken.
-        lost = Client("http://127.0.0.1:9", options=ClientOptions(retry=RetryPolicy(deadline_s=0)))
-        producer._client = lost
-        with pytest.raises(Exception, match="127.0.0.1:9"):
-            producer.append([2])
-        producer._client = client
-        assert (producer.epoch, producer.seq) == (1, 0)
-        producer.append([3])
-        assert client.read_stream(name).values == [1, 3]
+        assert client.read_stream(name).values == [1]
+
+
+@both
+@pytest.mark.parametrize(
+    ("acts", "epoch"), [([resets], 1), ([], 0), ([answers(REFUSED)], 0), ([resets, answers(REFUSED)], 1)]
+)
+def test_a_request_of_unknown_fate_begins_a_new_epoch_of_its_producer(kind: str, acts: list[Act], epoch: int) -> None:
+    """Its number may have been taken, and what is sent next under it would be taken for a repetition."""
+    options = ClientOptions(retry=RetryPolicy(deadline_s=0.5 if len(acts) > 1 else 0, backoff_min_s=0.001))
+
+    def check(producer: Producer | AsyncProducer) -> None:
+        assert (producer.epoch, producer.seq) == (epoch, 0)
+
+    with running(acts) as server:
+        if kind == "sync":
+            with Client(server.url, options=options) as client:
+                producer = client.producer("s")
+                with pytest.raises(ClientError):
+                    producer.append([1])
+                check(producer)
+        else:
+
+            async def scene() -> None:
+                async with AsyncClient(server.url, options=options) as client:
+                    producer = client.producer("s")
+                    with pytest.raises(ClientError):
+                        await producer.append([1])
+                    check(producer)
+
+            asyncio.run(scene())
 
 
 @both

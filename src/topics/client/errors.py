@@ -67,6 +67,9 @@ if TYPE_CHECKING:
 class ClientError(Exception):
     """The root of everything that this package raises about a call."""
 
+    maybe_done: bool = False
+    """Whether the request may have been carried out all the same, in this try or in an earlier one of the call."""
+
 
 class ConnectionFailed(ClientError):
     """No answer came from the server that the message names. The cause is what the system said."""
@@ -74,7 +77,6 @@ class ConnectionFailed(ClientError):
     def __init__(self, message: str, *, maybe_done: bool) -> None:
         super().__init__(message)
         self.maybe_done = maybe_done
-        """Whether the request may have been carried out: it was sent, and only its answer is missing."""
 
 
 class ClientClosed(ConnectionFailed):
@@ -190,6 +192,8 @@ class RequestTimeout(RequestRefused, code="request_timeout"):
 class AppendTimeout(RequestRefused, code="append_timeout"):
     """The log of a stream took too long: whether the append will be there is not known."""
 
+    maybe_done = True
+
 
 class AccessRefused(ApiError):
     """The key does not allow it."""
@@ -290,6 +294,8 @@ class ShuttingDown(RetryLater, code="shutting_down"):
 class ServerTrouble(ApiError):
     """No request can help; the server or its machine needs a person."""
 
+    maybe_done = True
+
 
 class InternalError(ServerTrouble, code="internal"):
     """The server made a mistake; its log has more."""
@@ -315,6 +321,8 @@ class FolderBusy(ServerTrouble, code="folder_busy"):
 
 class UnexpectedAnswer(ApiError):
     """The answer is none that this API gives: it came from something in between, or from something else entirely."""
+
+    maybe_done = True
 
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(status, "unexpected_answer", message, None, retry_after_s)

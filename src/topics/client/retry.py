@@ -86,6 +86,7 @@ class Attempts(Generic[A]):
         self._request = request
         options = session.options
         self._session = session
+        self._maybe_done = False
         self.repeatable = request.repeatable
         body, headers = request.body, session.standing_lines
         if request.headers:
@@ -101,6 +102,10 @@ class Attempts(Generic[A]):
             body = gzip.compress(body, mtime=0)
             headers += b"content-encoding: gzip\r\n"
         self.http = HttpRequest(request.method, request.target, headers, body, options.timeout_s + request.wait_s)
+
+    def failed(self, error: ClientError) -> None:
+        """A try failed. That the last one certainly did nothing says nothing about those before it."""
+        self._maybe_done = error.maybe_done = self._maybe_done or error.maybe_done
 
     def read(self, response: Response) -> A:
         """The answer in a response; raises `ApiError` when it is a refusal."""

@@ -77,9 +77,11 @@ class Script:
 
 def _answer(handler: Handler, request: HttpRequest) -> Response:
     outcome = handler(Seen(request))
+    # A script may play the same one for several tries and tests, and a client may change it.
+    if isinstance(outcome, ConnectionFailed):
+        raise ConnectionFailed(str(outcome), maybe_done=outcome.maybe_done)
     if isinstance(outcome, Exception):
         raise outcome
-    # A script may play the same one for several tries and tests, and a client may change it.
     return Response(outcome.status, outcome.reason, outcome.headers, outcome.content)
 
 

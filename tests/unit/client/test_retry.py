@@ -293,3 +293,13 @@ def test_a_deadline_of_the_caller_holds_for_a_server_that_never_answered(kind: s
     driver = Driver(kind, Script([*[UNSENT] * 15, answered(APPENDED)]), ClientOptions(retry=RetryPolicy(deadline_s=60)))
     assert driver.call("append", "jobs", 1).last_seq == 1
     assert sum(driver.sleeps) > 10.0
+
+
+@both
+@pytest.mark.parametrize("last", [UNSENT, refused(429, "throttled"), refused(404, "topic_not_found")], ids=shown)
+def test_that_the_last_try_did_nothing_says_nothing_about_the_first(last: Outcome, kind: str) -> None:
+    options = ClientOptions(retry=RetryPolicy(deadline_s=1.0))
+    for outcomes, maybe_done in (([lost(), *[last] * 50], True), ([last] * 50, False)):
+        with pytest.raises(ClientError) as caught:
+            Driver(kind, Script(outcomes), options).call("append", "jobs", 1)
+        assert caught.value.maybe_done is maybe_done

@@ -217,6 +217,7 @@ class AsyncClient:
             try:
                 return attempts.read(await self._transport.send(attempts.http))
             except ClientError as error:
+                attempts.failed(error)
                 if not request.patient:
                     raise
                 if backoff is None:

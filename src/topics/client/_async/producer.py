@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from topics.client._async.net import Lock
-from topics.client.errors import AppendTimeout, ClientError, ConnectionFailed, UnexpectedAnswer
+from topics.client.errors import ClientError
 from topics.client.requests import Request
 from topics.client.streams import Entries, ProducerMark, StreamAppended, append_stream, close_stream
 
@@ -51,15 +51,11 @@ class AsyncProducer:
         return ProducerMark(self.id, self.epoch, self.seq)
 
     async def _send(self, request: Request[StreamAppended]) -> StreamAppended:
-        unknown = True
         try:
             answer = await self._client.send(request)
-            unknown = False
-        except ClientError as error:
-            unknown = isinstance(error, ConnectionFailed | UnexpectedAnswer | AppendTimeout)
-            raise
-        finally:
-            if unknown:
+        except BaseException as error:
+            if not isinstance(error, ClientError) or error.maybe_done:
                 self.epoch, self.seq = self.epoch + 1, 0
+            raise
         self.seq += 1
         return answer

@@ -215,6 +215,7 @@ class Client:
             try:
                 return attempts.read(self._transport.send(attempts.http))
             except ClientError as error:
+                attempts.failed(error)
                 if not request.patient:
                     raise
                 if backoff is None:

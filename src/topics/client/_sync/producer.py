@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from topics.client._sync.net import Lock
-from topics.client.errors import AppendTimeout, ClientError, ConnectionFailed, UnexpectedAnswer
+from topics.client.errors import ClientError
 from topics.client.requests import Request
 from topics.client.streams import Entries, ProducerMark, StreamAppended, append_stream, close_stream
 
@@ -52,15 +52,11 @@ class Producer:
         return ProducerMark(self.id, self.epoch, self.seq)
 
     def _send(self, request: Request[StreamAppended]) -> StreamAppended:
-        unknown = True
         try:
             answer = self._client.send(request)
-            unknown = False
-        except ClientError as error:
-            unknown = isinstance(error, ConnectionFailed | UnexpectedAnswer | AppendTimeout)
-            raise
-        finally:
-            if unknown:
+        except BaseException as error:
+            if not isinstance(error, ClientError) or error.maybe_done:
                 self.epoch, self.seq = self.epoch + 1, 0
+            raise
         self.seq += 1
         return answer
