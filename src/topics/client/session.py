@@ -66,12 +66,15 @@ class Session:
         return None if longest_s == float("inf") else longest_s
 
 
-def as_method(method: Callable[..., Any], build: Callable[..., Any], returns: object = None) -> None:
+def as_method(
+    method: Callable[..., Any], build: Callable[..., Any], returns: object = None, name: str | None = None
+) -> None:
     """Makes `method` tell of itself what `build` does: its name, its words, and its parameters behind `self`.
 
     What it returns is, unless told, what the request that `build` returns is answered with.
     """
     functools.update_wrapper(method, build)
+    method.__name__ = name or method.__name__
     # inspect would look through the wrapper, and take the topic for `self`.
     del method.__wrapped__  # type: ignore[attr-defined]
     described = inspect.signature(build)

@@ -7,8 +7,9 @@ idempotency key, so one that was carried out before the break is not carried out
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,7 +17,7 @@ from topics.client.answers import Appended
 from topics.client.errors import ApiError, ClientError, ConnectionFailed, ShuttingDown, TopicNotFound, refusal
 from topics.client.inbox import Inbox, TombstoneMessage
 from topics.client.records import Record
-from topics.client.requests import Config, Request, append, append_many, given_only
+from topics.client.requests import Request, given_only
 from topics.client.watch import Topics, starts_of
 from topics.system.dice import Dice
 
@@ -32,14 +33,6 @@ class WsOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     raise_on_gap: bool
     deadline_s: float
-
-
-class Publishing(msgspec.Struct, frozen=True):
-    """A publish, as the append that does the same."""
-
-    topic: str
-    request: Request[Appended]
-    return_seqs: bool
 
 
 class Command(msgspec.Struct, eq=False):
@@ -93,17 +86,16 @@ class WsSession:
 
     # Commands. Each returns the text to send.
 
-    def publish(self, publishing: "Publishing", done: Callable[[Any], None]) -> str:
-        request = publishing.request
-        assert request.body is not None
-        fields: dict[str, object] = {"topic": publishing.topic, "return_seqs": publishing.return_seqs}
-        repeatable = request.repeatable
-        if request.wants_key and self._idempotent:
+    def publish(self, append: Request[Appended], done: Callable[[Any], None]) -> str:
+        """Says what an append over HTTP would; its body is an object, in front of whose fields go a few more."""
+        assert append.body is not None
+        path, _, query = append.target.partition("?")
+        fields: dict[str, object] = {"topic": unquote(path.rpartition("/")[2]), "return_seqs": not query}
+        repeatable = append.repeatable
+        if append.wants_key and self._idempotent:
             fields["idempotency_key"] = self._dice.token(_KEY_BYTES).hex()
             repeatable = True
-        # The body is an object with at least its records; the fields go in front of them.
-        body = request.body.decode()
-        return self._command("publish", fields, done, repeatable=repeatable, rest="," + body[1:])
+        return self._command("publish", fields, done, repeatable=repeatable, rest="," + append.body.decode()[1:])
 
     def subscribe(self, topics: Topics, options: Mapping[str, object], done: Callable[[Any], None]) -> str:
         starts = starts_of(topics)
@@ -247,9 +239,6 @@ def _refusal(frame: _Frame) -> ApiError:
     return refusal(_STATUS_UNKNOWN, frame.code, frame.message, detail, wait_s)
 
 
-# The calls, as functions: they are the methods of both sockets.
-
-
 def ws(*, raise_on_gap: bool = False, deadline_s: float = math.inf) -> WsOptions:
     """A WebSocket: publishes to topics and follows them over one connection, which is made when it is first needed.
 
@@ -258,68 +247,6 @@ def ws(*, raise_on_gap: bool = False, deadline_s: float = math.inf) -> WsOptions
     as a `GapError`.
     """
     return WsOptions(raise_on_gap=raise_on_gap, deadline_s=deadline_s)
-
-
-def publish(
-    topic: str,
-    value: object,
-    *,
-    tag: str | None = None,
-    node: str | None = None,
-    meta: Mapping[str, object] | None = None,
-    idempotency_key: str | None = None,
-    create: bool | None = None,
-    config: Config | None = None,
-    delay_ms: int = 0,
-    disable_backpressure: bool = False,
-    return_seqs: bool = True,
-) -> Publishing:
-    """Appends one record and waits for its acknowledgement. It takes what `append` takes."""
-    request = append(
-        topic, value, tag=tag, node=node, meta=meta, idempotency_key=idempotency_key, create=create, config=config,
-        delay_ms=delay_ms, disable_backpressure=disable_backpressure,
-    )  # fmt: skip
-    return Publishing(topic, request, return_seqs)
-
-
-def publish_many(
-    topic: str,
-    records: Iterable[object],
-    *,
-    node: str | None = None,
-    idempotency_key: str | None = None,
-    create: bool | None = None,
-    config: Config | None = None,
-    delay_ms: int = 0,
-    disable_backpressure: bool = False,
-    return_seqs: bool = True,
-) -> Publishing:
-    """Appends records in this order, all or none, and waits for the acknowledgement, as `append_many` does."""
-    request = append_many(
-        topic, records, node=node, idempotency_key=idempotency_key, create=create, config=config,
-        delay_ms=delay_ms, disable_backpressure=disable_backpressure,
-    )  # fmt: skip
-    return Publishing(topic, request, return_seqs)
-
-
-def publish_soon(
-    topic: str,
-    records: Iterable[object],
-    *,
-    node: str | None = None,
-    idempotency_key: str | None = None,
-    create: bool | None = None,
-    config: Config | None = None,
-    delay_ms: int = 0,
-    disable_backpressure: bool = False,
-    return_seqs: bool = False,
-) -> Publishing:
-    """Sends records and gives a future of the acknowledgement, so that many can be under way; they are carried out in
-    the order in which they were sent."""
-    return publish_many(
-        topic, records, node=node, idempotency_key=idempotency_key, create=create, config=config,
-        delay_ms=delay_ms, disable_backpressure=disable_backpressure, return_seqs=return_seqs,
-    )  # fmt: skip
 
 
 def subscription_options(

@@ -51,6 +51,9 @@ def test_both_sockets_have_the_same_calls_with_the_same_parameters() -> None:
         assert mine.__doc__ == other.__doc__, name
         assert inspect.iscoroutinefunction(other), name
     assert inspect.signature(ours.publish).return_annotation is client.Appended
+    assert [getattr(ours, name).__name__ for name in ("publish", "publish_many", "publish_soon")] == [
+        "publish", "publish_many", "publish_soon",
+    ]  # fmt: skip
 
 
 def test_a_call_tells_its_own_signature() -> None:

@@ -17,7 +17,8 @@ from topics.client import (
     TopicGone,
     TopicRecord,
 )
-from topics.client.ws_session import WsSession, publish, publish_many, subscription_options
+from topics.client.requests import append, append_many
+from topics.client.ws_session import WsSession, subscription_options
 from topics.testing import SeededDice
 
 
@@ -27,7 +28,7 @@ class Talker:
         self.answers: list[Any] = []
 
     def publish(self, topic: str = "t", value: object = 1, **fields: Any) -> dict[str, Any]:
-        return self._said(self.talk.publish(publish(topic, value, **fields), self.answers.append))
+        return self._said(self.talk.publish(append(topic, value, **fields), self.answers.append))
 
     def subscribe(self, topics: Any, **options: Any) -> dict[str, Any]:
         return self._said(self.talk.subscribe(topics, subscription_options(**options), self.answers.append))
@@ -75,7 +76,7 @@ def test_a_publish_says_what_an_append_would() -> None:
         "op": "publish", "request_id": 1, "topic": "t", "return_seqs": True, "create": False, "config": {"ttl_ms": 5},
         "records": [{"data": {"a": 1}, "tag": "x", "node": "n", "meta": {"m": 1}}],
     }  # fmt: skip
-    again = talker.talk.publish(publish_many("t", [1, 2], idempotency_key="mine", return_seqs=False), print)
+    again = talker.talk.publish(append_many("t", [1, 2], idempotency_key="mine", return_seqs=False), print)
     assert json.loads(again)["idempotency_key"] == "mine"
     assert json.loads(again)["request_id"] == 2
     assert talker.talk.owed == 2

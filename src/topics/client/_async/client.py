@@ -1,7 +1,7 @@
 """The client, and its calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
 from topics.client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from topics.client._async.websocket import AsyncSocket
 
 P = ParamSpec("P")
+S = TypeVar("S")
+L = TypeVar("L")
 
 
 def _call(build: Callable[P, Request[A]]) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, A]]:
@@ -34,55 +36,27 @@ def _call(build: Callable[P, Request[A]]) -> Callable[Concatenate["AsyncClient",
     return method
 
 
-def _follow(build: Callable[P, follow.Following]) -> Callable[Concatenate["AsyncClient", P], AsyncFollower]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncFollower:
-        return AsyncFollower(self, build(*args, **kwargs))
+def _opens(
+    build: Callable[P, S], made: Callable[["AsyncClient", S], L], returns: object
+) -> Callable[Concatenate["AsyncClient", P], L]:
+    """A method that gives an object at once, which waits when it is used."""
 
-    as_method(method, build, returns=AsyncFollower)
+    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> L:
+        return made(self, build(*args, **kwargs))
+
+    as_method(method, build, returns)
     return method
 
 
-def _work(build: Callable[P, worker_state.WorkerPlan]) -> Callable[Concatenate["AsyncClient", P], AsyncWorker]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWorker:
-        return AsyncWorker(self, build(*args, **kwargs))
+def _socket(client: "AsyncClient", options: ws_session.WsOptions) -> "AsyncSocket":
+    # Few need it, and its library takes longer to import than everything else together.
+    from topics.client._async.websocket import AsyncSocket  # noqa: PLC0415
 
-    as_method(method, build, returns=AsyncWorker)
-    return method
-
-
-def _watch(build: Callable[P, watch.Watching]) -> Callable[Concatenate["AsyncClient", P], AsyncWatcher]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncWatcher:
-        return AsyncWatcher(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=AsyncWatcher)
-    return method
+    return AsyncSocket(client, options)
 
 
-def _push(build: Callable[P, work_stream.WorkStream]) -> Callable[Concatenate["AsyncClient", P], AsyncStreamLoop[Job]]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncStreamLoop[Job]:
-        return AsyncStreamLoop(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=AsyncStreamLoop)
-    return method
-
-
-def _tail(build: Callable[P, streams.StreamTail]) -> Callable[Concatenate["AsyncClient", P], AsyncTail]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncTail:
-        return AsyncTail(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=AsyncTail)
-    return method
-
-
-def _ws(build: Callable[P, ws_session.WsOptions]) -> Callable[Concatenate["AsyncClient", P], "AsyncSocket"]:
-    def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> "AsyncSocket":
-        # Few need it, and its library takes longer to import than everything else together.
-        from topics.client._async.websocket import AsyncSocket  # noqa: PLC0415
-
-        return AsyncSocket(self, build(*args, **kwargs))
-
-    as_method(method, build, returns="AsyncSocket")
-    return method
+def _pushed(client: "AsyncClient", state: work_stream.WorkStream) -> AsyncStreamLoop[Job]:
+    return AsyncStreamLoop(client, state)
 
 
 class AsyncClient:
@@ -147,17 +121,17 @@ class AsyncClient:
     read_stream = _call(streams.read_stream)
     delete_stream = _call(streams.delete_stream)
     list_streams = _call(streams.list_streams)
-    tail_stream = _tail(streams.tail_stream)
-    work = _push(work_stream.work)
-    worker = _work(worker_state.worker)
+    tail_stream = _opens(streams.tail_stream, AsyncTail, AsyncTail)
+    work = _opens(work_stream.work, _pushed, AsyncStreamLoop)
+    worker = _opens(worker_state.worker, AsyncWorker, AsyncWorker)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     pipeline = _call(requests.pipeline)
     openapi = _call(requests.openapi)
-    follow = _follow(follow.follow)
-    watch = _watch(watch.watch)
-    ws = _ws(ws_session.ws)
+    follow = _opens(follow.follow, AsyncFollower, AsyncFollower)
+    watch = _opens(watch.watch, AsyncWatcher, AsyncWatcher)
+    ws = _opens(ws_session.ws, _socket, "AsyncSocket")
 
     async def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> AsyncIterator[TopicPage]:
         """Every page of topics, one request each."""

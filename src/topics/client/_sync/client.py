@@ -2,7 +2,7 @@
 """The client, and its calls."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
 from topics.client._sync.loops import Follower, StreamLoop, Tail, Watcher
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from topics.client._sync.websocket import Socket
 
 P = ParamSpec("P")
+S = TypeVar("S")
+L = TypeVar("L")
 
 
 def _call(build: Callable[P, Request[A]]) -> Callable[Concatenate["Client", P], A]:
@@ -35,55 +37,27 @@ def _call(build: Callable[P, Request[A]]) -> Callable[Concatenate["Client", P], 
     return method
 
 
-def _follow(build: Callable[P, follow.Following]) -> Callable[Concatenate["Client", P], Follower]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Follower:
-        return Follower(self, build(*args, **kwargs))
+def _opens(
+    build: Callable[P, S], made: Callable[["Client", S], L], returns: object
+) -> Callable[Concatenate["Client", P], L]:
+    """A method that gives an object at once, which waits when it is used."""
 
-    as_method(method, build, returns=Follower)
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> L:
+        return made(self, build(*args, **kwargs))
+
+    as_method(method, build, returns)
     return method
 
 
-def _work(build: Callable[P, worker_state.WorkerPlan]) -> Callable[Concatenate["Client", P], Worker]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Worker:
-        return Worker(self, build(*args, **kwargs))
+def _socket(client: "Client", options: ws_session.WsOptions) -> "Socket":
+    # Few need it, and its library takes longer to import than everything else together.
+    from topics.client._sync.websocket import Socket  # noqa: PLC0415
 
-    as_method(method, build, returns=Worker)
-    return method
-
-
-def _watch(build: Callable[P, watch.Watching]) -> Callable[Concatenate["Client", P], Watcher]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Watcher:
-        return Watcher(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=Watcher)
-    return method
+    return Socket(client, options)
 
 
-def _push(build: Callable[P, work_stream.WorkStream]) -> Callable[Concatenate["Client", P], StreamLoop[Job]]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> StreamLoop[Job]:
-        return StreamLoop(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=StreamLoop)
-    return method
-
-
-def _tail(build: Callable[P, streams.StreamTail]) -> Callable[Concatenate["Client", P], Tail]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Tail:
-        return Tail(self, build(*args, **kwargs))
-
-    as_method(method, build, returns=Tail)
-    return method
-
-
-def _ws(build: Callable[P, ws_session.WsOptions]) -> Callable[Concatenate["Client", P], "Socket"]:
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> "Socket":
-        # Few need it, and its library takes longer to import than everything else together.
-        from topics.client._sync.websocket import Socket  # noqa: PLC0415
-
-        return Socket(self, build(*args, **kwargs))
-
-    as_method(method, build, returns="Socket")
-    return method
+def _pushed(client: "Client", state: work_stream.WorkStream) -> StreamLoop[Job]:
+    return StreamLoop(client, state)
 
 
 class Client:
@@ -148,17 +122,17 @@ class Client:
     read_stream = _call(streams.read_stream)
     delete_stream = _call(streams.delete_stream)
     list_streams = _call(streams.list_streams)
-    tail_stream = _tail(streams.tail_stream)
-    work = _push(work_stream.work)
-    worker = _work(worker_state.worker)
+    tail_stream = _opens(streams.tail_stream, Tail, Tail)
+    work = _opens(work_stream.work, _pushed, StreamLoop)
+    worker = _opens(worker_state.worker, Worker, Worker)
     health = _call(requests.health)
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     pipeline = _call(requests.pipeline)
     openapi = _call(requests.openapi)
-    follow = _follow(follow.follow)
-    watch = _watch(watch.watch)
-    ws = _ws(ws_session.ws)
+    follow = _opens(follow.follow, Follower, Follower)
+    watch = _opens(watch.watch, Watcher, Watcher)
+    ws = _opens(ws_session.ws, _socket, "Socket")
 
     def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicPage]:
         """Every page of topics, one request each."""

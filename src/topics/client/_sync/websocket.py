@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self
 
 from websockets.exceptions import ConnectionClosed
 
-from topics.client import ws_session
 from topics.client._sync.net import Condition, Flag, Lock, Task, dial, join, new_future, outcome_of, settle, spawn
 from topics.client.answers import Appended
 from topics.client.errors import ClientError, ConnectionFailed, RetryLater
 from topics.client.inbox import LiveItem
+from topics.client.requests import Request, append, append_many
 from topics.client.retry import Backoff
 from topics.client.session import as_method
 from topics.client.transport.websocket import dial_errors, dial_settings
 from topics.client.watch import Topics
-from topics.client.ws_session import Publishing, WsOptions, WsSession, subscription_options
+from topics.client.ws_session import WsOptions, WsSession, subscription_options
 
 if TYPE_CHECKING:
     from topics.client._sync.client import Client
@@ -30,24 +30,25 @@ P = ParamSpec("P")
 _ITEMS_MAX = 10_000
 
 
-def _publish(
-    build: Callable[P, Publishing],
-) -> Callable[Concatenate["Socket", P], Appended]:
+def _publish(build: Callable[P, Request[Appended]], name: str) -> Callable[Concatenate["Socket", P], Appended]:
     def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> Appended:
         return self._publish(build(*args, **kwargs))
 
-    as_method(method, build, returns=Appended)
+    as_method(method, build, name=name)
     return method
 
 
 def _publish_soon(
-    build: Callable[P, Publishing],
+    build: Callable[P, Request[Appended]],
 ) -> Callable[Concatenate["Socket", P], "Future[Appended]"]:
     def method(self: "Socket", /, *args: P.args, **kwargs: P.kwargs) -> "Future[Appended]":
-        publishing = build(*args, **kwargs)
-        return self._say(lambda done: self._session.publish(publishing, done))
+        request = build(*args, **kwargs)
+        return self._say(lambda done: self._session.publish(request, done))
 
-    as_method(method, build, returns="Future[Appended]")
+    as_method(method, build, returns="Future[Appended]", name="publish_soon")
+    method.__doc__ = """Sends records and gives a future of the acknowledgement, so that many can be under way; they are
+    carried out in the order in which they were sent. It takes what `append_many` takes.
+    """
     return method
 
 
@@ -69,9 +70,9 @@ class Socket(Iterator[LiveItem]):
         self._changed = Condition()
         self._sending = Lock()
 
-    publish = _publish(ws_session.publish)
-    publish_many = _publish(ws_session.publish_many)
-    publish_soon = _publish_soon(ws_session.publish_soon)
+    publish = _publish(append, "publish")
+    publish_many = _publish(append_many, "publish_many")
+    publish_soon = _publish_soon(append_many)
 
     def subscribe(
         self,
@@ -138,12 +139,12 @@ class Socket(Iterator[LiveItem]):
 
     # Commands.
 
-    def _publish(self, publishing: Publishing) -> Appended:
+    def _publish(self, request: Request[Appended]) -> Appended:
         """Publishes, again and again while the server cannot take it now, as an append does."""
-        backoff = Backoff(self._client.options.retry, self._client._session, f"a publish to {publishing.topic}")
+        backoff = Backoff(self._client.options.retry, self._client._session, f"WS {request.target}")
         while True:
             try:
-                answer: Appended = self._ask(lambda done: self._session.publish(publishing, done))
+                answer: Appended = self._ask(lambda done: self._session.publish(request, done))
                 return answer
             except RetryLater as error:
                 self._pause(error, backoff)

@@ -141,7 +141,7 @@ class ResponseParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.done:
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").rstrip(" \t")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
@@ -155,7 +155,7 @@ class ResponseParser:
             return
         self.response = Response(status, self._reason.decode("latin-1"), self._headers)
         self.keep_alive = self._parser.should_keep_alive()
-        if self._headers.get("content-encoding") in ("gzip", "x-gzip"):
+        if self._headers.get("content-encoding", "").lower() in ("gzip", "x-gzip"):
             self._unzip = zlib.decompressobj(wbits=31)
         if self._head_only:
             self.done = True
