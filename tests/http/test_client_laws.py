@@ -1,9 +1,12 @@
 """What both clients promise whatever the other end does: a server that dies, drips, lies about lengths and resets."""
 
 import asyncio
+import base64
 import gc
 import gzip
+import hashlib
 import json
+import os
 import ssl
 import threading
 import time
@@ -240,6 +243,23 @@ def test_calls_beyond_the_pool_wait_for_a_connection() -> None:
         assert not first.is_alive()
 
 
+def test_a_fork_does_not_read_the_answers_of_its_parent() -> None:
+    with running([then(answers(OK, OK), stays), answers(OK)]) as server, Client(server.url, options=ONCE) as client:
+        client.append("jobs", "parent")
+        child = os.fork()
+        if not child:
+            try:
+                client.append("jobs", "child")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        client.append("jobs", "parent again")
+        assert server.connections == 2
+        assert [json.loads(asked.body)["records"][0]["data"] for asked in server.asked] == [
+            "parent", "child", "parent again",
+        ]  # fmt: skip
+
+
 def test_a_cancelled_call_takes_its_connection_along() -> None:
     async def scene(url: str) -> None:
         async with AsyncClient(url, options=ONCE) as client:
@@ -393,6 +413,59 @@ def _ends_when(kind: str, url: str, what: tuple[str, ...], reached: Callable[[],
             assert await asyncio.wait_for(reader, PATIENCE_S) == []
 
     asyncio.run(scene())
+
+
+@both
+def test_a_socket_that_is_closed_while_it_connects_stays_closed(kind: str) -> None:
+    go = threading.Event()
+
+    def act(peer: Peer) -> None:
+        asked = peer.ask()
+        assert asked is not None and go.wait(PATIENCE_S)
+        key = asked.headers["Sec-WebSocket-Key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+        accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
+        head = "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
+        peer.sock.sendall(f"{head}sec-websocket-accept: {accept}\r\n\r\n".encode())
+        # Until the other end leaves: nobody who is closed keeps a connection.
+        while peer.sock.recv(65536):
+            pass
+        left.set()
+
+    left = threading.Event()
+    with running([act]) as server:
+        if kind == "sync":
+            errors: list[BaseException] = []
+            with Client(server.url, options=RETRYING) as client:
+                socket = client.ws()
+
+                def publish() -> None:
+                    try:
+                        socket.publish("jobs", 1)
+                    except ConnectionFailed as error:
+                        errors.append(error)
+
+                publishing = threading.Thread(target=publish, daemon=True)
+                publishing.start()
+                until(lambda: bool(server.asked))
+                socket.close()
+                go.set()
+                publishing.join(PATIENCE_S / 2)
+                assert [str(error) for error in errors] == ["the socket was closed"]
+                assert left.wait(PATIENCE_S)
+            return
+
+        async def scene() -> None:
+            async with AsyncClient(server.url, options=RETRYING) as client:
+                socket = client.ws()
+                publishing = asyncio.create_task(socket.publish("jobs", 1))
+                await asyncio.to_thread(until, lambda: bool(server.asked))
+                await socket.aclose()
+                go.set()
+                with pytest.raises(ConnectionFailed, match="the socket was closed"):
+                    await asyncio.wait_for(publishing, PATIENCE_S / 2)
+                assert await asyncio.to_thread(left.wait, PATIENCE_S)
+
+        asyncio.run(scene())
 
 
 # Proxies and TLS

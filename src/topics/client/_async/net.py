@@ -12,7 +12,7 @@ from topics.client.errors import ClientError
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection as WebSocket
 
-    from topics.client.transport.websocket import DialSettings
+    from topics.client.transport.dial import DialSettings
 
 Task = asyncio.Task[None]
 

@@ -16,7 +16,7 @@ from topics.client.inbox import LiveItem
 from topics.client.requests import Request, append, append_many
 from topics.client.retry import Backoff
 from topics.client.session import as_method
-from topics.client.transport.websocket import dial_errors, dial_settings
+from topics.client.transport.dial import dial_errors, dial_settings
 from topics.client.watch import Topics
 from topics.client.ws_session import WsOptions, WsSession, subscription_options
 
@@ -197,10 +197,15 @@ class AsyncSocket(AsyncIterator[LiveItem]):
             try:
                 with dial_errors(session):
                     connection = await dial(dial_settings(session))
-                session.reached = True
-                return connection
             except ClientError as error:
                 await self._pause(error, backoff)
+                continue
+            session.reached = True
+            if self._closing.is_set():
+                # Whoever closed the socket meanwhile found no connection to close.
+                await connection.close()
+                raise ConnectionFailed("the socket was closed", maybe_done=False)
+            return connection
 
     async def _pause(self, error: ClientError, backoff: Backoff) -> None:
         """Waits before the next try, or raises `error` when there is to be none."""

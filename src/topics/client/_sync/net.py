@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from websockets.sync.client import ClientConnection as WebSocket
 
-    from topics.client.transport.websocket import DialSettings
+    from topics.client.transport.dial import DialSettings
 
 Interrupted = KeyboardInterrupt
 Task = threading.Thread

@@ -1,6 +1,7 @@
 # Made of topics.client._async by `python -m tools.halves`; change that one.
 """Requests over connections that are kept: each carries one at a time, and is closed when anything about it is odd."""
 
+import os
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -52,9 +53,11 @@ class Pool:
     def __init__(self, route: Route, options: ClientOptions) -> None:
         self.closed = False
         self._route = route
+        self._pid = os.getpid()
         self._timeout_s = options.timeout_s
         self._connect_timeout_s = options.connect_timeout_s
         self._ssl_context = options.ssl_context
+        self._connections_max = options.max_connections
         self._slots = Slots(options.max_connections)
         self._idle: deque[Connection] = deque()
         self._busy: set[Connection] = set()
@@ -88,18 +91,23 @@ class Pool:
 
     def close(self) -> None:
         self.closed = True
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
         for connection in list(self._busy):
             connection.shutdown()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def release(self, connection: Connection, is_good: bool) -> None:
         """Takes a connection back; one that is not good any more is closed."""
         self._busy.discard(connection)
-        if is_good and not self.closed:
+        if is_good:
             self._idle.append(connection)
         else:
             connection.close()
+        if self.closed:
+            self._close_idle()
         self._slots.release()
 
     def _failure(self, error: Exception, *, maybe_done: bool) -> ConnectionFailed:
@@ -111,6 +119,11 @@ class Pool:
         """Sends a request over a connection of the pool, or of its own."""
         if self.closed:
             raise ClientClosed
+        if self._pid != os.getpid():
+            # A fork has the connections of its parent: each would read the answers of the other.
+            self._pid, self._slots = os.getpid(), Slots(self._connections_max)
+            self._idle.clear()
+            self._busy.clear()
         data = render(request, self._route.prefix, self._route.host_line)
         try:
             self._slots.acquire(self._timeout_s)
