@@ -5,7 +5,6 @@ for whoever calls those.
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -346,19 +345,24 @@ def encode_values(fields: object) -> bytes:
 
 
 def _check_finite(value: object) -> None:
+    import json  # noqa: PLC0415 - its encoder tells such a number from null, and looks at everything in C
+
+    try:
+        json.JSONEncoder(allow_nan=False, skipkeys=True, default=_opened).encode(value)
+    except ValueError as error:
+        raise ValueError("NaN and the infinities cannot be sent: JSON has no word for them") from error
+
+
+def _opened(value: object) -> object:
+    """What is in a value of which the encoder knows nothing."""
     match value:
-        case float():
-            if not math.isfinite(value):
-                raise ValueError(f"{value} cannot be sent: JSON has no word for it")
-        case Mapping():
-            for one in value.values():
-                _check_finite(one)
-        case list() | tuple() | set() | frozenset():
-            for one in value:
-                _check_finite(one)
         case msgspec.Struct():
-            for name in value.__struct_fields__:
-                _check_finite(getattr(value, name))
+            return msgspec.structs.asdict(value)
+        case set() | frozenset():
+            return list(value)
+        case Mapping():
+            return dict(value)
         case _ if dataclasses.is_dataclass(value):
-            for field in dataclasses.fields(value):
-                _check_finite(getattr(value, field.name))
+            return [getattr(value, field.name) for field in dataclasses.fields(value)]
+        case _:
+            return None
