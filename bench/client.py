@@ -23,6 +23,7 @@ from bench.report import Sheet, machine, write_page
 AT_ONCE = 32
 AIMS = (("`Client`", "ours", 1, 150.0), (f"`AsyncClient`, {AT_ONCE} at a time", "ours-async", AT_ONCE, 250.0))
 IMPORT_MS_MAX = 100.0
+QUIET_LOAD_MAX = 1.0
 SERVERS: dict[str, Server] = {
     "topics": OURS["disk"],
     **{peer.key.split("-")[0]: peer for peer in PEERS if peer.key in ("redis-everysec", "nats-debian")},
@@ -66,7 +67,9 @@ def import_ms() -> float:
     return statistics.median([float(run) for run in runs[1:]])
 
 
-def report(results: Results, versions: dict[str, str], left_out: dict[str, str], imported_ms: float) -> str:
+def report(
+    results: Results, versions: dict[str, str], left_out: dict[str, str], imported_ms: float, load: float
+) -> str:
     sheet = Sheet(Console())
     sheet.paragraph(f"Measured with `make bench-client` on {machine(versions)}.")
     sheet.paragraph(
@@ -97,6 +100,11 @@ def report(results: Results, versions: dict[str, str], left_out: dict[str, str],
     verdict = "met" if imported_ms <= IMPORT_MS_MAX else "missed"
     aims.append(["`import topics.client`, ms of CPU", f"{IMPORT_MS_MAX:.0f}", f"{imported_ms:.0f}", verdict])
     sheet.table("Aims", ["what", "at most", "measured", ""], aims)
+    if load > QUIET_LOAD_MAX:
+        sheet.paragraph(
+            f"**To be doubted:** the machine was not quiet, with a load of {load:.0f} on {os.cpu_count()} cores. The "
+            "calls a second say nothing then, and the times of the processor are longer than they need to be."
+        )
     for server, reason in left_out.items():
         sheet.paragraph(f"Left out: {server}, because {reason}.")
     return sheet.text
@@ -112,6 +120,7 @@ def main() -> None:
     cores = sorted(os.sched_getaffinity(0))
     server_core, client_core = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
     progress = Console(stderr=True)
+    load = os.getloadavg()[0]
     results: Results = {}
     versions: dict[str, str] = {}
     left_out: dict[str, str] = {}
@@ -131,7 +140,7 @@ def main() -> None:
                         found.cpu_us.append(cpu_us)
                         found.rate.append(rate)
                         progress.print(f"{driver.title} @{at_once}: {cpu_us:.0f} µs, {rate:,.0f}/s", highlight=False)
-    text = report(results, versions, left_out, import_ms())
+    text = report(results, versions, left_out, import_ms(), load)
     if arguments.write:
         write_page(text, "client", "The Python client")
 
