@@ -11,11 +11,12 @@ import ssl
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import uvloop
 
 from tests.http.scripted import PATIENCE_S, Act, Peer, answers, dies, hangs, http, resets, running, stays, then
 from tests.http.streams.authority import Authority
@@ -30,6 +31,8 @@ from topics.client import (
     TopicNotFound,
 )
 
+T = TypeVar("T")
+
 APPENDED = {
     "topic": "jobs", "first_seq": 1, "last_seq": 1, "head_seq": 1, "count": 1, "created": False, "deduped": False,
 }  # fmt: skip
@@ -40,7 +43,12 @@ ONCE = ClientOptions(retry=RetryPolicy(deadline_s=0))
 KEYLESS = ClientOptions(retry=QUICK, idempotent_appends=False)
 SHORT = ClientOptions(retry=RetryPolicy(deadline_s=0), timeout_s=0.2)
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
+both = pytest.mark.parametrize("kind", ["sync", "async", "uvloop"])
+
+
+def run(kind: str, scene: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if kind == "uvloop" else None) as runner:
+        return runner.run(scene)
 
 
 def use(kind: str, url: str, options: ClientOptions, *calls: tuple[Any, ...], env: dict[str, str] | None = None) -> Any:
@@ -53,7 +61,7 @@ def use(kind: str, url: str, options: ClientOptions, *calls: tuple[Any, ...], en
         async with AsyncClient(url, options=options, env=env or {}) as client:
             return [await getattr(client, name)(*args) for name, *args in calls][-1]
 
-    return asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    return run(kind, asyncio.wait_for(scene(), PATIENCE_S))
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -225,7 +233,7 @@ def test_a_connection_that_the_server_gave_up_meanwhile_is_not_used(kind: str) -
                     await asyncio.sleep(0.01)
                     assert (await client.append("jobs", 2)).last_seq == 1
 
-            asyncio.run(scene())
+            run(kind, scene())
         assert [json.loads(asked.body)["records"][0]["data"] for asked in server.asked] == [1, 2]
 
 
@@ -308,7 +316,7 @@ def follow(kind: str, url: str, name: str, *args: Any, **kwargs: Any) -> list[An
         async with AsyncClient(url, options=RETRYING) as client:
             return [item async for item in getattr(client, name)(*args, **kwargs)]
 
-    return asyncio.run(asyncio.wait_for(scene(), PATIENCE_S))
+    return run(kind, asyncio.wait_for(scene(), PATIENCE_S))
 
 
 @both
@@ -412,7 +420,7 @@ def _ends_when(kind: str, url: str, what: tuple[str, ...], reached: Callable[[],
             await (loop if closed == "loop" else client).aclose()
             assert await asyncio.wait_for(reader, PATIENCE_S) == []
 
-    asyncio.run(scene())
+    run(kind, scene())
 
 
 @both
@@ -465,7 +473,7 @@ def test_a_socket_that_is_closed_while_it_connects_stays_closed(kind: str) -> No
                     await asyncio.wait_for(publishing, PATIENCE_S / 2)
                 assert await asyncio.to_thread(left.wait, PATIENCE_S)
 
-        asyncio.run(scene())
+        run(kind, scene())
 
 
 # Proxies and TLS

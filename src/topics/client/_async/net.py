@@ -5,7 +5,7 @@ import ssl
 from asyncio import CancelledError as Interrupted
 from asyncio import Condition, Future, Lock, sleep
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from topics.client.errors import ClientError
 
@@ -90,8 +90,8 @@ class Connection(asyncio.Protocol):
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked: those of uvloop are none of asyncio's classes.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self._came.append(data)
