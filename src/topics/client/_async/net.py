@@ -5,6 +5,7 @@ import ssl
 from asyncio import CancelledError as Interrupted
 from asyncio import Condition, Future, Lock, sleep
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from topics.client.errors import ClientError
@@ -19,7 +20,7 @@ Task = asyncio.Task[None]
 __all__ = [
     "Bell", "Condition", "Connection", "Crew", "Flag", "Future", "Interrupted", "Interruption", "Lock",
     "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "settle", "sleep",
-    "spawn",
+    "spawn", "stopped_by_signal",
 ]  # fmt: skip
 
 _BUFFER_BYTES_MAX = 1024 * 1024
@@ -229,15 +230,18 @@ class Crew:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def cancel(self) -> bool:
-        """Cancels what is under way, and returns whether that is possible."""
+    def cancel(self) -> None:
         for task in self._tasks:
             task.cancel()
-        return True
 
     async def join(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+def stopped_by_signal(stop: Callable[[], None]) -> AbstractContextManager[None]:
+    """Ctrl-C is the business of whoever runs the loop: `asyncio.run` cancels the task."""
+    return nullcontext()
 
 
 def spawn(do: Callable[..., Coroutine[Any, Any, None]], *args: object) -> Task:

@@ -2,9 +2,11 @@
 
 import queue
 import select
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Condition, Lock
 from time import sleep
 from typing import TYPE_CHECKING, Any, Self
@@ -25,7 +27,7 @@ Task = threading.Thread
 __all__ = [
     "Bell", "Condition", "Connection", "Crew", "Flag", "Future", "Interrupted", "Interruption", "Lock",
     "Slots", "Task", "WebSocket", "connect", "dial", "join", "new_future", "outcome_of", "settle", "sleep",
-    "spawn",
+    "spawn", "stopped_by_signal",
 ]  # fmt: skip
 
 _READ_BYTES = 64 * 1024
@@ -144,12 +146,34 @@ class Crew:
     def start(self, do: Callable[..., None], *args: object) -> None:
         self._pool.submit(do, *args)
 
-    def cancel(self) -> bool:
+    def cancel(self) -> None:
         """Nobody can cancel a thread."""
-        return False
 
     def join(self) -> None:
         self._pool.shutdown()
+
+
+@contextmanager
+def stopped_by_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """The first Ctrl-C in the block calls `stop`; an exception could hit anything, such as a thread that is being made.
+
+    The second one is raised. A handler of the program's own is left alone.
+    """
+    default = signal.default_int_handler
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not default:
+        yield
+        return
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, default)
+        stop()
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, default)
 
 
 def spawn(do: Callable[..., None], *args: object) -> Task:

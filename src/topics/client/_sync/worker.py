@@ -4,7 +4,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from topics.client._sync.net import Bell, Crew, Flag, Interrupted, Lock, join, spawn
+from topics.client._sync.net import Bell, Crew, Flag, Interrupted, Lock, join, spawn, stopped_by_signal
 from topics.client.errors import ClientClosed, ClientError
 from topics.client.records import Job
 from topics.client.requests import A, Request
@@ -49,18 +49,19 @@ class Worker:
         """Works until `stop` is called. Raises what makes going on pointless, such as `TopicNotFound`.
 
         However it ends, the jobs under way are finished first; only those of a task that is cancelled are cancelled
-        with it and given back at once. Ctrl-C in a thread is a `stop`. A server that restarts, throttles or cannot be
-        reached is waited for.
+        with it and given back at once. Of a worker in the main thread Ctrl-C is a `stop`, and a second one is raised.
+        A server that restarts, throttles or cannot be reached is waited for.
         """
         over = Flag()
         keeper = spawn(self._keep, over)
         crew = Crew(self._plan.concurrency, self.node)
         try:
-            self._work(crew)
+            with stopped_by_signal(self.stop):
+                self._work(crew)
+                crew.join()
         except Interrupted:
-            if crew.cancel():
-                raise
-            _log.info("topic %s: worker %s was interrupted, and ends what it has begun", self._plan.topic, self.node)
+            crew.cancel()
+            raise
         finally:
             self._stopping = True
             crew.join()
