@@ -26,8 +26,8 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check types short-tests slow format clean
-.PHONY: bench bench-http bench-live bench-queue bench-spark bench-streams
+.PHONY: help setup serve test check types short-tests slow halves format clean
+.PHONY: bench bench-client bench-http bench-live bench-queue bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ bench-spark: setup ## Measures the Spark side and writes the report into docs/be
 bench-http: setup ## Measures the server over HTTP beside its peers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.http --rounds 3 --write
 
+bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.client --write
+
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write
 
@@ -87,6 +90,9 @@ bench-streams: setup ## Measures a million streams and writes the report into do
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write
+
+halves: setup ## Generates the half of the Python client that waits out of the one for asyncio.
+	@$(BIN)/python -m tools.halves
 
 format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff format --quiet .

@@ -16,6 +16,7 @@ CACHE = ROOT / ".bench"
 # Written down so that two runs on different days compare with the same thing.
 NPM_PACKAGES = ("@durable-streams/server@0.3.7", "@prisma/streams-server@0.1.11", "bun@1.4.4")
 QUEUE_NPM_PACKAGES = ("bullmq@6.7.0", "ioredis@5.9.2")
+PYTHON_PACKAGES = ("redis==8.1.0", "nats-py==2.16.0")
 NATS_MODULE = "github.com/nats-io/nats-server/v2@v2.15.2"
 _INSTALL_TIMEOUT_S = 900
 
@@ -98,6 +99,20 @@ def _npm_folder(name: str, packages: tuple[str, ...]) -> Path:
         folder.mkdir(parents=True)
         flags = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel", "error"]
         said(["npm", "install", *flags, "--prefix", str(folder), *packages], cwd=folder)
+        stamp.touch()
+    return folder
+
+
+@functools.cache
+def python_folder() -> Path:
+    """A folder with the Python packages of the client benchmark, to be put on the path of a process."""
+    folder = CACHE / "python"
+    stamp = folder / ("-".join(PYTHON_PACKAGES) + ".installed")
+    if not stamp.exists():
+        print(f"installing {', '.join(PYTHON_PACKAGES)}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        flags = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--target", str(folder)]
+        said([sys.executable, "-m", "pip", "install", *flags, *PYTHON_PACKAGES])
         stamp.touch()
     return folder
 

@@ -1,6 +1,9 @@
 """Workers of both clients against a real server: they finish, fail, hold on, stop, and outlive their server."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -354,3 +357,55 @@ def test_a_work_stream_ends_with_its_queue(client: Client) -> None:
             next(stream)
         # The stream may hear of it before the answer is there, and the client is closed behind the test.
         deleting.join()
+
+
+WORKER = """
+import sys, time
+from topics.client import Client
+
+def handle(job):
+    print("begun", flush=True)
+    time.sleep(1.0)
+    print("done", flush=True)
+
+with Client(sys.argv[1]) as client:
+    client.worker("jobs", handle, node="interrupted").run()
+print("after", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_worker_as_a_stop_does(live: LiveServer, client: Client) -> None:
+    client.append_many("jobs", [1, 2])
+    child = subprocess.Popen(
+        [sys.executable, "-c", WORKER, live.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "begun\n"
+        child.send_signal(signal.SIGINT)
+        out, complaints = child.communicate(timeout=PATIENCE_S)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, out, complaints) == (0, "done\nafter\n", "")
+    # The one that was begun is done and acknowledged, the other is free.
+    assert left(client) == 1
+    assert client.list_leases("jobs").leases == []
+
+
+def test_ctrl_c_ends_an_idle_worker(live: LiveServer) -> None:
+    script = WORKER.replace("with Client", "print('ready', flush=True)\nwith Client")
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, live.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        # Some moment of its waiting for jobs: which one makes no difference.
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        out, complaints = child.communicate(timeout=PATIENCE_S)
+    finally:
+        child.kill()
+        child.wait()
+    assert (child.returncode, out, complaints) == (0, "after\n", "")

@@ -5,16 +5,31 @@
         for item in client.follow("jobs"):
             print(item)
 
-Calls return the structs of `answers`, and raise the tree of `errors`.
+Calls return the structs of `answers`, and raise the tree of `errors`. What is for asyncio and what needs the WebSocket
+library is imported when it is first asked for.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
+from topics.client._sync.client import Client
+from topics.client._sync.loops import Follower, StreamLoop, Tail, Watcher
+from topics.client._sync.producer import Producer
+from topics.client._sync.worker import Worker
 from topics.client.answers import (
+    Acked,
     Appended,
+    Claimed,
     Deleted,
     Diff,
+    Extended,
     Health,
+    Lease,
+    LeasePage,
+    Nacked,
     QueueCounters,
     Ready,
+    Redriven,
     RouterDropped,
     RouterPage,
     RouterPut,
@@ -26,15 +41,12 @@ from topics.client.answers import (
     TopicState,
     TopicSummary,
 )
-from topics.client.async_socket import AsyncSocket
-from topics.client.async_stream import AsyncStreamLoop
-from topics.client.async_watch import AsyncWatcher
-from topics.client.async_worker import AsyncWorker
-from topics.client.asynchronous import AsyncClient, AsyncFollower
 from topics.client.errors import (
     AccessRefused,
     ApiError,
+    AppendTimeout,
     BatchTooLarge,
+    ClientClosed,
     ClientError,
     ColdStoreUnavailable,
     ConnectionFailed,
@@ -54,7 +66,10 @@ from topics.client.errors import (
     NotAQueue,
     NotFound,
     NotReady,
+    OffsetGone,
     PayloadTooLarge,
+    ProducerFenced,
+    ProducerGap,
     ReadOnly,
     RecordTooLarge,
     RequestRefused,
@@ -62,11 +77,13 @@ from topics.client.errors import (
     RetryLater,
     RouterCycle,
     RouterNotFound,
+    SequenceConflict,
     ServerTrouble,
     ShuttingDown,
     SlowConsumer,
     StateRefused,
     StreamClosed,
+    StreamConflict,
     StreamGone,
     Throttled,
     TopicExistsIncompatible,
@@ -79,121 +96,60 @@ from topics.client.errors import (
     UnsupportedMessage,
     UpgradeRequired,
 )
-from topics.client.events import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
-from topics.client.hands import JobRetry, RetryJob
-from topics.client.jobs import Acked, Claimed, Extended, Job, Lease, LeasePage, Nacked, Redriven
+from topics.client.inbox import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics.client.options import ClientOptions, RetryPolicy
-from topics.client.records import Gap, NewRecord, Record
-from topics.client.sync import Client, Follower
-from topics.client.sync_socket import Socket
-from topics.client.sync_stream import StreamLoop
-from topics.client.sync_watch import Watcher
-from topics.client.worker import Worker
+from topics.client.records import Gap, Job, NewRecord, Record
+from topics.client.streams import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
+from topics.client.worker_state import JobRetry, RetryJob
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
 
+if TYPE_CHECKING:
+    from topics.client._async.client import AsyncClient
+    from topics.client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
+    from topics.client._async.producer import AsyncProducer
+    from topics.client._async.websocket import AsyncSocket
+    from topics.client._async.worker import AsyncWorker
+    from topics.client._sync.websocket import Socket
+
 __all__ = [
-    "AccessRefused",
-    "Acked",
-    "ApiError",
-    "Appended",
-    "AsyncClient",
-    "AsyncFollower",
-    "AsyncSocket",
-    "AsyncStreamLoop",
-    "AsyncWatcher",
-    "AsyncWorker",
-    "BatchTooLarge",
-    "CaughtUp",
-    "Claimed",
-    "Client",
-    "ClientError",
-    "ClientOptions",
-    "ColdStoreUnavailable",
-    "ConnectionFailed",
-    "CorruptSegment",
-    "Damage",
-    "Deleted",
-    "Diff",
-    "Discard",
-    "Durability",
-    "ExpectationFailed",
-    "Extended",
-    "FeatureMissing",
-    "FolderBusy",
-    "Follower",
-    "Forbidden",
-    "Gap",
-    "GapError",
-    "Guarantee",
-    "HeadersTooLarge",
-    "Health",
-    "InternalError",
-    "InvalidJson",
-    "InvalidRequest",
-    "Job",
-    "JobRetry",
-    "Lease",
-    "LeasePage",
-    "MethodNotAllowed",
-    "Nacked",
-    "NewRecord",
-    "NotAQueue",
-    "NotAcceptable",
-    "NotFound",
-    "NotReady",
-    "PayloadTooLarge",
-    "QueueCounters",
-    "ReadOnly",
-    "Ready",
-    "Record",
-    "RecordTooLarge",
-    "Redriven",
-    "RequestRefused",
-    "RequestTimeout",
-    "RetryJob",
-    "RetryLater",
-    "RetryPolicy",
-    "RouterCycle",
-    "RouterDropped",
-    "RouterNotFound",
-    "RouterPage",
-    "RouterPut",
-    "RouterState",
-    "RouterSummary",
-    "ServerTrouble",
-    "ShuttingDown",
-    "SlowConsumer",
-    "Socket",
-    "StateRefused",
-    "StreamClosed",
-    "StreamGone",
-    "StreamLoop",
-    "TagMatch",
-    "Throttled",
-    "TopicConfig",
-    "TopicConfigPatch",
-    "TopicDropped",
-    "TopicExistsIncompatible",
-    "TopicFailed",
-    "TopicFull",
-    "TopicGap",
-    "TopicGone",
-    "TopicNotEmpty",
-    "TopicNotFound",
-    "TopicPage",
-    "TopicPut",
-    "TopicRecord",
-    "TopicState",
-    "TopicSummary",
-    "TopicType",
-    "Unauthorized",
-    "UnexpectedAnswer",
-    "UnsupportedMediaType",
-    "UnsupportedMessage",
-    "UpgradeRequired",
-    "Watcher",
+    "AccessRefused", "Acked", "ApiError", "AppendTimeout", "Appended", "AsyncClient", "AsyncFollower",
+    "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncWatcher", "AsyncWorker", "BatchTooLarge",
+    "CaughtUp", "Claimed", "Client", "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable",
+    "ConnectionFailed", "CorruptSegment", "Damage", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed",
+    "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee",
+    "HeadersTooLarge", "Health", "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry", "Lease",
+    "LeasePage", "MethodNotAllowed", "Nacked", "NewRecord", "NotAQueue", "NotAcceptable", "NotFound", "NotReady",
+    "OffsetGone", "PayloadTooLarge", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters",
+    "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout", "RetryJob",
+    "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut",
+    "RouterState", "RouterSummary", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SlowConsumer", "Socket",
+    "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamGone", "StreamLoop", "StreamPage",
+    "StreamState", "StreamSummary", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType",
+    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
     "Worker",
-]
+]  # fmt: skip
+
+_LATER = {
+    "AsyncClient": "topics.client._async.client",
+    "AsyncFollower": "topics.client._async.loops",
+    "AsyncProducer": "topics.client._async.producer",
+    "AsyncSocket": "topics.client._async.websocket",
+    "AsyncStreamLoop": "topics.client._async.loops",
+    "AsyncTail": "topics.client._async.loops",
+    "AsyncWatcher": "topics.client._async.loops",
+    "AsyncWorker": "topics.client._async.worker",
+    "Socket": "topics.client._sync.websocket",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value

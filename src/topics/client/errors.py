@@ -2,6 +2,7 @@
 
     ClientError
     ├── ConnectionFailed                the server was not reached, or left without an answer; look at `maybe_done`
+    │   └── ClientClosed                the client was closed, before the call or while it waited
     ├── GapError                        a follower met lost records, and was told to raise
     └── ApiError                        the server answered, and it was no; `code` says why
         ├── RequestRefused              change the request; sending it again is in vain
@@ -19,7 +20,8 @@
         │   ├── NotFound                not_found
         │   ├── MethodNotAllowed        method_not_allowed
         │   ├── FeatureMissing          not_implemented
-        │   └── RequestTimeout          request_timeout
+        │   ├── RequestTimeout          request_timeout
+        │   └── AppendTimeout           append_timeout
         ├── AccessRefused               use another key
         │   ├── Unauthorized            unauthorized
         │   └── Forbidden               forbidden
@@ -30,6 +32,11 @@
         │   ├── TopicFull               topic_full
         │   ├── StreamClosed            stream_closed
         │   ├── StreamGone              stream_gone
+        │   ├── StreamConflict          stream_conflict
+        │   ├── OffsetGone              offset_gone
+        │   ├── SequenceConflict        sequence_conflict
+        │   ├── ProducerFenced          producer_fenced
+        │   ├── ProducerGap             producer_gap
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
         │   └── RouterCycle             router_cycle
@@ -60,14 +67,23 @@ if TYPE_CHECKING:
 class ClientError(Exception):
     """The root of everything that this package raises about a call."""
 
+    maybe_done: bool = False
+    """Whether the request may have been carried out all the same, in this try or in an earlier one of the call."""
+
 
 class ConnectionFailed(ClientError):
-    """No answer came. The cause is the exception of the HTTP library."""
+    """No answer came from the server that the message names. The cause is what the system said."""
 
     def __init__(self, message: str, *, maybe_done: bool) -> None:
         super().__init__(message)
         self.maybe_done = maybe_done
-        """Whether the request may have been carried out: it was sent, and only its answer is missing."""
+
+
+class ClientClosed(ConnectionFailed):
+    """The client was closed, before the call or while it waited for an answer."""
+
+    def __init__(self, *, maybe_done: bool = False) -> None:
+        super().__init__("the client is closed", maybe_done=maybe_done)
 
 
 class GapError(ClientError):
@@ -173,6 +189,12 @@ class RequestTimeout(RequestRefused, code="request_timeout"):
     """The request arrived too slowly."""
 
 
+class AppendTimeout(RequestRefused, code="append_timeout"):
+    """The log of a stream took too long: whether the append will be there is not known."""
+
+    maybe_done = True
+
+
 class AccessRefused(ApiError):
     """The key does not allow it."""
 
@@ -211,6 +233,26 @@ class StreamClosed(StateRefused, code="stream_closed"):
 
 class StreamGone(StateRefused, code="stream_gone"):
     """The topic is a stream that was deleted while forks of it exist; its name is not free yet."""
+
+
+class StreamConflict(StateRefused, code="stream_conflict"):
+    """The stream is there, and is not what was asked for: another content type, lifetime, or source."""
+
+
+class OffsetGone(StateRefused, code="offset_gone"):
+    """The offset is of an earlier stream of this name, or what came behind it is lost: read from the start."""
+
+
+class SequenceConflict(StateRefused, code="sequence_conflict"):
+    """The stream has had this `seq`, or a later one."""
+
+
+class ProducerFenced(StateRefused, code="producer_fenced"):
+    """A producer of the same id with a later epoch took over."""
+
+
+class ProducerGap(StateRefused, code="producer_gap"):
+    """The stream has not seen what this producer numbered before."""
 
 
 class NotAQueue(StateRefused, code="not_a_queue"):
@@ -252,6 +294,8 @@ class ShuttingDown(RetryLater, code="shutting_down"):
 class ServerTrouble(ApiError):
     """No request can help; the server or its machine needs a person."""
 
+    maybe_done = True
+
 
 class InternalError(ServerTrouble, code="internal"):
     """The server made a mistake; its log has more."""
@@ -277,6 +321,8 @@ class FolderBusy(ServerTrouble, code="folder_busy"):
 
 class UnexpectedAnswer(ApiError):
     """The answer is none that this API gives: it came from something in between, or from something else entirely."""
+
+    maybe_done = True
 
     def __init__(self, status: int, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(status, "unexpected_answer", message, None, retry_after_s)

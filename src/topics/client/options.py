@@ -1,11 +1,17 @@
 """How a client behaves, and where it finds its server."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
 
+if TYPE_CHECKING:
+    import ssl
+
 DEFAULT_URL = "http://127.0.0.1:4000"
+_PATIENCE_S = 30.0
+_UNREACHED_S = 2.0
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,14 +21,19 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     not come back together. Where the server said how long to wait, it is at least that long.
     """
 
-    deadline_s: float = 30.0
-    """No try begins later than this after the first one; 0 never tries again.
+    deadline_s: float | None = None
+    """No try begins later than this after the first one; 0 never tries again. None is 30 seconds for a server that has
+    answered this client before, and 2 for one that has not: that one is rather not there at all.
 
     It has to stay below the topic's `idempotency_window_ms`, by default two minutes: behind it the server has forgotten
     that it already appended.
     """
     backoff_min_s: float = 0.05
     backoff_max_s: float = 2.0
+
+    def patience_s(self, reached: bool) -> float:
+        """The deadline, for a server that was reached before or was not."""
+        return self.deadline_s if self.deadline_s is not None else _PATIENCE_S if reached else _UNREACHED_S
 
 
 class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +43,7 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The longest silence of the server, and the longest wait for a free connection. A call that asked the server to
     wait adds that time to it.
     """
-    connect_timeout_s: float = 5.0
+    connect_timeout_s: float = 2.0
     max_connections: int = 100
     """Connections in the pool; calls beyond it wait for one."""
     headers: Mapping[str, str] = {}
@@ -44,6 +55,12 @@ class ClientOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
     gzip: bool = False
     """Compresses large requests and asks for compressed answers. Worth its CPU only over a slow line."""
+    proxy: str | None = None
+    """The URL of an HTTP proxy, or an empty text for none. None is what HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY
+    say; a server on this machine is never reached through those.
+    """
+    ssl_context: "ssl.SSLContext | None" = None
+    """For https: whom to trust, and a certificate of one's own. None trusts whom the system trusts."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -54,6 +71,9 @@ class Address(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
+        if parts.username is not None or parts.password is not None:
+            # Without the URL: a password would end up in errors and logs.
+            raise ValueError("a URL has no user or password here; a key is given as api_key")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"{self.url!r} is not the URL of a server, such as {DEFAULT_URL}")
         key = self.api_key

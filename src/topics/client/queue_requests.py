@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topics.client.jobs import Acked, Claimed, Extended, LeasePage, Nacked, Redriven
-from topics.client.requests import Request, _given, _topic
+from topics.client.answers import Acked, Claimed, Extended, LeasePage, Nacked, Redriven
+from topics.client.requests import Request, given_only, topic_path
 
 _encode = msgspec.json.Encoder().encode
 
@@ -18,7 +18,7 @@ def claim(topic: str, node: str, *, max: int = 1, lease_ms: int | None = None) -
     given = {"node": node, "max": max, "lease_ms": lease_ms}
     # A queue with a claim_jitter_ms holds the answer back for up to five seconds.
     return Request(
-        method="POST", target=_topic(topic, "/claim"), body=_encode(_given(given)), answer=Claimed, wait_s=5.0
+        method="POST", target=topic_path(topic, "/claim"), body=_encode(given_only(given)), answer=Claimed, wait_s=5.0
     )
 
 
@@ -27,8 +27,8 @@ def ack(topic: str, node: str, seqs: Sequence[int], *, lease_ids: Sequence[str] 
 
     With `lease_ids`, one for each seq, a job that was lost and claimed again by the same node is not touched.
     """
-    body = _encode(_given({"node": node, "seqs": seqs, "lease_ids": lease_ids}))
-    return Request(method="POST", target=_topic(topic, "/ack"), body=body, answer=Acked)
+    body = _encode(given_only({"node": node, "seqs": seqs, "lease_ids": lease_ids}))
+    return Request(method="POST", target=topic_path(topic, "/ack"), body=body, answer=Acked)
 
 
 def nack(
@@ -38,8 +38,8 @@ def nack(
     given = {"node": node, "seqs": seqs, "delay_ms": delay_ms or None, "lease_ids": lease_ids}
     return Request(
         method="POST",
-        target=_topic(topic, "/nack"),
-        body=_encode(_given(given)),
+        target=topic_path(topic, "/nack"),
+        body=_encode(given_only(given)),
         answer=Nacked,
         # Without the lease ids, the second try could give back what the node has claimed again in between.
         repeatable=lease_ids is not None,
@@ -50,8 +50,8 @@ def extend(
     topic: str, node: str, seqs: Sequence[int], lease_ms: int, *, lease_ids: Sequence[str] | None = None
 ) -> Request[Extended]:
     """Holds jobs for `lease_ms` from now on, whatever was left of their leases."""
-    body = _encode(_given({"node": node, "seqs": seqs, "lease_ms": lease_ms, "lease_ids": lease_ids}))
-    return Request(method="POST", target=_topic(topic, "/extend"), body=body, answer=Extended)
+    body = _encode(given_only({"node": node, "seqs": seqs, "lease_ms": lease_ms, "lease_ids": lease_ids}))
+    return Request(method="POST", target=topic_path(topic, "/extend"), body=body, answer=Extended)
 
 
 def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request[Redriven]:
@@ -59,8 +59,8 @@ def redrive(topic: str, *, max: int = 100, source: str | None = None) -> Request
 
     Sent again only when it certainly was not carried out: a second one would move more.
     """
-    body = _encode(_given({"max": max, "source": source}))
-    return Request(method="POST", target=_topic(topic, "/redrive"), body=body, answer=Redriven, repeatable=False)
+    body = _encode(given_only({"max": max, "source": source}))
+    return Request(method="POST", target=topic_path(topic, "/redrive"), body=body, answer=Redriven, repeatable=False)
 
 
 def list_leases(
@@ -68,4 +68,4 @@ def list_leases(
 ) -> Request[LeasePage]:
     """One page of who holds which job, behind the seq `after`; of one worker if one is named."""
     query = {"after": after or None, "page_size": page_size, "node": node}
-    return Request(method="GET", target=_topic(topic, "/leases", query), answer=LeasePage)
+    return Request(method="GET", target=topic_path(topic, "/leases", query), answer=LeasePage)

@@ -1,4 +1,4 @@
-"""Records on their way in and out, and the gaps between them."""
+"""Records on their way in and out, jobs, and the gaps between them."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -8,11 +8,14 @@ import msgspec
 
 T = TypeVar("T")
 
+_SHOWN_CHARS_MAX = 200
+
 
 class NewRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record to append that is more than its value. NaN and the infinities become null: JSON has no word for them.
+    """A record to append that is more than its value.
 
-    `data` is anything that msgspec can encode as JSON; wrapped in `msgspec.Raw`, JSON text is sent as it stands.
+    `data` is anything that msgspec can encode as JSON; wrapped in `msgspec.Raw`, JSON text is sent as it stands. NaN
+    and the infinities are refused: JSON has no word for them.
     """
 
     data: Any
@@ -54,6 +57,24 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def decode(self, type: type[T]) -> T:
         """The payload as a value of this type; raises `msgspec.ValidationError` when it is none."""
         return msgspec.json.decode(self.payload, type=type)
+
+    def __repr__(self) -> str:
+        text = self.raw.decode("utf-8", "replace")
+        shown = text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "…"
+        rest = {name: getattr(self, name) for name in self.__struct_fields__ if name != "payload"}
+        words = [f"{name}={value!r}" for name, value in rest.items() if value is not None]
+        return f"{type(self).__name__}({', '.join([words[0], f'data={shown}', *words[1:]])})"
+
+
+class Job(Record, frozen=True, kw_only=True, dict=True):
+    """A job that was claimed: a record, and the lease on it."""
+
+    lease_id: str
+    """This delivery's own word: with it, an acknowledgement counts only while the job is still this worker's."""
+    deadline: int
+    """When the lease ends unless it is extended: milliseconds since 1970."""
+    deliveries: int
+    """How often the job has been delivered, this time included."""
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):

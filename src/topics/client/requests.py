@@ -1,10 +1,11 @@
 """Every call as a value: what to send, and how to read the answer. Nothing here touches the network.
 
-The functions are also the methods of both clients (see `methods`), so their signatures and first lines are written
+The functions are also the methods of both clients, so their signatures and first lines are written
 for whoever calls those.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -26,6 +27,7 @@ from topics.client.answers import (
     TopicState,
 )
 from topics.client.records import NewRecord
+from topics.client.transport.http1 import Response
 from topics.core.config import TopicConfigPatch
 from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
@@ -50,6 +52,10 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     answer: Any
     """The type of the answer; `Any` there, because the type checker knows it as `A`."""
     body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    """Besides the standing ones. A body without any is JSON."""
+    read: Callable[[Response], A] | None = None
+    """Makes the answer of a response where that is more than its body as JSON."""
     repeatable: bool = True
     """Whether it may be sent again when nobody knows if it was carried out."""
     wants_key: bool = False
@@ -62,12 +68,12 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
     """Creates a topic, or replaces its config as a whole; only the type stays when it is left out."""
-    return Request(method="PUT", target=_topic(topic), body=_encode(config or {}), answer=TopicPut)
+    return Request(method="PUT", target=topic_path(topic), body=_encode(_config(config) or {}), answer=TopicPut)
 
 
 def get_topic(topic: str, *, touch: bool = True) -> Request[TopicState]:
     """A topic's state; `touch=False` keeps a monitor from making the topic look used."""
-    return Request(method="GET", target=_topic(topic, query={} if touch else {"touch": "false"}), answer=TopicState)
+    return Request(method="GET", target=topic_path(topic, query={} if touch else {"touch": "false"}), answer=TopicState)
 
 
 def list_topics(
@@ -86,7 +92,7 @@ def list_topics(
 def delete_topic(topic: str, *, if_empty: bool = False) -> Request[TopicDropped]:
     """Deletes a topic with everything in it; with `if_empty`, only one that holds no live record."""
     query = {"if_empty": "true" if if_empty else None}
-    return Request(method="DELETE", target=_topic(topic, query=query), answer=TopicDropped)
+    return Request(method="DELETE", target=topic_path(topic, query=query), answer=TopicDropped)
 
 
 def append(
@@ -109,7 +115,7 @@ def append(
     `NewRecord`, of which `tag`, `node` and `meta` then replace what they name.
     """
     record = value if isinstance(value, NewRecord) else NewRecord(value)
-    parts = _given({"tag": tag, "node": node, "meta": meta})
+    parts = given_only({"tag": tag, "node": node, "meta": meta})
     return append_many(
         topic,
         [msgspec.structs.replace(record, **parts)],
@@ -140,19 +146,22 @@ def append_many(
     topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
     be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
     """
+    if isinstance(records, str | bytes | bytearray | Mapping):
+        # Each of its letters, or keys, would become a record.
+        raise TypeError(f"append_many takes several records, not a {type(records).__name__}; append takes one")
     given = {
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
         "node": node,
         "idempotency_key": idempotency_key,
         "create": create,
-        "config": config,
+        "config": _config(config),
         "delay_ms": delay_ms or None,
         "disable_backpressure": disable_backpressure or None,
     }
     return Request(
         method="POST",
-        target=_topic(topic, query={} if return_seqs else {"return_seqs": "false"}),
-        body=_encode(_given(given)),
+        target=topic_path(topic, query={} if return_seqs else {"return_seqs": "false"}),
+        body=encode_values(given_only(given)),
         answer=Appended,
         repeatable=idempotency_key is not None,
         wants_key=idempotency_key is None,
@@ -183,8 +192,8 @@ def diff(
         "wait_ms": wait_ms or None,
         "max_batch_bytes": max_batch_bytes,
     }
-    target = _topic(topic, "/diff")
-    return Request(method="POST", target=target, body=_encode(_given(given)), answer=Diff, wait_s=wait_ms / 1000)
+    target = topic_path(topic, "/diff")
+    return Request(method="POST", target=target, body=_encode(given_only(given)), answer=Diff, wait_s=wait_ms / 1000)
 
 
 def delete(topic: str, *, before_seq: int | None = None, match: Match | None = None) -> Request[Deleted]:
@@ -196,8 +205,8 @@ def delete(topic: str, *, before_seq: int | None = None, match: Match | None = N
     given = {"before_seq": before_seq, "match": match.to_wire() if isinstance(match, TagMatch) else match}
     return Request(
         method="POST",
-        target=_topic(topic, "/delete"),
-        body=_encode(_given(given)),
+        target=topic_path(topic, "/delete"),
+        body=_encode(given_only(given)),
         answer=Deleted,
         repeatable=before_seq is not None,
     )
@@ -234,7 +243,7 @@ def put_router(
     }
     # Sent again after a lost answer it finds the router there, and changes nothing.
     target = _router(f"{source}->{dest}" if name is None else name)
-    return Request(method="PUT", target=target, body=_encode(_given(given)), answer=RouterPut)
+    return Request(method="PUT", target=target, body=_encode(given_only(given)), answer=RouterPut)
 
 
 def get_router(name: str) -> Request[RouterState]:
@@ -276,12 +285,22 @@ def ready() -> Request[Ready]:
     return Request(method="GET", target="/v0/ready", answer=Ready, patient=False)
 
 
+def pipeline() -> Request[dict[str, Any]]:
+    """Where the Spark pipeline of the server stands: its state, and how far each of its sinks got."""
+    return Request(method="GET", target="/v0/pipeline", answer=dict[str, Any], patient=False)
+
+
+def openapi() -> Request[dict[str, Any]]:
+    """The description of the API that the server gives of itself."""
+    return Request(method="GET", target="/v0/openapi.json", answer=dict[str, Any])
+
+
 def metrics() -> Request[dict[str, Any]]:
     """The server's counters and gauges by name: a number, or a list of samples where there are labels."""
     return Request(method="GET", target="/v0/metrics", answer=dict[str, Any], patient=False)
 
 
-def _topic(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
+def topic_path(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
     return f"/v0/topics/{_named(name, 'topic')}{verb}{_query(query or {})}"
 
 
@@ -297,9 +316,53 @@ def _named(name: str, what: str) -> str:
 
 
 def _query(fields: Mapping[str, object]) -> str:
-    given = _given(fields)
+    given = given_only(fields)
     return "?" + urlencode(given) if given else ""
 
 
-def _given(fields: Mapping[str, object]) -> dict[str, object]:
+def given_only(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _config(config: Config | None) -> Config | None:
+    """A config as it was given. A key that the server would silently ignore is refused."""
+    known = TopicConfigPatch.__struct_fields__
+    for key in config if isinstance(config, Mapping) else ():
+        if key not in known:
+            import difflib  # noqa: PLC0415 - for a mistake only
+
+            near = difflib.get_close_matches(str(key), known, 1)
+            raise ValueError(f"config: there is no {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return config
+
+
+def encode_values(fields: object) -> bytes:
+    body = _encode(fields)
+    if b"null" in body:
+        # One of them may have been a number that JSON has no word for.
+        _check_finite(fields)
+    return body
+
+
+def _check_finite(value: object) -> None:
+    import json  # noqa: PLC0415 - its encoder tells such a number from null, and looks at everything in C
+
+    try:
+        json.JSONEncoder(allow_nan=False, skipkeys=True, default=_opened).encode(value)
+    except ValueError as error:
+        raise ValueError("NaN and the infinities cannot be sent: JSON has no word for them") from error
+
+
+def _opened(value: object) -> object:
+    """What is in a value of which the encoder knows nothing."""
+    match value:
+        case msgspec.Struct():
+            return msgspec.structs.asdict(value)
+        case set() | frozenset():
+            return list(value)
+        case Mapping():
+            return dict(value)
+        case _ if dataclasses.is_dataclass(value):
+            return [getattr(value, field.name) for field in dataclasses.fields(value)]
+        case _:
+            return None

@@ -1,82 +1,86 @@
 """What both clients have in common: everything but the waiting."""
 
-import math
-import ssl
-from collections.abc import Mapping
-from typing import Self, TypedDict
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
-import httpx
 import msgspec
 
-from topics.client.attempts import Attempts, standing_headers
-from topics.client.options import DEFAULT_URL, Address, ClientOptions, RetryPolicy
-from topics.client.requests import A, Request
+from topics import __version__
+from topics.client.options import Address, ClientOptions, RetryPolicy
+from topics.client.transport.http1 import HttpRequest, header_lines
+from topics.client.transport.route import find_route
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import Dice, SystemDice
-
-
-class HttpSettings(TypedDict):
-    """How the HTTP library is set up."""
-
-    base_url: str
-    headers: dict[str, str]
-    limits: httpx.Limits
-    trust_env: bool
-    verify: ssl.SSLContext | bool
 
 
 class Session:
     """A server's address, the key to it, and how to behave towards it."""
 
     def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        api_key: str | None = None,
-        options: ClientOptions | None = None,
-        clock: Clock | None = None,
-        dice: Dice | None = None,
-    ) -> None:
-        self._address = Address(url, api_key)
+        self, url: str | None, api_key: str | None, options: ClientOptions | None, clock: Clock | None,
+        dice: Dice | None, env: Mapping[str, str] | None,
+    ) -> None:  # fmt: skip
+        env = os.environ if env is None else env
+        if url is None:
+            found = Address.from_env(env)
+            self.address = found if api_key is None else Address(found.url, api_key)
+        else:
+            # The key of the environment belongs to the server of the environment: another one does not get it.
+            self.address = Address(url, api_key)
         self.options = options or ClientOptions()
-        self._clock = clock or SystemClock()
-        self._dice = dice or SystemDice()
+        self.clock = clock or SystemClock()
+        self.dice = dice or SystemDice()
+        self.route = find_route(self.address.url, self.options.proxy, env)
+        self.reached = False
+        """Whether the server ever answered."""
+        self.standing = {
+            "accept": "application/json",
+            "accept-encoding": "gzip" if self.options.gzip else "identity",
+            "user-agent": f"topics-client/{__version__}",
+            **{name.lower(): value for name, value in self.options.headers.items()},
+        }
+        if self.address.api_key is not None:
+            self.standing["authorization"] = f"Bearer {self.address.api_key}"
+        self.standing_lines = header_lines(self.standing)
 
-    @classmethod
-    def from_env(cls, env: Mapping[str, str], *, options: ClientOptions | None = None) -> Self:
-        """A client for `TOPICS_URL` with the key `TOPICS_API_KEY`, both from `env`, such as `os.environ`.
+    def lines_with(self, headers: Mapping[str, str]) -> bytes:
+        """The standing headers with those of one request."""
+        return header_lines({**self.standing, **headers})
 
-        A variable that is blank or missing means the default: the server on this machine, and no key.
-        """
-        address = Address.from_env(env)
-        return cls(address.url, api_key=address.api_key, options=options)
-
-    def __repr__(self) -> str:
-        # Without the key: a repr ends up in logs.
-        return f"{type(self).__name__}({self._address.url!r})"
-
-    def _attempts(self, request: Request[A], retry: RetryPolicy | None) -> Attempts[A]:
-        return Attempts(request, self.options, retry or self.options.retry, self._clock, self._dice)
-
-    def _follower_retry(self, deadline_s: float) -> RetryPolicy:
+    def patient(self, deadline_s: float) -> RetryPolicy:
+        """The policy of something that lasts longer than a call."""
         return msgspec.structs.replace(self.options.retry, deadline_s=deadline_s)
 
-    @property
-    def _answer_timeout_s(self) -> float | None:
-        """How long a command on a WebSocket is waited for, over all connections that it takes."""
-        longest_s = max(self.options.retry.deadline_s, self.options.timeout_s)
-        return None if math.isinf(longest_s) else longest_s
+    def stream_request(self, target: str, headers: Mapping[str, str], quiet_s: float) -> HttpRequest:
+        """Asks for an event stream, which is given up when nothing at all comes for so long."""
+        asked = {"accept": "text/event-stream", "accept-encoding": "identity", **headers}
+        return HttpRequest("GET", target, self.lines_with(asked), None, quiet_s)
 
-    def _http_settings(self) -> HttpSettings:
-        pool = self.options.max_connections
-        return HttpSettings(
-            base_url=self._address.url,
-            headers=standing_headers(self._address.api_key, self.options),
-            limits=httpx.Limits(max_connections=pool, max_keepalive_connections=pool),
-            # The environment is read where the caller hands it over and nowhere else: a proxy variable must not
-            # redirect, nor a .netrc replace the key of, a server that was named in code.
-            trust_env=False,
-            # Loading the certificates of the world takes longer than most programs with a plain server run. A context
-            # without any trusts nobody, so this stays safe should it ever be used.
-            verify=self._address.is_tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-        )
+    @property
+    def answer_timeout_s(self) -> float | None:
+        """How long a command on a WebSocket is waited for, over all connections that it takes."""
+        longest_s = max(self.options.retry.patience_s(True), self.options.timeout_s)
+        return None if longest_s == float("inf") else longest_s
+
+
+def as_method(
+    method: Callable[..., Any], build: Callable[..., Any], returns: object = None, name: str | None = None
+) -> None:
+    """Makes `method` tell of itself what `build` does: its name, its words, and its parameters behind `self`.
+
+    What it returns is, unless told, what the request that `build` returns is answered with.
+    """
+    functools.update_wrapper(method, build)
+    method.__name__ = name or method.__name__
+    # inspect would look through the wrapper, and take the topic for `self`.
+    del method.__wrapped__  # type: ignore[attr-defined]
+    described = inspect.signature(build)
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    returned = returns or get_args(described.return_annotation)[0]
+    method.__signature__ = described.replace(  # type: ignore[attr-defined]
+        parameters=[itself, *described.parameters.values()], return_annotation=returned
+    )
+    method.__annotations__ = {**build.__annotations__, "return": returned}

@@ -1,13 +1,14 @@
 """A server in a function, and one way to drive both clients with it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
-import httpx
 import msgspec
 
-from topics.client import AsyncClient, Client, ClientOptions
+from topics.client import AsyncClient, Client, ClientOptions, ConnectionFailed
+from topics.client.transport.http1 import HttpRequest, Response
 from topics.testing import ManualClock, SeededDice
 
 APPENDED = {
@@ -15,17 +16,46 @@ APPENDED = {
     "deduped": False, "performance": {"server_total_ms": 0.5},
 }  # fmt: skip
 
-Outcome = httpx.Response | Exception
-Handler = Callable[[httpx.Request], Outcome]
+
+class Seen:
+    """A request as the server sees it."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        parts = urlsplit(request.target)
+        self.method, self.target, self.path = request.method, request.target, parts.path
+        self.query = dict(parse_qsl(parts.query))
+        lines = [line.split(": ", 1) for line in request.headers.decode().splitlines()]
+        self.headers = {name: value for name, value in lines}
+        assert len(lines) == len(self.headers), "a header is sent twice"
+        self.content = request.body or b""
+        self.read_timeout_s = request.read_timeout_s
 
 
-def answered(body: object, status: int = 200, headers: dict[str, str] | None = None) -> httpx.Response:
-    return httpx.Response(status, content=msgspec.json.encode(body), headers=headers)
+Outcome = Response | Exception
+Handler = Callable[[Seen], Outcome]
+
+
+def lost() -> ConnectionFailed:
+    """The answer got lost."""
+    return ConnectionFailed("the connection broke", maybe_done=True)
+
+
+def unsent() -> ConnectionFailed:
+    """The server was not there."""
+    return ConnectionFailed("refused", maybe_done=False)
+
+
+def plain(status: int, content: bytes = b"", headers: Mapping[str, str] | None = None) -> Response:
+    return Response(status, "", headers or {}, content)
+
+
+def answered(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return plain(status, msgspec.json.encode(body), headers)
 
 
 def refused(
     status: int, code: str, detail: dict[str, object] | None = None, headers: dict[str, str] | None = None
-) -> httpx.Response:
+) -> Response:
     return answered({"error": {"code": code, "message": "no", "detail": detail}}, status, headers)
 
 
@@ -34,15 +64,84 @@ class Script:
 
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self._outcomes = list(outcomes)
-        self.requests: list[httpx.Request] = []
+        self.requests: list[Seen] = []
 
-    def __call__(self, request: httpx.Request) -> Outcome:
+    def __call__(self, request: Seen) -> Outcome:
         self.requests.append(request)
         return self._outcomes.pop(0)
 
     @property
     def exhausted(self) -> bool:
         return not self._outcomes
+
+
+def _answer(handler: Handler, request: HttpRequest) -> Response:
+    outcome = handler(Seen(request))
+    # A script may play the same one for several tries and tests, and a client may change it.
+    if isinstance(outcome, ConnectionFailed):
+        raise ConnectionFailed(str(outcome), maybe_done=outcome.maybe_done)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return Response(outcome.status, outcome.reason, outcome.headers, outcome.content)
+
+
+class FakeBody:
+    """A body that comes at once, and then ends."""
+
+    def __init__(self, response: Response) -> None:
+        self._content = response.content
+        self.response = Response(response.status, response.reason, response.headers)
+
+    def read(self) -> bytes:
+        content, self._content = self._content, b""
+        return content
+
+    def abort(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class AsyncFakeBody:
+    def __init__(self, response: Response) -> None:
+        self._body = FakeBody(response)
+        self.response = self._body.response
+
+    async def read(self) -> bytes:
+        return self._body.read()
+
+    def abort(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class FakeTransport:
+    def __init__(self, handler: Handler) -> None:
+        self.closed = False
+        self._handler = handler
+
+    def send(self, request: HttpRequest) -> Response:
+        return _answer(self._handler, request)
+
+    def open(self, request: HttpRequest) -> FakeBody:
+        return FakeBody(_answer(self._handler, request))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class AsyncFakeTransport:
+    def __init__(self, handler: Handler) -> None:
+        self.closed = False
+        self._handler = handler
+
+    async def send(self, request: HttpRequest) -> Response:
+        return _answer(self._handler, request)
+
+    async def open(self, request: HttpRequest) -> AsyncFakeBody:
+        return AsyncFakeBody(_answer(self._handler, request))
+
+    async def aclose(self) -> None:
+        self.closed = True
 
 
 class Driver:
@@ -83,7 +182,7 @@ class Driver:
 
     def client(self) -> Client:
         return Client(
-            "http://server.test", api_key="secret", options=self._options, transport=httpx.MockTransport(self._handle),
+            "http://server.test", api_key="secret", options=self._options, transport=FakeTransport(self._handler),
             clock=self.clock, dice=self.dice, sleep=self._sleep,
         )  # fmt: skip
 
@@ -92,16 +191,9 @@ class Driver:
             self._sleep(seconds)
 
         return AsyncClient(
-            "http://server.test", api_key="secret", options=self._options, transport=httpx.MockTransport(self._handle),
+            "http://server.test", api_key="secret", options=self._options, transport=AsyncFakeTransport(self._handler),
             clock=self.clock, dice=self.dice, sleep=sleep,
         )  # fmt: skip
-
-    def _handle(self, request: httpx.Request) -> httpx.Response:
-        outcome = self._handler(request)
-        if isinstance(outcome, Exception):
-            raise outcome
-        # A response can be read once, and a script may play the same one for several tries and tests.
-        return httpx.Response(outcome.status_code, content=outcome.content, headers=outcome.headers)
 
     def _sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)

@@ -9,6 +9,7 @@ from topics.client import (
     Appended,
     Diff,
     Gap,
+    Job,
     QueueCounters,
     Record,
     TopicConfig,
@@ -46,6 +47,14 @@ def test_a_bare_record_has_none_where_nothing_was_said() -> None:
 def test_records_are_equal_when_they_say_the_same() -> None:
     assert record() == record()
     assert record() != record(RECORD.replace(b"1.50", b"1.5"))
+
+
+def test_the_repr_of_a_record_shows_its_data() -> None:
+    assert repr(record()) == "Record(seq=5, data={\"a\": 1.50}, ts=1700, node='n', tag='t', meta={'k': [1]})"
+    long = record(b'{"$seq":5,"$ts":1,"data":"' + b"x" * 5000 + b'"}')
+    assert len(repr(long)) < 300 and "…" in repr(long)
+    job = msgspec.json.decode(RECORD[:-1] + b',"lease_id":"l","deadline":2,"deliveries":1}', type=Job)
+    assert repr(job).startswith('Job(seq=5, data={"a": 1.50}') and "deliveries=1" in repr(job)
 
 
 def test_a_gap_reads_every_tombstone_of_the_server() -> None:

@@ -2,16 +2,14 @@
 
 import re
 
-import httpx
 import pytest
 
-from tests.unit.client.fakes import Driver, Script, refused
-from topics.api.errors import STATUS_BY_CODE
+from tests.unit.client.fakes import Driver, Outcome, Script, plain, refused
+from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.client import (
     ApiError,
     ClientError,
     ClientOptions,
-    ConnectionFailed,
     Gap,
     GapError,
     RetryPolicy,
@@ -23,16 +21,18 @@ from topics.client import (
 IMPATIENT = ClientOptions(retry=RetryPolicy(deadline_s=0))
 # Codes of endpoints that the protocol has and the server learns later.
 PLANNED = {"not_a_queue": 409, "router_not_found": 404, "router_cycle": 409, "not_acceptable": 406}
+# Those of subscriptions are spelled in capitals; the client has no calls for them.
+STREAMS = {code: status for code, status in V1_STATUS_BY_CODE.items() if code.islower()}
 
 
-def raised(outcome: httpx.Response | Exception, kind: str = "sync") -> ClientError:
+def raised(outcome: Outcome, kind: str = "sync") -> ClientError:
     with pytest.raises(ClientError) as caught:
         Driver(kind, Script([outcome]), IMPATIENT).call("get_topic", "jobs")
     return caught.value
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize(("code", "status"), sorted({**PLANNED, **STATUS_BY_CODE}.items()))
+@pytest.mark.parametrize(("code", "status"), sorted({**PLANNED, **STATUS_BY_CODE, **STREAMS}.items()))
 def test_every_code_has_a_class_of_its_own(code: str, status: int, kind: str) -> None:
     error = raised(refused(status, code, {"a": 1}), kind)
     assert type(error) is ApiError.by_code[code]
@@ -61,44 +61,16 @@ def test_a_code_of_a_newer_server_keeps_its_words() -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("status", [302, 400, 502])
 def test_what_does_not_speak_the_api_is_told_apart(content: bytes, status: int) -> None:
-    error = raised(httpx.Response(status, content=content))
+    error = raised(plain(status, content))
     assert isinstance(error, UnexpectedAnswer)
     assert (error.status, error.code) == (status, "unexpected_answer")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"{}", b'{"topic":1}'])
 def test_a_success_that_cannot_be_understood_is_an_error(content: bytes) -> None:
-    error = raised(httpx.Response(200, content=content))
+    error = raised(plain(200, content))
     assert isinstance(error, UnexpectedAnswer)
     assert error.status == 200
-
-
-@pytest.mark.parametrize(
-    ("failure", "maybe_done"),
-    [
-        (httpx.ConnectError("refused"), False),
-        (httpx.ConnectTimeout(""), False),
-        (httpx.PoolTimeout(""), False),
-        (httpx.ReadError("reset"), True),
-        (httpx.ReadTimeout(""), True),
-        (httpx.WriteError(""), True),
-        (httpx.RemoteProtocolError("left"), True),
-        (httpx.DecodingError("bad gzip"), True),
-    ],
-)
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_a_broken_line_says_whether_the_request_may_be_done(failure: Exception, maybe_done: bool, kind: str) -> None:
-    error = raised(failure, kind)
-    assert isinstance(error, ConnectionFailed)
-    assert error.maybe_done is maybe_done
-    assert str(error)
-    assert error.__cause__ is failure
-
-
-def test_a_mistake_of_the_caller_is_not_blamed_on_the_line() -> None:
-    script = Script([httpx.LocalProtocolError("bad header")])
-    with pytest.raises(httpx.LocalProtocolError):
-        Driver("sync", script).call("get_topic", "jobs")
 
 
 def test_a_gap_error_has_the_gap() -> None:

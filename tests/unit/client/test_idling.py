@@ -6,9 +6,8 @@ import msgspec
 
 from topics.client import Claimed, Diff
 from topics.client.answers import TopicState
-from topics.client.hands import worker
-from topics.client.idling import Idling
-from topics.client.jobs import Job
+from topics.client.records import Job
+from topics.client.worker_state import Idling, worker
 from topics.core.config import TopicConfig
 
 EMPTY = Claimed(topic="jobs", claimed=[], count=0, ready=0)

@@ -1,7 +1,10 @@
 """What each call sends."""
 
+import dataclasses
 import enum
 import json
+import math
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,7 +21,7 @@ def sent(request: Request[Any]) -> tuple[str, str, Any]:
 
 CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
     (requests.put_topic("jobs"), ("PUT", "/v0/topics/jobs", {})),
-    (requests.put_topic("jobs", {"ttl_ms": 5, "new": [1]}), ("PUT", "/v0/topics/jobs", {"ttl_ms": 5, "new": [1]})),
+    (requests.put_topic("jobs", {"ttl_ms": 5}), ("PUT", "/v0/topics/jobs", {"ttl_ms": 5})),
     (
         requests.put_topic("jobs", TopicConfigPatch(type=TopicType.QUEUE, durability=Durability.FSYNC, priority=None)),
         ("PUT", "/v0/topics/jobs", {"type": "queue", "durability": "fsync", "priority": None}),
@@ -116,6 +119,8 @@ CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
     (requests.health(), ("GET", "/v0/health", None)),
     (requests.ready(), ("GET", "/v0/ready", None)),
     (requests.metrics(), ("GET", "/v0/metrics", None)),
+    (requests.pipeline(), ("GET", "/v0/pipeline", None)),
+    (requests.openapi(), ("GET", "/v0/openapi.json", None)),
 ]  # fmt: skip
 
 
@@ -157,6 +162,41 @@ def test_a_name_that_would_change_the_path_is_refused(name: str) -> None:
 def test_what_cannot_be_json_is_told_before_anything_is_sent() -> None:
     with pytest.raises(TypeError):
         requests.append("jobs", object())
+
+
+@pytest.mark.parametrize("call", [requests.put_topic, lambda name, config: requests.append(name, 1, config=config)])
+def test_a_config_key_that_the_server_would_ignore_is_refused(call: Callable[..., Request[Any]]) -> None:
+    with pytest.raises(ValueError, match="there is no 'ttl'; did you mean 'ttl_ms'"):
+        call("jobs", {"ttl": 5})
+    with pytest.raises(ValueError, match="there is no 'colour'"):
+        call("jobs", {"colour": "red"})
+
+
+@pytest.mark.parametrize("records", ["text", b"bytes", {"a": 1}, {}])
+def test_a_batch_is_several_records(records: Any) -> None:
+    with pytest.raises(TypeError, match="append takes one"):
+        requests.append_many("jobs", records)
+
+
+class Point(msgspec.Struct):
+    x: object
+
+
+@dataclasses.dataclass
+class Spot:
+    x: object
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"a": [None, (x,)]}, Point, Spot, lambda x: [{x}]])
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_a_number_that_json_cannot_say_is_refused(number: float, wrap: Callable[[float], object]) -> None:
+    with pytest.raises(ValueError, match="JSON has no word"):
+        requests.append("jobs", wrap(number))
+    with pytest.raises(ValueError, match="JSON has no word"):
+        requests.append_many("jobs", [1, NewRecord(1, meta={"a": wrap(number)})])
+    # Null itself, and the word in a text, are fine.
+    assert requests.append("jobs", wrap(1.5)).body is not None
+    assert requests.append("jobs", {"a": None, "b": "null"}).body is not None
 
 
 def test_a_payload_given_as_text_is_sent_as_it_stands() -> None:

@@ -5,10 +5,9 @@ import json
 import logging
 import math
 
-import httpx
 import pytest
 
-from tests.unit.client.fakes import APPENDED, Driver, Outcome, Script, answered, refused
+from tests.unit.client.fakes import APPENDED, Driver, Outcome, Script, answered, lost, plain, refused, unsent
 from topics.client import (
     ApiError,
     ClientError,
@@ -21,13 +20,18 @@ from topics.client import (
     Throttled,
     UnexpectedAnswer,
 )
-from topics.client.attempts import retry_after_s
+from topics.client.retry import retry_after_s
+from topics.client.transport.http1 import Response
 from topics.testing import ManualClock
 
 both = pytest.mark.parametrize("kind", ["sync", "async"])
 
-LOST = httpx.ReadError("the connection broke")
-UNSENT = httpx.ConnectError("refused")
+LOST = lost()
+UNSENT = unsent()
+
+
+def shown(outcome: object) -> str:
+    return f"{outcome.status} {outcome.content!r}" if isinstance(outcome, Response) else str(outcome)
 
 
 @both
@@ -39,16 +43,14 @@ UNSENT = httpx.ConnectError("refused")
         refused(503, "shutting_down"),
         refused(429, "a_newer_word"),
         refused(503, "a_newer_word"),
-        httpx.Response(429, content=b"slow down"),
-        httpx.Response(502, content=b"<html>"),
-        httpx.Response(503),
-        httpx.Response(504),
+        plain(429, b"slow down"),
+        plain(502, b"<html>"),
+        plain(503),
+        plain(504),
         LOST,
         UNSENT,
-        httpx.ReadTimeout(""),
-        httpx.PoolTimeout(""),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_passes_is_tried_again(failure: Outcome, kind: str) -> None:
     script = Script([failure, failure, answered(APPENDED)])
@@ -70,9 +72,9 @@ def test_what_passes_is_tried_again(failure: Outcome, kind: str) -> None:
         (refused(500, "internal"), InternalError),
         # The shard stays so until somebody restarts the server, and Retry-After does not change that.
         (refused(503, "read_only", headers={"retry-after": "1"}), ReadOnly),
-        (httpx.Response(500, content=b"oops"), UnexpectedAnswer),
+        (plain(500, b"oops"), UnexpectedAnswer),
     ],
-    ids=str,
+    ids=shown,
 )
 def test_what_does_not_pass_is_told_at_once(failure: Outcome, error: type[ClientError], kind: str) -> None:
     driver = Driver(kind, Script([failure]))
@@ -83,7 +85,11 @@ def test_what_does_not_pass_is_told_at_once(failure: Outcome, error: type[Client
 
 @both
 @pytest.mark.parametrize("call", [("health",), ("ready",), ("metrics",)])
-@pytest.mark.parametrize("failure", [refused(503, "not_ready", {"replay_progress": 0.5}), UNSENT], ids=str)
+@pytest.mark.parametrize(
+    "failure",
+    [refused(503, "not_ready", {"replay_progress": 0.5}), UNSENT],
+    ids=shown,
+)
 def test_a_probe_asks_about_now(call: tuple[str], failure: Outcome, kind: str) -> None:
     driver = Driver(kind, Script([failure]))
     with pytest.raises((NotReady, ConnectionFailed)):
@@ -92,11 +98,11 @@ def test_a_probe_asks_about_now(call: tuple[str], failure: Outcome, kind: str) -
 
 
 KEYLESS = ClientOptions(idempotent_appends=False)
-UNKNOWN_OUTCOMES = [LOST, httpx.ReadTimeout(""), httpx.Response(502), httpx.Response(503)]
+UNKNOWN_OUTCOMES = [LOST, plain(502), plain(503)]
 
 
 @both
-@pytest.mark.parametrize("failure", UNKNOWN_OUTCOMES, ids=str)
+@pytest.mark.parametrize("failure", UNKNOWN_OUTCOMES, ids=shown)
 @pytest.mark.parametrize("call", [("append", "jobs", 1), ("delete", "jobs")])
 def test_what_may_be_done_and_must_not_be_done_twice_is_not_repeated(
     call: tuple[str, ...], failure: Outcome, kind: str
@@ -108,7 +114,11 @@ def test_what_may_be_done_and_must_not_be_done_twice_is_not_repeated(
 
 
 @both
-@pytest.mark.parametrize("failure", [UNSENT, refused(429, "throttled"), refused(503, "not_ready")], ids=str)
+@pytest.mark.parametrize(
+    "failure",
+    [UNSENT, refused(429, "throttled"), refused(503, "not_ready")],
+    ids=shown,
+)
 def test_what_was_certainly_not_done_is_repeated_without_a_key_too(failure: Outcome, kind: str) -> None:
     script = Script([failure, answered(APPENDED)])
     Driver(kind, script, KEYLESS).call("append", "jobs", 1)
@@ -175,7 +185,7 @@ def test_a_follower_that_fails_for_days_does_not_overflow() -> None:
         (refused(503, "not_ready", {"replay_progress": 0.1}, {"retry-after": "2"}), 2.0),
         # The detail is exact where the header has to round up.
         (refused(429, "throttled", {"retry_after_ms": 250}, {"retry-after": "1"}), 0.25),
-        (httpx.Response(503, headers={"retry-after": "4"}), 4.0),
+        (plain(503, headers={"retry-after": "4"}), 4.0),
     ],
 )
 def test_the_server_is_left_alone_for_as_long_as_it_asked(failure: Outcome, asked: float, kind: str) -> None:
@@ -252,9 +262,44 @@ def test_nothing_is_compressed_unless_asked(kind: str) -> None:
     assert "content-encoding" not in script.requests[0].headers
 
 
-def test_a_retry_is_logged_without_the_key(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_retry_is_logged_with_its_topic_and_cause_and_without_the_key(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        Driver("sync", Script([UNSENT, answered(APPENDED)])).call("append", "jobs", 1)
+        Driver("sync", Script([UNSENT, UNSENT, answered(APPENDED)])).call("append", "jobs", 1)
     lines = [record for record in caplog.records if record.name.startswith("topics.client")]
-    assert [line.message for line in lines] == ["a request will be tried again"]
+    # The first failure may be a connection that was kept for too long; the second is news.
+    assert [line.levelname for line in lines] == ["INFO", "WARNING"]
+    assert all("POST /v0/topics/jobs failed" in line.message and "refused" in line.message for line in lines)
     assert all("secret" not in str(vars(record)) for record in caplog.records)
+
+
+@both
+def test_a_server_that_never_answered_is_given_up_soon(kind: str) -> None:
+    driver = Driver(kind, Script([UNSENT] * 100))
+    with pytest.raises(ConnectionFailed):
+        driver.call("append", "jobs", 1)
+    assert 1.0 < sum(driver.sleeps) <= 2.0
+
+
+def test_a_server_that_answered_before_is_waited_for() -> None:
+    driver = Driver("sync", Script([answered(APPENDED), *[UNSENT] * 15, answered(APPENDED)]))
+    with driver.client() as client:
+        client.append("jobs", 1)
+        client.append("jobs", 1)
+    assert sum(driver.sleeps) > 10.0
+
+
+@both
+def test_a_deadline_of_the_caller_holds_for_a_server_that_never_answered(kind: str) -> None:
+    driver = Driver(kind, Script([*[UNSENT] * 15, answered(APPENDED)]), ClientOptions(retry=RetryPolicy(deadline_s=60)))
+    assert driver.call("append", "jobs", 1).last_seq == 1
+    assert sum(driver.sleeps) > 10.0
+
+
+@both
+@pytest.mark.parametrize("last", [UNSENT, refused(429, "throttled"), refused(404, "topic_not_found")], ids=shown)
+def test_that_the_last_try_did_nothing_says_nothing_about_the_first(last: Outcome, kind: str) -> None:
+    options = ClientOptions(retry=RetryPolicy(deadline_s=1.0))
+    for outcomes, maybe_done in (([lost(), *[last] * 50], True), ([last] * 50, False)):
+        with pytest.raises(ClientError) as caught:
+            Driver(kind, Script(outcomes), options).call("append", "jobs", 1)
+        assert caught.value.maybe_done is maybe_done

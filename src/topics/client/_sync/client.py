@@ -1,0 +1,222 @@
+# Made of topics.client._async by `python -m tools.halves`; change that one.
+"""The client, and its calls."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+
+from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
+from topics.client._sync.loops import Follower, StreamLoop, Tail, Watcher
+from topics.client._sync.net import sleep as net_sleep
+from topics.client._sync.pool import Pool, Transport
+from topics.client._sync.producer import Producer
+from topics.client._sync.worker import Worker
+from topics.client.answers import RouterSummary, TopicPage, TopicSummary
+from topics.client.errors import ClientClosed, ClientError
+from topics.client.options import ClientOptions, RetryPolicy
+from topics.client.records import Job
+from topics.client.requests import A, Request
+from topics.client.retry import Attempts, Backoff
+from topics.client.session import Session, as_method
+from topics.client.streams import StreamSummary
+from topics.system.clock import Clock
+from topics.system.dice import Dice
+
+if TYPE_CHECKING:
+    from topics.client._sync.websocket import Socket
+
+P = ParamSpec("P")
+S = TypeVar("S")
+L = TypeVar("L")
+
+
+def _call(build: Callable[P, Request[A]]) -> Callable[Concatenate["Client", P], A]:
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> A:
+        return self.send(build(*args, **kwargs))
+
+    as_method(method, build)
+    return method
+
+
+def _opens(
+    build: Callable[P, S], made: Callable[["Client", S], L], returns: object
+) -> Callable[Concatenate["Client", P], L]:
+    """A method that gives an object at once, which waits when it is used."""
+
+    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> L:
+        return made(self, build(*args, **kwargs))
+
+    as_method(method, build, returns)
+    return method
+
+
+def _socket(client: "Client", options: ws_session.WsOptions) -> "Socket":
+    # Few need it, and its library takes longer to import than everything else together.
+    from topics.client._sync.websocket import Socket  # noqa: PLC0415
+
+    return Socket(client, options)
+
+
+def _pushed(client: "Client", state: work_stream.WorkStream) -> StreamLoop[Job]:
+    return StreamLoop(client, state)
+
+
+class Client:
+    """Talks to a server. Use it in a `with` block, or close it.
+
+    Without a URL the server is the one of `TOPICS_URL`, or else the one on this machine; without either a URL or a key,
+    the key is that of `TOPICS_API_KEY`.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        options: ClientOptions | None = None,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        dice: Dice | None = None,
+        sleep: Callable[[float], None] = net_sleep,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._session = Session(url, api_key, options, clock, dice, env)
+        self._transport = transport or Pool(self._session.route, self._session.options)
+        self._sleep = sleep
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str], *, options: ClientOptions | None = None) -> Self:
+        """A client for `TOPICS_URL` with the key `TOPICS_API_KEY`, both from `env` instead of the environment.
+
+        A variable that is blank or missing means the default: the server on this machine, and no key.
+        """
+        return cls(options=options, env=env)
+
+    @property
+    def options(self) -> ClientOptions:
+        """How the client behaves."""
+        return self._session.options
+
+    put_topic = _call(requests.put_topic)
+    get_topic = _call(requests.get_topic)
+    list_topics = _call(requests.list_topics)
+    delete_topic = _call(requests.delete_topic)
+    append = _call(requests.append)
+    append_many = _call(requests.append_many)
+    diff = _call(requests.diff)
+    delete = _call(requests.delete)
+    put_router = _call(requests.put_router)
+    get_router = _call(requests.get_router)
+    list_routers = _call(requests.list_routers)
+    delete_router = _call(requests.delete_router)
+    claim = _call(queue_requests.claim)
+    ack = _call(queue_requests.ack)
+    nack = _call(queue_requests.nack)
+    extend = _call(queue_requests.extend)
+    redrive = _call(queue_requests.redrive)
+    list_leases = _call(queue_requests.list_leases)
+    put_stream = _call(streams.put_stream)
+    fork_stream = _call(streams.fork_stream)
+    append_stream = _call(streams.append_stream)
+    close_stream = _call(streams.close_stream)
+    get_stream = _call(streams.get_stream)
+    read_stream = _call(streams.read_stream)
+    delete_stream = _call(streams.delete_stream)
+    list_streams = _call(streams.list_streams)
+    tail_stream = _opens(streams.tail_stream, Tail, Tail)
+    work = _opens(work_stream.work, _pushed, StreamLoop)
+    worker = _opens(worker_state.worker, Worker, Worker)
+    health = _call(requests.health)
+    ready = _call(requests.ready)
+    metrics = _call(requests.metrics)
+    pipeline = _call(requests.pipeline)
+    openapi = _call(requests.openapi)
+    follow = _opens(follow.follow, Follower, Follower)
+    watch = _opens(watch.watch, Watcher, Watcher)
+    ws = _opens(ws_session.ws, _socket, "Socket")
+
+    def topic_pages(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicPage]:
+        """Every page of topics, one request each."""
+        cursor: str | None = None
+        while True:
+            page = self.list_topics(prefix, page_size=page_size, cursor=cursor)
+            yield page
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    def all_topics(self, prefix: str = "", *, page_size: int | None = None) -> Iterator[TopicSummary]:
+        """Every topic, in the order of the names."""
+        for page in self.topic_pages(prefix, page_size=page_size):
+            yield from page.topics
+
+    def all_routers(
+        self, prefix: str = "", *, source: str | None = None, dest: str | None = None, page_size: int | None = None
+    ) -> Iterator[RouterSummary]:
+        """Every router, in the order of the names."""
+        cursor: str | None = None
+        while True:
+            page = self.list_routers(prefix, source=source, dest=dest, page_size=page_size, cursor=cursor)
+            yield from page.routers
+            cursor = page.next_cursor
+            if not cursor:
+                return
+
+    def all_streams(self, prefix: str = "", *, page_size: int = 1000) -> Iterator[StreamSummary]:
+        """Every stream, in the order of the names."""
+        after = ""
+        while page := self.list_streams(prefix, after=after, limit=page_size):
+            yield from page
+            after = page[-1].name
+
+    def producer(self, name: str, id: str | None = None, *, epoch: int = 0) -> Producer:
+        """A producer of a stream, which appends exactly once. Another one of the same `id` takes over with a higher
+        `epoch`; without an id it is a new one.
+        """
+        return Producer(self, name, id, epoch)
+
+    def send(self, request: Request[A]) -> A:
+        """Sends a request made by `topics.client.requests` and returns its answer; every call comes through here."""
+        return self._send(request)
+
+    def _send(
+        self, request: Request[A], retry: RetryPolicy | None = None, is_over: Callable[[], bool] | None = None
+    ) -> A:
+        session = self._session
+        attempts = Attempts(request, session)
+        began = session.clock.monotonic()
+        backoff: Backoff | None = None
+        while True:
+            try:
+                return attempts.read(self._transport.send(attempts.http))
+            except ClientError as error:
+                attempts.failed(error)
+                if not request.patient:
+                    raise
+                if backoff is None:
+                    what = f"{request.method} {request.target}"
+                    backoff = Backoff(retry or session.options.retry, session, what, began)
+                delay = backoff.delay_after(error, repeatable=attempts.repeatable)
+                if delay is None:
+                    raise
+            self._sleep(delay)
+            if is_over is not None and is_over():
+                raise ClientClosed
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client was closed."""
+        return self._transport.closed
+
+    def close(self) -> None:
+        """Closes every connection."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        # Without the key: a repr ends up in logs.
+        return f"{type(self).__name__}({self._session.address.url!r})"

@@ -1,0 +1,1 @@
+"""What developers run, and nothing that is shipped."""
