@@ -1,0 +1,28 @@
+"""`topics context use`."""
+
+import os
+
+import msgspec
+
+from topics.cli.contexts import config_path, load_contexts, save_contexts
+from topics.cli.output import line
+
+
+def use(name: str, /) -> int:
+    """Choose the server that commands talk to when nothing else says it.
+
+    Parameters
+    ----------
+    name
+        The context; - is none: the server on this machine.
+    """
+    path = config_path(os.environ)
+    found = load_contexts(path)
+    if name == "-":
+        save_contexts(path, msgspec.structs.replace(found, current=None))
+        line("no context is current")
+        return 0
+    url = found.find(name).url
+    save_contexts(path, msgspec.structs.replace(found, current=name))
+    line(f"{name} is current: {url}")
+    return 0
