@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from cyclopts import App, Group
 
 from topics import __version__
-from topics.cli.environment import advice, strangers
-from topics.cli.failures import INTERRUPTED, PIPE_CLOSED, explained
+from topics.cli.shared.environment import advice, strangers
+from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained
 
 __all__ = ["main"]
 
@@ -28,7 +28,7 @@ _SERVER, _FOLDER, _OTHER = (Group.create_ordered(name) for name in ("Talk to a s
 app = App(
     name="topics",
     help="A durable event engine: topics, routers and queues on one crash-safe log.",
-    version=__version__,
+    version=f"topics {__version__}",
     result_action="return_value",
 )
 app["--help"].group = app["--version"].group = _OTHER
@@ -100,8 +100,8 @@ app.command("topics.cli.transfer.export:export", help="Write a topic's records t
 app.command(
     "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER
 )
-app.command("topics.cli.top:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
-app.command("topics.cli.bench:bench", help="Measure your own server, briefly.", group=_SERVER)
+app.command("topics.cli.watch.top:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
+app.command("topics.cli.watch.bench:bench", help="Measure your own server, briefly.", group=_SERVER)
 _group(
     "context",
     "Servers by name, in a file of your own.",

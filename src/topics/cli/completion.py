@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from topics.cli.output import line
+from topics.cli.shared.output import line
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:

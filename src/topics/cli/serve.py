@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from topics import server
-from topics.cli.environment import strangers
+from topics.cli.shared.environment import strangers
 from topics.cli.welcome import welcome
 from topics.config.settings import SETTINGS, Setting, Settings
 from topics.system.logs import configure_logs

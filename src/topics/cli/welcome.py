@@ -4,7 +4,7 @@ import os
 import shutil
 
 from topics import __version__
-from topics.cli.connection import DEFAULT_URL
+from topics.cli.shared.connection import DEFAULT_URL
 from topics.config.settings import Settings
 
 

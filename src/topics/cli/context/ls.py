@@ -2,8 +2,8 @@
 
 import os
 
-from topics.cli.contexts import config_path, load_contexts
-from topics.cli.output import Output, listing
+from topics.cli.shared.contexts import config_path, load_contexts
+from topics.cli.shared.output import Output, listing
 
 
 def ls(*, output: Output = "table") -> int:

@@ -2,8 +2,8 @@
 
 import os
 
-from topics.cli.contexts import Contexts, config_path, load_contexts, save_contexts
-from topics.cli.output import line
+from topics.cli.shared.contexts import Contexts, config_path, load_contexts, save_contexts
+from topics.cli.shared.output import line
 
 
 def rm(name: str, /) -> int:

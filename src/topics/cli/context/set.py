@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.contexts import Context, config_path, load_contexts, save_contexts
-from topics.cli.failures import UsageError
-from topics.cli.output import line
+from topics.cli.shared.contexts import Context, config_path, load_contexts, save_contexts
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.output import line
 from topics.client import Client
 
 

@@ -4,8 +4,8 @@ import os
 
 import msgspec
 
-from topics.cli.contexts import config_path, load_contexts, save_contexts
-from topics.cli.output import line
+from topics.cli.shared.contexts import config_path, load_contexts, save_contexts
+from topics.cli.shared.output import line
 
 
 def use(name: str, /) -> int:

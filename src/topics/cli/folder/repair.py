@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from topics.cli.folder.report import as_json, findings_table, losses_table, summary
 from topics.cli.folder.verify import ColdDir, Json
-from topics.cli.screen import console, progress
+from topics.cli.shared.screen import console, progress
 from topics.engine.folder import hold_folder
 from topics.engine.repair import Repair
 from topics.engine.report import RepairReport

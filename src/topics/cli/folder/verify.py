@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from topics.cli.folder.report import as_json, findings_table, summary
-from topics.cli.screen import console, progress
+from topics.cli.shared.screen import console, progress
 from topics.engine.folder import hold_folder
 from topics.engine.repair import verify as look
 from topics.storage.layout import Layout

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from topics.cli.needs import need_spark
 from topics.cli.pipeline.showing import DataDir, show
-from topics.cli.screen import console
+from topics.cli.shared.needs import need_spark
+from topics.cli.shared.screen import console
 from topics.config.settings import Settings
 from topics.core.errors import FolderBusyError
 from topics.storage.objects.tiers import guest_files

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.screen import console
+from topics.cli.shared.screen import console
 from topics.spark.pipeline.status import PipelineStatus
 
 DataDir = Annotated[

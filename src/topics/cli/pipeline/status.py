@@ -6,8 +6,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.failures import CommandError
 from topics.cli.pipeline.showing import DataDir, show
+from topics.cli.shared.failures import CommandError
 from topics.config.settings import Settings
 from topics.spark.pipeline.status import load_status
 from topics.storage.layout import Layout

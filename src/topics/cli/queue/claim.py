@@ -5,10 +5,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, json_line, note, raw_line, table
 from topics.cli.queue.worker import Node, node_or_me
+from topics.cli.shared.amounts import duration_ms
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, json_line, note, raw_line, table
 
 
 def claim(

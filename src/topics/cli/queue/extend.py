@@ -4,11 +4,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output
 from topics.cli.queue.settling import settled
 from topics.cli.queue.worker import LeaseIds, Node, Seqs, node_or_me
+from topics.cli.shared.amounts import duration_ms
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output
 
 
 def extend(

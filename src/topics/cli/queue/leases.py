@@ -5,9 +5,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.amounts import shown_time
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, listing
+from topics.cli.shared.amounts import shown_time
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, listing
 from topics.client import Client, Lease
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.metrics import by_topic
-from topics.cli.output import Output, listing
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.metrics import by_topic
+from topics.cli.shared.output import Output, listing
 from topics.client import AccessRefused, Client
 
 _COUNTS = ("ready", "in_flight", "delayed", "dead_lettered")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from topics.cli.failures import CommandError
-from topics.cli.output import Form, json_line, line
+from topics.cli.shared.failures import CommandError
+from topics.cli.shared.output import Form, json_line, line
 
 
 def settled(answer: msgspec.Struct, form: Form, done: str, count: int, skipped: Sequence[int]) -> int:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, listing
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, listing
 
 
 def ls(

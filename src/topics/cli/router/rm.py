@@ -4,9 +4,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import CommandError
-from topics.cli.output import Output, show
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import CommandError
+from topics.cli.shared.output import Output, show
 
 
 def rm(*routers: Annotated[str, Parameter(required=True)], output: Output = "table", server: Server = HERE) -> int:

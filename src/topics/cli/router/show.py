@@ -2,8 +2,8 @@
 
 import msgspec
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, fields, json_line, line
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, fields, json_line, line
 
 
 def show(router: str, /, *, output: Output = "table", server: Server = HERE) -> int:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server
-from topics.cli.lines import batches, json_text, read_lines
-from topics.cli.output import line, note
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.lines import batches, json_text, read_lines
+from topics.cli.shared.output import line, note
 from topics.cli.stream.http import is_json, path_of, streams_of, type_of
 
 _CHUNK_BYTES = 1024 * 1024

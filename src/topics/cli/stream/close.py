@@ -1,7 +1,7 @@
 """`topics stream close`."""
 
-from topics.cli.connection import HERE, Server
-from topics.cli.output import line
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.output import line
 from topics.cli.stream.http import path_of, streams_of
 
 

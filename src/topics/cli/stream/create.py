@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server
-from topics.cli.output import line
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.output import line
 from topics.cli.stream.http import JSON, path_of, streams_of
 
 

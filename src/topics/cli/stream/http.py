@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from topics.cli.connection import Server, resolve, unreachable
-from topics.cli.contexts import Context
-from topics.cli.failures import UsageError
+from topics.cli.shared.connection import Server, resolve, unreachable
+from topics.cli.shared.contexts import Context
+from topics.cli.shared.failures import UsageError
 from topics.client import ApiError, UnexpectedAnswer
 
 _TIMEOUT_S = 30.0

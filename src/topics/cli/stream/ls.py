@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.connection import HERE, Server
-from topics.cli.output import Output, listing
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.output import Output, listing
 from topics.cli.stream.http import Streams, streams_of
 
 _PAGE = 1000

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server
+from topics.cli.shared.connection import HERE, Server
 from topics.cli.stream.http import path_of, streams_of
 from topics.cli.stream.reading import is_at_end, is_closed, printed
 

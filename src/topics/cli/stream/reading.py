@@ -4,7 +4,7 @@ import sys
 
 import msgspec
 
-from topics.cli.output import flush, note, raw_line
+from topics.cli.shared.output import flush, note, raw_line
 from topics.cli.stream.http import Answer, is_json
 
 _decode = msgspec.json.Decoder(list[msgspec.Raw]).decode

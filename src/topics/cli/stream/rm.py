@@ -4,9 +4,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.asking import Yes, confirm
-from topics.cli.connection import HERE, Server
-from topics.cli.output import line
+from topics.cli.shared.asking import Yes, confirm
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.output import line
 from topics.cli.stream.http import path_of, streams_of
 
 

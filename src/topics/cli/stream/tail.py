@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server
-from topics.cli.output import note
+from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.output import note
 from topics.cli.stream.http import Answer, LineFailed, Streams, path_of, streams_of
 from topics.cli.stream.read import Key
 from topics.cli.stream.reading import is_closed, printed

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms
-from topics.cli.connection import HERE, PATIENT_S, QUICK_S, Server, connected
-from topics.cli.failures import UsageError
-from topics.cli.lines import batches, json_text, read_lines
-from topics.cli.output import Output, flush, json_line, line, note
+from topics.cli.shared.amounts import counted, duration_ms
+from topics.cli.shared.connection import HERE, PATIENT_S, QUICK_S, Server, connected
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.lines import batches, json_text, read_lines
+from topics.cli.shared.output import Output, flush, json_line, line, note
 from topics.client import Appended, Client, NewRecord
 
 Switch = Parameter(negative="", show_default=False)
@@ -68,10 +68,10 @@ def append(
                     flush()
         except BaseException:
             if count:
-                note(f"{count} records were appended before this")
+                note(f"{counted(count, 'record')} appended before this")
             raise
         if output == "table":
-            line(f"appended {count} records to {topic}")
+            line(f"appended {counted(count, 'record')} to {topic}")
     return 0
 
 

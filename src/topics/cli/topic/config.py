@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms, size_bytes
-from topics.cli.failures import UsageError
+from topics.cli.shared.amounts import duration_ms, size_bytes
+from topics.cli.shared.failures import UsageError
 from topics.core.config import DEFAULT_CONFIG, TopicConfigPatch
 
 _HELP = {

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import CommandError
-from topics.cli.output import Output, show
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import CommandError
+from topics.cli.shared.output import Output, show
 from topics.cli.topic.config import given_config, with_config
 from topics.client import TopicNotFound
 

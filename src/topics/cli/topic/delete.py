@@ -4,9 +4,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import UsageError
-from topics.cli.output import Output, show
+from topics.cli.shared.amounts import counted
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.output import Output, show
 from topics.cli.topic.tags import tag_match
 
 
@@ -30,5 +31,5 @@ def delete(
         raise UsageError(f"say which records: --before SEQ, --tag TAG or both; `topics rm {topic}` deletes all of it")
     with connected(server) as client:
         answer = client.delete(topic, before_seq=before, match=None if tag is None else tag_match(tag))
-    show(answer, output, f"deleted {answer.deleted} records; {answer.count} are left", str(answer.deleted))
+    show(answer, output, f"deleted {counted(answer.deleted, 'record')}; {answer.count} left", str(answer.deleted))
     return 0

@@ -1,7 +1,7 @@
 """`topics ls`."""
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, listing
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, listing
 
 
 def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) -> int:

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.amounts import moment_ms
-from topics.cli.failures import UsageError
+from topics.cli.shared.amounts import moment_ms
+from topics.cli.shared.failures import UsageError
 from topics.client import Client, Record
 
 From = Annotated[int | None, Parameter(name="--from", help="The first seq to print.")]

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.amounts import shown_time
-from topics.cli.lines import Line, LostLine, told
-from topics.cli.output import Form, cut, is_colourful, json_line, line, note, printable, raw_line
+from topics.cli.shared.amounts import shown_time
+from topics.cli.shared.lines import Line, LostLine, told
+from topics.cli.shared.output import Form, cut, is_colourful, json_line, line, note, printable, raw_line
 from topics.client import Gap, Record, TagMatch
 
 RecordForm = Annotated[

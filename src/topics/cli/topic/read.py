@@ -4,8 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.failures import UsageError
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.failures import UsageError
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
 from topics.cli.topic.tags import tag_match

@@ -4,10 +4,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.asking import Yes, confirm
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import CommandError
-from topics.cli.output import Output, show
+from topics.cli.shared.asking import Yes, confirm
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import CommandError
+from topics.cli.shared.output import Output, show
 
 
 def rm(

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import UsageError
-from topics.cli.output import Output, show
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.output import Output, show
 from topics.cli.topic.config import given_config, with_config
 
 

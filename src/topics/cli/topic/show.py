@@ -2,9 +2,9 @@
 
 import msgspec
 
-from topics.cli.amounts import shown_bytes, shown_time
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.output import Output, fields, json_line, line
+from topics.cli.shared.amounts import shown_bytes, shown_time
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.output import Output, fields, json_line, line
 
 
 def show(topic: str, /, *, output: Output = "table", server: Server = HERE) -> int:

@@ -1,6 +1,6 @@
 """Conditions on tags, as the command line takes them."""
 
-from topics.cli.failures import UsageError
+from topics.cli.shared.failures import UsageError
 from topics.client import TagMatch
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.output import flush, note
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.output import flush, note
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
 from topics.cli.topic.tags import tag_match

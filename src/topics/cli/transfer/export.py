@@ -6,11 +6,11 @@ from typing import IO, Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.amounts import shown_bytes
-from topics.cli.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.failures import CommandError, UsageError
-from topics.cli.lines import Line, told
-from topics.cli.output import encode, line, note
+from topics.cli.shared.amounts import counted, shown_bytes
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.failures import CommandError, UsageError
+from topics.cli.shared.lines import Line, told
+from topics.cli.shared.output import encode, line, note
 from topics.cli.transfer.forms import FileForm, OnSpark
 from topics.cli.transfer.spark import export_by_spark
 from topics.client import Client, Gap
@@ -67,7 +67,7 @@ def export(
         finally:
             if os.path.exists(unfinished):
                 os.unlink(unfinished)
-    line(f"{count} records written to {target}")
+    line(f"{counted(count, 'record')} written to {target}")
     return 0
 
 

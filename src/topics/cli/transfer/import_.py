@@ -8,10 +8,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.failures import CommandError, UsageError
-from topics.cli.lines import BATCH_BYTES, BATCH_RECORDS, read_lines
-from topics.cli.output import line, note
+from topics.cli.shared.amounts import counted
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.failures import CommandError, UsageError
+from topics.cli.shared.lines import BATCH_BYTES, BATCH_RECORDS, read_lines
+from topics.cli.shared.output import line, note
 from topics.cli.transfer.forms import FileForm, OnSpark
 from topics.cli.transfer.spark import import_by_spark
 from topics.client import NewRecord
@@ -72,12 +73,12 @@ def import_(
                     count += len(batch)
     except BaseException:
         if count:
-            note(f"{count} records were appended before this")
+            note(f"{counted(count, 'record')} appended before this")
         raise
     finally:
         if source != "-":
             os.close(descriptor)
-    line(f"{count} records appended to {topic}" + (f", {repeated} were there already" if repeated else ""))
+    line(f"{counted(count, 'record')} appended to {topic}" + (f", {repeated} were there already" if repeated else ""))
     return 0
 
 

@@ -2,9 +2,9 @@
 
 import os
 
-from topics.cli.connection import Server, resolve
-from topics.cli.needs import need_spark
-from topics.cli.output import line
+from topics.cli.shared.connection import Server, resolve
+from topics.cli.shared.needs import need_spark
+from topics.cli.shared.output import line
 from topics.cli.transfer.forms import Form
 from topics.config.settings import Settings
 from topics.storage.places import absolute, check_place

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.failures import CommandError, UsageError
+from topics.cli.shared.failures import CommandError, UsageError
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", show_default=False, help="Do not ask.")]
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms
-from topics.cli.connection import HERE, Server, connected
-from topics.cli.failures import UsageError
-from topics.cli.output import Output, json_line, line, table
-from topics.cli.topping import Look, Sort, View, look_at, view_of
+from topics.cli.shared.amounts import duration_ms
+from topics.cli.shared.connection import HERE, Server, connected
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.output import Output, json_line, line, table
+from topics.cli.watch.view import Look, Sort, View, look_at, view_of
 from topics.client import Client, ConnectionFailed, RetryLater
 from topics.system.clock import SystemClock
 
@@ -58,8 +58,8 @@ def _look(client: Client) -> Look:
 def _live(client: Client, before: Look, pause_s: float, prefix: str, sort: Sort) -> None:
     from rich.live import Live  # noqa: PLC0415 - only a terminal needs it
 
-    from topics.cli.drawing import draw  # noqa: PLC0415
-    from topics.cli.screen import console  # noqa: PLC0415
+    from topics.cli.shared.screen import console  # noqa: PLC0415
+    from topics.cli.watch.drawing import draw  # noqa: PLC0415
 
     screen = console()
     view, trouble = view_of(before, before, prefix, sort), ""

@@ -4,8 +4,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from topics.cli.output import printable
-from topics.cli.topping import View
+from topics.cli.shared.output import printable
+from topics.cli.watch.view import View
 
 _ABOVE = 4
 """Lines that are not topics."""

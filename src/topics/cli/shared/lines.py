@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from topics.cli.failures import CommandError
+from topics.cli.shared.failures import CommandError
 from topics.client import Gap, Record
 
 BATCH_RECORDS = 1000

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from topics.cli.environment import advice, did_you_mean
-from topics.cli.failures import CommandError, UsageError
+from topics.cli.shared.environment import advice, did_you_mean
+from topics.cli.shared.failures import CommandError, UsageError
 
 _FIELDS = ("url", "api_key")
 

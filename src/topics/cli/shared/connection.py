@@ -13,8 +13,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.contexts import Context, config_path, load_contexts
-from topics.cli.failures import UnreachableError, UsageError
+from topics.cli.shared.contexts import Context, config_path, load_contexts
+from topics.cli.shared.failures import UnreachableError, UsageError
 from topics.client import Client, ClientOptions, ConnectionFailed, RetryPolicy
 
 DEFAULT_URL = "http://127.0.0.1:4000"

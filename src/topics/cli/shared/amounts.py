@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-from topics.cli.failures import UsageError
+from topics.cli.shared.failures import UsageError
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -58,3 +58,8 @@ def shown_time(moment: int | None) -> str:
     if moment is None:
         return ""
     return datetime.fromtimestamp(moment / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from topics.cli.failures import CommandError
+from topics.cli.shared.failures import CommandError
 
 
 def need_spark(what: str) -> None:

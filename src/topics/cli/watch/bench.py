@@ -6,10 +6,10 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from topics.cli.amounts import duration_ms, shown_bytes
-from topics.cli.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.failures import UsageError
-from topics.cli.output import Output, json_line, note, table
+from topics.cli.shared.amounts import duration_ms, shown_bytes
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.failures import UsageError
+from topics.cli.shared.output import Output, json_line, note, table
 from topics.client import Client
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice

@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from topics.cli.amounts import shown_bytes
-from topics.cli.metrics import by_topic, number
+from topics.cli.shared.amounts import shown_bytes
+from topics.cli.shared.metrics import by_topic, number
 
 Sort = Literal["rate", "records", "bytes", "name"]
 
