@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator
 CLIENT_NAMES = ("TOPICS_URL", "TOPICS_API_KEY", "TOPICS_CONTEXT", "TOPICS_CONFIG")
 """What the command line itself reads; everything else is a setting of the server."""
 
+_PREFIX = "TOPICS_"
+
 
 def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     """Every `TOPICS_…` that means nothing, and the name that was probably meant."""
-    unsure = sorted(name for name in names if name.startswith("TOPICS_") and name not in CLIENT_NAMES)
+    unsure = sorted(name for name in names if name.startswith(_PREFIX) and name not in CLIENT_NAMES)
     if not unsure:
         return
     from topics.config.settings import SETTINGS  # noqa: PLC0415 - most command lines have no such variable
@@ -17,7 +19,9 @@ def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
     known = [*CLIENT_NAMES, *(setting.env for setting in SETTINGS)]
     for name in unsure:
         if name not in known:
-            yield name, did_you_mean(name, known)
+            # What all of them begin with makes none of them alike.
+            meant = did_you_mean(name.removeprefix(_PREFIX), [one.removeprefix(_PREFIX) for one in known])
+            yield name, None if meant is None else _PREFIX + meant
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from topics.cli.shared.connection import HERE, Server
 from topics.cli.shared.output import note
-from topics.cli.stream.http import Answer, LineFailed, Streams, path_of, streams_of
+from topics.cli.stream.http import Answer, LineFailed, Streams, path_of, streams_of, type_of
 from topics.cli.stream.read import Key
 from topics.cli.stream.reading import is_closed, printed
 from topics.client import ApiError, RetryLater
@@ -34,7 +34,7 @@ def tail(
     """
     with streams_of(server) as streams:
         # A stream that is not there is told now, and not waited for.
-        streams.ask("HEAD", path_of(name))
+        type_of(streams, name)
         while True:
             query = {"offset": offset, "live": "long-poll", **({"key": key} if key is not None else {})}
             answer = _patiently(streams, name, query)

@@ -68,7 +68,7 @@ def append(
                     flush()
         except BaseException:
             if count:
-                note(f"{counted(count, 'record')} appended before this")
+                note(f"{counted(count, 'record')} acknowledged before this")
             raise
         if output == "table":
             line(f"appended {counted(count, 'record')} to {topic}")

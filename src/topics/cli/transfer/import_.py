@@ -73,7 +73,7 @@ def import_(
                     count += len(batch)
     except BaseException:
         if count:
-            note(f"{counted(count, 'record')} appended before this")
+            note(f"{counted(count, 'record')} acknowledged before this")
         raise
     finally:
         if source != "-":
