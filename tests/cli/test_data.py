@@ -115,7 +115,8 @@ def test_an_export_comes_back_as_it_was(env: dict[str, str], client: Client, tmp
     assert run("import", "back", str(file), env=env).out == "3 records appended to back\n"
     before, after = (client.diff(topic, include_tags=True).records for topic in ("out", "back"))
     assert [(r.raw, r.tag, r.node, r.meta) for r in after] == [(r.raw, r.tag, r.node, r.meta) for r in before]
-    assert run("import", "back-2", env=env, stdin=file.read_bytes()).code == 0
+    assert run("import", "back-2", "-", env=env, stdin=file.read_bytes()).code == 0
+    assert run("export", "back-2", "-", env=env).out.count("\n") == 3
     assert client.get_topic("back-2").count == 3
 
 

@@ -137,6 +137,16 @@ def test_whoever_reads_the_output_may_leave(env: dict[str, str], client: Client)
         assert process.stderr.read() == b""
 
 
+def test_a_key_is_asked_for_and_not_shown(tmp_path: Path) -> None:
+    env = environment(tmp_path)
+    with Terminal("context", "set", "far", "--url", "https://far", "--api-key", "-", env=env) as terminal:
+        terminal.expect("the key of far:")
+        terminal.type("hidden\n")
+        assert terminal.end() == 0
+        assert "hidden" not in terminal.plain and "with a key" in terminal.plain
+    assert 'api_key = "hidden"' in (tmp_path / ".config" / "topics" / "config.toml").read_text()
+
+
 def test_completion_for_three_shells(env: dict[str, str]) -> None:
     for shell in ("bash", "zsh", "fish"):
         done = run("completion", shell, env=env)

@@ -19,7 +19,11 @@ def set(
     url: Annotated[str | None, Parameter(help="The server's address.", show_default=lambda _: "as it is")] = None,
     api_key: Annotated[
         str | None,
-        Parameter(help="The key; - asks for it, so that no shell remembers it.", show_default=lambda _: "as it is"),
+        Parameter(
+            allow_leading_hyphen=True,
+            help="The key; - asks for it, so that no shell remembers it.",
+            show_default=lambda _: "as it is",
+        ),
     ] = None,
 ) -> int:
     """Add a context, or change it. The first one becomes current. The file is readable by its owner alone.

@@ -1,14 +1,16 @@
 """`topics context use`."""
 
 import os
+from typing import Annotated
 
 import msgspec
+from cyclopts import Parameter
 
 from topics.cli.shared.contexts import config_path, load_contexts, save_contexts
 from topics.cli.shared.output import line
 
 
-def use(name: str, /) -> int:
+def use(name: Annotated[str, Parameter(allow_leading_hyphen=True)], /) -> int:
     """Choose the server that commands talk to when nothing else says it.
 
     Parameters

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from topics.cli.shared.failures import UsageError
 
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 _BYTES = {"": 1, "b": 1, "k": 1024, "kib": 1024, "m": 1024**2, "mib": 1024**2, "g": 1024**3, "gib": 1024**3}
 _BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3}
-_SIZE = re.compile(r"(\d+)\s*([a-z]*)")
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
 
 
 def duration_ms(text: str, what: str) -> int:

@@ -56,17 +56,16 @@ def config_path(env: Mapping[str, str]) -> Path:
 def load_contexts(path: Path) -> Contexts:
     """The file; none at all is an empty one. What it does not know it says."""
     try:
-        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        contexts = msgspec.convert(found, Contexts)
     except FileNotFoundError:
         return Contexts()
-    try:
-        found = tomllib.loads(text)
-        _warn(path, "", found, ("current", "contexts"))
-        for name, fields in found.get("contexts", {}).items():
-            _warn(path, f"contexts.{name}.", fields, _FIELDS)
-        return msgspec.convert(found, Contexts)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, AttributeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise CommandError(f"{path} cannot be understood: {error}") from error
+    _warn(path, "", found, ("current", "contexts"))
+    for name, fields in found.get("contexts", {}).items():
+        _warn(path, f"contexts.{name}.", fields, _FIELDS)
+    return contexts
 
 
 def save_contexts(path: Path, contexts: Contexts) -> None:

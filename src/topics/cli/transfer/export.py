@@ -20,7 +20,7 @@ _LARGE_BYTES = 1024**3
 
 def export(
     topic: str,
-    target: str = "-",
+    target: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
     format: FileForm = "jsonl",

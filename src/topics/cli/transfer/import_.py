@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder(_Given).decode
 
 def import_(
     topic: str,
-    source: str = "-",
+    source: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
     /,
     *,
     format: FileForm = "jsonl",
