@@ -137,6 +137,30 @@ def test_whoever_reads_the_output_may_leave(env: dict[str, str], client: Client)
         assert process.stderr.read() == b""
 
 
+def test_a_disk_that_is_full_and_streams_that_are_closed(env: dict[str, str], client: Client) -> None:
+    client.append("shown", 1)
+    topics = f"{sys.executable} -m topics"
+
+    def shell(command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", f"{topics} {command}"], env=env, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    full = shell("read shown >/dev/full")
+    assert (full.returncode, full.stderr) == (1, "topics: No space left on device\n")
+    assert (shell("ls >&-").returncode, shell("ls >&-").stderr) == (0, "")
+    assert shell("ls 2>&- | grep -c shown").stdout == "1\n"
+    assert shell("append shown - <&-").stdout == "appended 0 records to shown\n"
+
+
+def test_a_port_that_is_taken(live: LiveServer, tmp_path: Path) -> None:
+    port = live.url.rpartition(":")[2]
+    done = run("serve", "--port", port, env=environment(tmp_path), cwd=tmp_path)
+    assert done.code == 1
+    last = done.err.splitlines()[-1]
+    assert "address already in use; --port or TOPICS_PORT chooses another one" in last
+
+
 def test_a_key_is_asked_for_and_not_shown(tmp_path: Path) -> None:
     env = environment(tmp_path)
     with Terminal("context", "set", "far", "--url", "https://far", "--api-key", "-", env=env) as terminal:

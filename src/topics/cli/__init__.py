@@ -142,9 +142,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     What somebody can mend is one sentence on standard error. Anything else is a bug and keeps its traceback.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # A shell can start a program with these closed; nothing below has to know that.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if given[:1] != ["serve"]:  # It puts them into its log.
-        for name, meant in strangers(os.environ):
-            print(f"topics: {advice(name, meant)}", file=sys.stderr)
+        for stranger, meant in strangers(os.environ):
+            print(f"topics: {advice(stranger, meant)}", file=sys.stderr)
     try:
         result = app(given, exit_on_error=False, print_error=False)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 Anything that is not explained here is a bug and keeps its traceback.
 """
 
+import errno
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,8 +59,9 @@ def _of_the_machine(error: BaseException) -> tuple[str, int] | None:
         return str(error), MISUSED
     if isinstance(error, FolderBusyError):
         return str(error), BUSY
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}", FAILED
+    if isinstance(error, OSError) and error.strerror:
+        hint = "; --port or TOPICS_PORT chooses another one" if error.errno == errno.EADDRINUSE else ""
+        return (f"{error.filename}: " if error.filename else "") + error.strerror + hint, FAILED
     if isinstance(error, TopicsError | OSError):
         return str(error), FAILED
     return None

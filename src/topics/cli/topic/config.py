@@ -70,6 +70,8 @@ def _option(field: msgspec.structs.FieldInfo, defaults: bool) -> inspect.Paramet
 def _shown(default: object) -> str:
     if isinstance(default, Enum):
         return str(default.value)
+    if isinstance(default, bool):
+        return "on" if default else "off"
     return "none" if default is None else str(default)
 
 
