@@ -5,6 +5,7 @@ machine. `--api-key` beats every other key. A context brings its own key or none
 that it is not meant for; `TOPICS_API_KEY` goes to every address that is not a context's.
 """
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -73,6 +74,8 @@ def _key_of(env: Mapping[str, str]) -> str | None:
 def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
     """A client of that server; `deadline_s` is how long it tries again when the server cannot take a request."""
     where = resolve(server, os.environ)
+    # What it logs of each try is for programs; the person at the terminal is told once, by the command.
+    logging.getLogger("topics.client").addHandler(logging.NullHandler())
     options = ClientOptions(retry=RetryPolicy(deadline_s=deadline_s))
     try:
         client = Client(where.url, api_key=where.api_key, options=options)
@@ -90,6 +93,7 @@ def connected(server: Server, deadline_s: float = QUICK_S) -> Iterator[Client]:
 
 def unreachable(url: str, error: Exception) -> UnreachableError:
     """No answer came, in words that say what to do about it."""
+    reason = str(error).removeprefix(f"{url}: ")
     return UnreachableError(
-        f"{url} does not answer ({error}): `topics serve` starts a server, --url or TOPICS_URL names another one"
+        f"{url} does not answer ({reason}): `topics serve` starts a server, --url or TOPICS_URL names another one"
     )

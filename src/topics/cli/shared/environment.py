@@ -26,7 +26,7 @@ def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like another one; None where none is like it."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)), None)
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def advice(name: str, meant: str | None) -> str:
