@@ -23,7 +23,7 @@ STAMP := $(call stamp,setup,requirements/*.txt)
 .PHONY: help setup setup-serve setup-spark serve test check slow bench bench-http bench-live bench-queue bench-spark bench-streams format clean
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Makes .venv with everything the other targets need; does nothing when it is up to date.
 

@@ -11,7 +11,6 @@
 
 import os
 import sys
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -56,10 +55,14 @@ def config_path(env: Mapping[str, str]) -> Path:
 def load_contexts(path: Path) -> Contexts:
     """The file; none at all is an empty one. What it does not know it says."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-        contexts = msgspec.convert(found, Contexts)
+        text = path.read_bytes()
     except FileNotFoundError:
         return Contexts()
+    import tomllib  # noqa: PLC0415 - most people have no such file
+
+    try:
+        found = tomllib.loads(text.decode("utf-8"))
+        contexts = msgspec.convert(found, Contexts)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise CommandError(f"{path} cannot be understood: {error}") from error
     _warn(path, "", found, ("current", "contexts"))

@@ -1,6 +1,5 @@
 """Variables that look like ours and are not: a setting that is spelled wrong would silently not count."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 
 CLIENT_NAMES = ("TOPICS_URL", "TOPICS_API_KEY", "TOPICS_CONTEXT", "TOPICS_CONFIG")
@@ -26,6 +25,8 @@ def strangers(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The known name that is most like another one; None where none is like it."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 

@@ -4,7 +4,6 @@ Standard output is data; whatever else there is to say goes to standard error. C
 """
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, TextIO
@@ -79,7 +78,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     numeric = [bool(rows) and all(isinstance(row[at], int | float) for row in rows) for at in range(len(head))]
     widths = [max(len(row[at]) for row in [list(head), *cells]) for at in range(len(head))]
     colourful = is_colourful(sys.stdout)
-    limit = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    limit = width() if sys.stdout.isatty() else None
     for number, row in enumerate([list(head), *cells]):
         text = _GAP.join(
             cell.rjust(width) if right else cell.ljust(width)
@@ -97,6 +96,13 @@ def fields(pairs: Iterable[tuple[str, object]]) -> None:
     for name, value in given:
         label = name.ljust(width)
         line(f"{_BOLD}{label}{_RESET}  {value}" if colourful else f"{label}  {value}")
+
+
+def width() -> int:
+    """Columns of the terminal."""
+    import shutil  # noqa: PLC0415 - it brings every compression along, and a pipe has no width
+
+    return shutil.get_terminal_size().columns
 
 
 def cut(text: str, limit: int | None) -> str:

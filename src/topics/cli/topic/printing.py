@@ -1,6 +1,5 @@
 """Printing records as they are read: for people, for programs, or the payloads alone."""
 
-import shutil
 import sys
 from typing import Annotated
 
@@ -9,7 +8,7 @@ from cyclopts import Parameter
 
 from topics.cli.shared.amounts import shown_time
 from topics.cli.shared.lines import Line, LostLine, told
-from topics.cli.shared.output import Form, cut, is_colourful, json_line, line, note, printable, raw_line
+from topics.cli.shared.output import Form, cut, is_colourful, json_line, line, note, printable, raw_line, width
 from topics.client import Gap, Record, TagMatch
 
 RecordForm = Annotated[
@@ -62,7 +61,7 @@ class Printer:
             payload += "  " + printable(msgspec.json.encode(record.meta).decode())
         front = f"{seq}  {moment}  " + (f"{tag}  " if tag else "")
         if sys.stdout.isatty():
-            payload = cut(payload, max(shutil.get_terminal_size().columns - len(front), 8))
+            payload = cut(payload, max(width() - len(front), 8))
         if self._colourful:
             front = f"{seq}  {_DIM}{moment}{_RESET}  " + (f"{_CYAN}{tag}{_RESET}  " if tag else "")
         line(front + payload)
