@@ -39,7 +39,7 @@ $(SERVE_STAMP):
 	@touch $@
 
 $(SPARK_STAMP): $(SERVE_STAMP)
-	@requirements/install "Spark, about 330 MB to download" -r requirements/spark.txt
+	@requirements/install "Spark" -r requirements/spark.txt
 	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || requirements/install "Java" -r requirements/java.txt
 	@rm -f .venv/.spark-*
 	@touch $@

@@ -77,6 +77,8 @@ def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
         "  Downloading a-1.0-py3-none-any.whl.metadata (2.0 kB)\n"
         "  Downloading https://index/packages/a-1.0-py3-none-any.whl (1.5 MB)\n"
         "  Using cached b-2.0-py3-none-any.whl (20 kB)\n"
+        "  Using cached c-3.0-py2.py3-none-any.whl\n"
+        "  Using cached c-3.0-py2.py3-none-any.whl.metadata\n"
         "Installing collected packages: b, a\n"
         "Successfully installed a-1.0 b-2.0\n"
     )
@@ -86,6 +88,7 @@ def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
     assert middle == [
         "  1.5 MB       a-1.0-py3-none-any.whl",
         "  20 kB        b-2.0-py3-none-any.whl",
+        "  cached       c-3.0-py2.py3-none-any.whl",
         "  unpacking 2 packages",
     ]
     assert last.startswith("installed what is needed in ") and last.endswith(" MB")
