@@ -118,20 +118,23 @@ def test_a_server_with_keys_wants_one(tmp_path: Path) -> None:
         with Client(server.url, api_key="boss") as client:
             client.append("shop.a", 1)
             client.append("other", 1)
+            client.put_topic("shop.jobs", {"type": "queue"})
+            client.put_topic("other.jobs", {"type": "queue"})
         env = environment(tmp_path, server.url)
         refused = run("ls", env=env)
         assert (refused.code, refused.out) == (1, "")
         assert "give a key by TOPICS_API_KEY, by a context, or by --api-key" in refused.err
-        assert run("ls", "-o", "raw", "--api-key", "boss", env=env).out == "other\nshop.a\n"
+        assert run("ls", "-o", "raw", "--api-key", "boss", env=env).out == "other\nother.jobs\nshop.a\nshop.jobs\n"
         weak = {**env, "TOPICS_API_KEY": "reader"}
-        assert run("ls", "-o", "raw", env=weak).out == "shop.a\n"
+        assert run("ls", "-o", "raw", env=weak).out == "shop.a\nshop.jobs\n"
+        assert run("queue", "ls", "-o", "raw", env=weak).out == "shop.jobs\n"
         assert run("read", "shop.a", env=weak).out == "1\n"
         for command in (["read", "other"], ["append", "shop.a", "2"], ["rm", "shop.a", "--yes"]):
             done = run(*command, env=weak)
             assert (done.code, done.out) == (1, "")
             assert "the key does not allow it" in done.err
         assert "give a key" in run("stream", "ls", env=env).err
-        assert run("stream", "ls", "-o", "raw", env=weak).out == "shop.a\n"
+        assert run("stream", "ls", "-o", "raw", env=weak).out == "shop.a\nshop.jobs\n"
 
 
 def test_unknown_variables_are_told_and_do_no_harm(env: dict[str, str]) -> None:

@@ -26,7 +26,10 @@ def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) 
 
 
 def _queues(client: Client, prefix: str) -> Iterator[tuple[str, dict[str, int]]]:
-    """One look at the metrics has the counts of all queues, unless there are too many or the key may not see them."""
+    """One look at the metrics has the counts of all queues, unless there are too many or the key may not see them.
+
+    They tell of topics that the key may not touch, too; the list does not.
+    """
     try:
         metrics = client.metrics()
     except AccessRefused:
@@ -41,6 +44,6 @@ def _queues(client: Client, prefix: str) -> Iterator[tuple[str, dict[str, int]]]
     for name in _COUNTS:
         for topic_name, value in by_topic(metrics, f"topics_topic_queue_{name}").items():
             found.setdefault(topic_name, {})[name] = int(value)
-    for queue_name in sorted(found):
-        if queue_name.startswith(prefix):
-            yield queue_name, found[queue_name]
+    for topic in client.all_topics(prefix):
+        if topic.topic in found:
+            yield topic.topic, found[topic.topic]
