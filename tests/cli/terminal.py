@@ -28,7 +28,8 @@ class Done(NamedTuple):
 
 def environment(folder: Path, url: str | None = None, **more: str) -> dict[str, str]:
     """Of a user who has set nothing but the address: the tests' own variables and contexts stay out."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TOPICS_", "NO_COLOR", "XDG_"))}
+    own = ("TOPICS_", "NO_COLOR", "XDG_", "COLUMNS", "LINES")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     given = {} if url is None else {"TOPICS_URL": url}
     return {**kept, "HOME": str(folder), "TERM": "xterm", "TZ": "UTC", **given, **more}
 
