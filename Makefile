@@ -12,11 +12,15 @@ WHOLE := $(PYTEST) --dist loadgroup
 # Thousands of short tests are handed out by the hundred. Of the plugins that pytest loads by itself, these two serve
 # the tests of other folders, and loading them takes longer than most tests.
 SHORT := $(PYTEST) -q --dist worksteal -p no:schemathesis -p no:anyio
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+export PYTHON
 
-# The stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name,
-# while a touched file or a fresh checkout of the same pins does not.
-STAMP := .venv/.setup-$(shell { pwd; cat requirements/*.txt pyproject.toml; } | cksum | tr ' ' '-')
+# A stamp's name is the content of what was installed, and where: a changed pin or a moved folder has a new name, while a
+# touched file or a fresh checkout of the same pins does not. Serving needs a tenth of what the tests need, so each has a
+# stamp of its own.
+stamp = .venv/.$(1)-$(shell { pwd; cat pyproject.toml $(2); } | cksum | tr ' ' '-')
+SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt)
+SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/spark.txt requirements/java.txt)
+STAMP := $(call stamp,setup,requirements/*.txt)
 
 # Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
 # everything anew.
@@ -26,25 +30,38 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check types short-tests slow halves format clean
+.PHONY: help setup setup-serve setup-spark serve test check types short-tests slow halves format clean
 .PHONY: bench bench-client bench-http bench-live bench-queue bench-spark bench-streams
 
 help: ## Lists these targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Makes .venv with everything the other targets need; does nothing when it is up to date.
 
+setup-serve: $(SERVE_STAMP) ## Makes .venv with what the server and the command line need, and no more.
+
+setup-spark: $(SPARK_STAMP) ## Adds Spark, and Java where there is none, for the pipeline.
+
 # Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
-$(STAMP):
-	@$(PYTHON) -m venv .venv
-	@$(PIP_INSTALL) -r requirements/dev.txt
-	@$(PIP_INSTALL) --upgrade --target .venv/s3 -r requirements/s3.txt
-	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || $(PIP_INSTALL) -r requirements/java.txt
+$(SERVE_STAMP):
+	@requirements/install "what the server needs" -r requirements/build.txt -r requirements/runtime.txt
+	@requirements/install "topics itself" --no-deps --no-build-isolation -e .
+	@rm -f .venv/.serve-*
+	@touch $@
+
+$(SPARK_STAMP): $(SERVE_STAMP)
+	@requirements/install "Spark" -r requirements/spark.txt
+	@$(BIN)/python -m topics.spark.java >/dev/null 2>&1 || requirements/install "Java" -r requirements/java.txt
+	@rm -f .venv/.spark-*
+	@touch $@
+
+$(STAMP): $(SPARK_STAMP)
+	@requirements/install "what tests and checks need" -r requirements/dev.txt
+	@requirements/install "an S3 server for the tests" --upgrade --target .venv/s3 -r requirements/s3.txt
 	@rm -f .venv/.setup-*
 	@touch $@
 
-serve: setup ## Runs the server with the settings of the environment.
+serve: setup-serve ## Runs the server with the settings of the environment.
 	@$(BIN)/topics serve
 
 test: setup ## Runs all tests but the slow ones.

@@ -61,15 +61,18 @@ def engine_options(settings: Settings) -> EngineOptions:
     return msgspec.convert(values, EngineOptions)
 
 
-def run(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT. Raises `TopicsError` or `OSError` when the server cannot start or not go on."""
+def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. Raises `TopicsError` or `OSError` when the server cannot start or not go on.
+
+    `on_listening` is called with the bound host:port once it is known.
+    """
     configure_logs(settings.log_format)
     tune_allocator()
     tune_threads()
-    uvloop.run(_serve_until_signalled(settings))
+    uvloop.run(_serve_until_signalled(settings, on_listening))
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[[str], None] | None = None) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
     clock = SystemClock()
     keys = _read_keys(settings)
@@ -83,7 +86,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
     addresses = await http.start(settings.host, settings.port)
     try:
-        _announce(addresses[0], settings, with_keys=len(keys) > 0)
+        shown = _announce(addresses[0], settings, with_keys=len(keys) > 0)
+        if on_listening is not None:
+            on_listening(shown)
         await _run_engine(settings, ops, api, http, live, streams, stop)
     finally:
         await streams.close()
@@ -134,11 +139,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-async def _serve_until_signalled(settings: Settings) -> None:
+async def _serve_until_signalled(settings: Settings, on_listening: Callable[[str], None] | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(settings, stop)
+    await serve(settings, stop, on_listening)
 
 
 async def _run_engine(
@@ -214,7 +219,7 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     return asyncio.wrap_future(outcome)
 
 
-def _announce(address: tuple[str, int], settings: Settings, *, with_keys: bool) -> None:
+def _announce(address: tuple[str, int], settings: Settings, *, with_keys: bool) -> str:
     host, port = address
     shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     _logger.info("listening", extra={"address": shown, "version": __version__})
@@ -225,3 +230,4 @@ def _announce(address: tuple[str, int], settings: Settings, *, with_keys: bool) 
         )
     if settings.port_file is not None:
         write_whole(settings.port_file, shown)
+    return shown

@@ -54,7 +54,7 @@ from topics.spark.session import SparkOptions, open_session
 
 url, folder, target = sys.argv[1:]
 assert main(["pipeline", "run", "--data-dir", folder]) == 0
-assert main(["export", "orders", target, "--format", "jsonl", "--url", url]) == 0
+assert main(["export", "orders", target, "--spark", "--url", url]) == 0
 
 spark = open_session(SparkOptions.of(Settings.from_env(os.environ)))
 assert type(spark).__module__.startswith("pyspark.sql.connect")
@@ -76,7 +76,7 @@ from topics.spark.session import SparkOptions, open_session
 url, folder, target = sys.argv[1:]
 for form in ("jsonl", "parquet"):
     assert main(["export", "orders", f"{target}-{form}", "--format", form, "--data-dir", folder]) == 0
-    assert main(["import", f"back-{form}", f"{target}-{form}", "--format", form, "--url", url]) == 0
+    assert main(["import", f"back-{form}", f"{target}-{form}", "--spark", "--format", form, "--url", url]) == 0
 spark = open_session(SparkOptions.of(Settings.from_env(os.environ)))
 spark.dataSource.register(TopicsDataSource)
 query = (

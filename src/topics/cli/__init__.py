@@ -3,65 +3,168 @@
 | exit code | meaning |
 |---|---|
 | 0 | done |
-| 1 | the command found damage, or the machine would not let it work |
+| 1 | the command found damage, was refused, or the machine would not let it work |
 | 2 | the command line or a setting is wrong |
 | 3 | another process owns the data folder |
+| 4 | no server answers, or it cannot take requests now |
+| 130 | interrupted |
+| 141 | whoever read the output has gone |
 """
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, Group
 
 from topics import __version__
-from topics.config.settings import SettingsError
-from topics.core.errors import FolderBusyError, TopicsError
+from topics.cli.shared.environment import advice, strangers
+from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained
 
 __all__ = ["main"]
+
+_SERVER, _FOLDER, _OTHER = (Group.create_ordered(name) for name in ("Talk to a server", "Run and keep one", "More"))
 
 app = App(
     name="topics",
     help="A durable event engine: topics, routers and queues on one crash-safe log.",
-    version=__version__,
+    version=f"topics {__version__}",
     result_action="return_value",
 )
+app["--help"].group = app["--version"].group = _OTHER
+
+
+def _group(name: str, help: str, group: Group, commands: Mapping[str, str]) -> None:
+    """Commands under one word. A command `ls` of the word `queue` is the function `ls` of `topics.cli.queue.ls`."""
+    word = App(name=name, help=help, group=group)
+    for command, line in commands.items():
+        word.command(f"topics.cli.{name}.{command}:{command}", name=command, help=line)
+    app.command(word)
+
+
 # A command is imported when it is used, so that one which only looks at files does not load the server. Its help stands
 # here for the same reason: listing the commands imports none of them.
+for _name, _help in {
+    "ls": "List topics.",
+    "show": "Show where a topic stands, and its config.",
+    "create": "Create a topic.",
+    "set": "Change the config of a topic.",
+    "rm": "Delete topics with everything in them.",
+    "append": "Append records to a topic.",
+    "read": "Print the records of a topic, and end.",
+    "tail": "Print the last records of a topic, and follow it.",
+    "delete": "Delete records of a topic for good.",
+}.items():
+    _function = {"set": "set_"}.get(_name, _name)
+    app.command(f"topics.cli.topic.{_function}:{_function}", name=_name, help=_help, group=_SERVER)
+_group(
+    "queue",
+    "Queues: jobs, their leases, and what became of them.",
+    _SERVER,
+    {
+        "ls": "List queues and their jobs.",
+        "claim": "Lease jobs to a worker.",
+        "ack": "Jobs are done.",
+        "nack": "Give jobs back.",
+        "extend": "Hold jobs for longer.",
+        "leases": "List who holds which job.",
+        "redrive": "Make dead letters jobs again.",
+    },
+)
+_group(
+    "router",
+    "Routers: copies of one topic's records into another.",
+    _SERVER,
+    {
+        "ls": "List routers.",
+        "show": "Show what a router does, and how far it got.",
+        "create": "Create a router, or change what it does.",
+        "rm": "Delete a router; what it copied stays.",
+    },
+)
+_group(
+    "stream",
+    "Streams of the Durable Streams protocol at /v1.",
+    _SERVER,
+    {
+        "ls": "List streams.",
+        "create": "Create a stream.",
+        "append": "Append to a stream.",
+        "read": "Print what a stream holds, and end.",
+        "tail": "Print what a stream holds, and follow it.",
+        "close": "Close a stream: nothing more can be appended.",
+        "rm": "Delete a stream.",
+    },
+)
+app.command("topics.cli.transfer.export:export", help="Write a topic's records to a file.", group=_SERVER)
+app.command(
+    "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER
+)
+app.command("topics.cli.watch.top:top", help="Watch topics, rates, queues and pressure.", group=_SERVER)
+app.command("topics.cli.watch.bench:bench", help="Measure your own server, briefly.", group=_SERVER)
+_group(
+    "context",
+    "Servers by name, in a file of your own.",
+    _SERVER,
+    {
+        "ls": "List the contexts.",
+        "use": "Choose the server that commands talk to.",
+        "set": "Add a context, or change it.",
+        "rm": "Forget a context.",
+    },
+)
 app.command(
     "topics.cli.serve:serve",
     help="Run the server.\n\nEvery setting is also an environment variable; a flag beats the variable.",
+    group=_FOLDER,
 )
-app.command("topics.cli.version:version", help="Print the version.")
-app.command("topics.cli.verify:verify", help="Look for damage in a data folder, changing nothing.")
-app.command("topics.cli.repair:repair", help="Mend a damaged data folder.")
-app.command("topics.cli.transfer:export", help="Write a topic's records to Parquet or JSON lines.")
-app.command("topics.cli.transfer:import_", name="import", help="Append records from Parquet or JSON lines to a topic.")
-
-pipeline = App(name="pipeline", help="Run the pipeline by hand, or see where it stands.")
-pipeline.command("topics.cli.pipeline:run", help="Archive everything that is sealed, then end.")
-pipeline.command("topics.cli.pipeline:status", help="Print where the pipeline of a data folder stands.")
-pipeline.command("topics.cli.pipeline:zip_", name="zip", help="Write the package to a file for spark-submit.")
-app.command(pipeline)
+app.command(
+    "topics.cli.folder.verify:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER
+)
+app.command("topics.cli.folder.repair:repair", help="Mend a damaged data folder.", group=_FOLDER)
+_group(
+    "pipeline",
+    "Run the pipeline by hand, or see where it stands.",
+    _FOLDER,
+    {
+        "run": "Archive everything that is sealed, then end.",
+        "status": "Print where the pipeline of a data folder stands.",
+        "zip": "Write the package to a file for spark-submit.",
+    },
+)
+app.command("topics.cli.completion:completion", help="Print a script that completes commands in a shell.", group=_OTHER)
+app.command("topics.cli.version:version", help="Print the version.", group=_OTHER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; `arguments` are those of the process unless given.
 
-    What an operator can mend is one sentence on standard error. Anything else is a bug and keeps its traceback.
+    What somebody can mend is one sentence on standard error. Anything else is a bug and keeps its traceback.
     """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given == ["--version"]:
+        given = ["version"]  # The same without the help's machinery, which takes longer to import than all the rest.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        # A shell can start a program with these closed; nothing below has to know that.
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if given[:1] != ["serve"]:  # It puts them into its log.
+        for stranger, meant in strangers(os.environ):
+            print(f"topics: {advice(stranger, meant)}", file=sys.stderr)
     try:
-        result = app(sys.argv[1:] if arguments is None else arguments, exit_on_error=False)
-    except CycloptsError:  # It has already been explained on standard error.
-        return 2
-    except SettingsError as error:
-        return _explain(error, 2)
-    except FolderBusyError as error:
-        return _explain(error, 3)
-    except (TopicsError, OSError) as error:
-        return _explain(error, 1)
+        result = app(given, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Nothing can be written any more, and the interpreter must not try it once more while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except Exception as error:
+        told = explained(error)
+        if told is None:
+            raise
+        sentence, code = told
+        print(f"topics: {sentence}", file=sys.stderr)
+        return code
     return result if isinstance(result, int) else 0
-
-
-def _explain(error: Exception, code: int) -> int:
-    print(f"topics: {error}", file=sys.stderr)
-    return code

@@ -15,7 +15,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """The settings that the server was run with."""
     runs: list[Settings] = []
 
-    monkeypatch.setattr(server, "run", runs.append)
+    monkeypatch.setattr(server, "run", lambda settings, on_listening: runs.append(settings))
     for setting in SETTINGS:
         monkeypatch.delenv(setting.env, raising=False)
     return runs
@@ -41,7 +41,12 @@ def test_serve_without_flags_is_the_environment(served: list[Settings], monkeypa
 
 def test_every_setting_has_a_flag(served: list[Settings]) -> None:
     for setting in SETTINGS:
-        given = setting.maximum or 10**6 if setting.kind == "integer" else [*setting.choices, "text"][0]
+        given: int | str = setting.maximum or 10**6 if setting.kind == "integer" else [*setting.choices, "text"][0]
+        if setting.choices == ("0", "1", "false", "true"):
+            for flag, value in ((setting.flag, "1"), (setting.flag.replace("--", "--no-", 1), "0")):
+                assert main(["serve", flag]) == 0
+                assert getattr(served[-1], setting.name) == value
+            continue
         assert main(["serve", setting.flag, str(given)]) == 0
         assert getattr(served[-1], setting.name) == given
 
@@ -60,6 +65,10 @@ def test_serve_explains_every_setting(capsys: pytest.CaptureFixture[str], monkey
     explained = capsys.readouterr().out
     for setting in SETTINGS:
         assert setting.flag in explained
+        assert f"({setting.env})" in explained
+    assert "[choices: memory, disk, fsync] [default: fsync]" in explained
+    assert "[default: 4000]" in explained
+    assert "--archive --no-archive" in explained
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,7 @@ def test_a_wrong_variable_exits_with_2_and_says_which(
 def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, code: int
 ) -> None:
-    def fail(settings: Settings) -> None:
+    def fail(settings: Settings, on_listening: object) -> None:
         raise failure
 
     monkeypatch.setattr(server, "run", fail)
@@ -99,7 +108,7 @@ def test_what_an_operator_can_mend_is_a_sentence_and_an_exit_code(
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(settings: Settings) -> None:
+    def fail(settings: Settings, on_listening: object) -> None:
         raise KeyError("a bug")
 
     monkeypatch.setattr(server, "run", fail)

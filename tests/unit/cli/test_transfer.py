@@ -2,18 +2,18 @@ import os
 
 import pytest
 
-from topics.cli.transfer import _folder
+from topics.cli.transfer.spark import folder_access
 from topics.config.settings import SettingsError
 
 
 def test_an_export_out_of_a_folder_finds_the_cold_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     access = {"mode": "segments", "path": os.path.abspath("data")}
     monkeypatch.delenv("TOPICS_COLD_DIR", raising=False)
-    assert _folder("data") == {**access, "coldDir": None}
+    assert folder_access("data") == {**access, "coldDir": None}
     monkeypatch.setenv("TOPICS_COLD_DIR", "cold")
-    assert _folder("data") == {**access, "coldDir": os.path.abspath("cold")}
+    assert folder_access("data") == {**access, "coldDir": os.path.abspath("cold")}
     monkeypatch.setenv("TOPICS_COLD_DIR", "s3://bucket/cold/")
-    assert _folder("data") == {**access, "coldDir": "s3://bucket/cold"}
+    assert folder_access("data") == {**access, "coldDir": "s3://bucket/cold"}
     monkeypatch.setenv("TOPICS_COLD_DIR", "ftp://host/cold")
     with pytest.raises(SettingsError):
-        _folder("data")
+        folder_access("data")

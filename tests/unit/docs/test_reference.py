@@ -114,7 +114,7 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
 
 def test_every_command_is_described() -> None:
     commands = {name for name in cli.app if not name.startswith("-")}
-    page = read("docs/operations.md") + read("README.md") + read("CHANGELOG.md")
+    page = read("docs/cli.md")
     assert {name for name in commands if f"topics {name}" not in page} == set()
 
 

@@ -1,33 +1,29 @@
-"""`topics pipeline`: the pipeline by hand."""
+"""`topics pipeline run`."""
 
 import os
 import threading
-from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from topics.cli.report import console
+from topics.cli.pipeline.showing import DataDir, show
+from topics.cli.shared.needs import need_spark
+from topics.cli.shared.screen import console
 from topics.config.settings import Settings
 from topics.core.errors import FolderBusyError
-from topics.spark.pipeline.status import PipelineStatus, load_status
-from topics.spark.shipping import package_zip
-from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
-DataDir = Annotated[str | None, Parameter(name="--data-dir", help="The data folder (TOPICS_DATA_DIR).")]
 ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder or object store (TOPICS_COLD_DIR).")]
 ArchiveDir = Annotated[str | None, Parameter(name="--archive-dir", help="The archive (TOPICS_ARCHIVE_DIR).")]
 Master = Annotated[str | None, Parameter(name="--spark-master", help="Where Spark runs (TOPICS_SPARK_MASTER).")]
 Remote = Annotated[
     str | None, Parameter(name="--spark-remote", help="A server of Spark Connect (TOPICS_SPARK_REMOTE).")
 ]
-Compact = Annotated[bool, Parameter(negative="", help="Write every file again that holds anything deleted.")]
-Json = Annotated[bool, Parameter(negative="", help="Print the status as JSON.")]
+Compact = Annotated[
+    bool, Parameter(negative="", show_default=False, help="Write every file again that holds anything deleted.")
+]
 
 
 def run(
@@ -40,6 +36,7 @@ def run(
     compact: Compact = False,
 ) -> int:
     """Archive everything that is sealed, then end. A server may run on the folder meanwhile."""
+    need_spark("the pipeline")
     # These import numpy and Arrow, which the other commands must not need.
     from topics.spark.pipeline.worker import (  # noqa: PLC0415
         LateSpark,
@@ -76,39 +73,5 @@ def run(
     finally:
         spark.close()
         lock.release()
-    _show(pipeline.status, pipeline.status.records - before)
+    show(pipeline.status, pipeline.status.records - before)
     return 1 if pipeline.status.quarantined else 0
-
-
-def status(*, data_dir: DataDir = None, json: Json = False) -> int:
-    """Print where the pipeline of a data folder stands."""
-    settings = Settings.from_env(os.environ, {"data_dir": data_dir})
-    found = load_status(PosixFileSystem(), Layout(settings.data_dir))
-    if json:
-        print(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
-    else:
-        _show(found, None)
-    return 0
-
-
-def zip_(folder: str = ".", /) -> int:
-    """Write the package to a file for spark-submit.
-
-    Parameters
-    ----------
-    folder
-        Where the file goes.
-    """
-    print(package_zip(Path(folder)))
-    return 0
-
-
-def _show(found: PipelineStatus, fresh: int | None) -> None:
-    screen = console()
-    if fresh is not None:
-        screen.print(f"{fresh} records archived")
-    screen.print(f"{found.lag_segments} segments behind, {found.records} records archived in all")
-    if found.error is not None:
-        screen.print(f"the last round failed: {found.error}")
-    for one in found.quarantined:
-        screen.print(f"left out for now: {one.topic} ({one.product}, {one.attempts} attempts): {one.reason}")

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.report import as_json, console, findings_table, progress, summary
+from topics.cli.folder.report import as_json, findings_table, summary
+from topics.cli.shared.screen import console, progress
 from topics.engine.folder import hold_folder
 from topics.engine.repair import verify as look
 from topics.storage.layout import Layout
@@ -15,7 +16,7 @@ from topics.system.machine import boot_id
 ColdDir = Annotated[
     str | None, Parameter(env_var="TOPICS_COLD_DIR", help="Folder, or URL of an object store, with old segments.")
 ]
-Json = Annotated[bool, Parameter(negative="", help="Print the report as JSON.")]
+Json = Annotated[bool, Parameter(negative="", show_default=False, help="Print the report as JSON.")]
 
 
 def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> int:

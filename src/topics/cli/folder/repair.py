@@ -4,8 +4,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.report import as_json, console, findings_table, losses_table, progress, summary
-from topics.cli.verify import ColdDir, Json
+from topics.cli.folder.report import as_json, findings_table, losses_table, summary
+from topics.cli.folder.verify import ColdDir, Json
+from topics.cli.shared.screen import console, progress
 from topics.engine.folder import hold_folder
 from topics.engine.repair import Repair
 from topics.engine.report import RepairReport
@@ -16,7 +17,7 @@ from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.machine import boot_id
 
-DryRun = Annotated[bool, Parameter(negative="", help="Say what would be done and change nothing.")]
+DryRun = Annotated[bool, Parameter(negative="", show_default=False, help="Say what would be done and change nothing.")]
 
 
 def repair(folder: str, /, *, cold_dir: ColdDir = None, dry_run: DryRun = False, json: Json = False) -> int:

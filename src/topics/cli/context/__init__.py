@@ -1,0 +1,1 @@
+"""`topics context`: servers by name."""

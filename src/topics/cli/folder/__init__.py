@@ -1,0 +1,1 @@
+"""Commands that look at a data folder, without a server."""

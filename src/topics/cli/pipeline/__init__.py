@@ -1,0 +1,1 @@
+"""`topics pipeline`: the pipeline by hand."""

@@ -1,0 +1,1 @@
+"""`topics queue`: commands about jobs."""

@@ -1,0 +1,1 @@
+"""`topics router`: commands about routers."""

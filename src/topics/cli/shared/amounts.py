@@ -1,0 +1,65 @@
+"""Times and sizes as people write them: `250ms`, `10m`, `1h30m`, `64MiB`."""
+
+import re
+from datetime import UTC, datetime
+
+from topics.cli.shared.failures import UsageError
+
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+_BYTES = {"": 1, "b": 1, "k": 1024, "kib": 1024, "m": 1024**2, "mib": 1024**2, "g": 1024**3, "gib": 1024**3}
+_BYTES |= {"kb": 1000, "mb": 1000**2, "gb": 1000**3}
+_SIZE = re.compile(r"(\d+)\s*([a-z]*)", re.ASCII)
+
+
+def duration_ms(text: str, what: str) -> int:
+    """A time span in milliseconds; a number alone is milliseconds already."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise UsageError(f"{what} is {text!r}; accepted is a time such as 500ms, 30s, 10m, 2h or 1h30m")
+    return round(sum(float(number) * _MS[unit] for number, unit in parts))
+
+
+def moment_ms(text: str, what: str, now_ms: int) -> int:
+    """A moment in milliseconds since 1970: a time span before now, or a date."""
+    if _PART.match(text):
+        return now_ms - duration_ms(text, what)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{what} is {text!r}; accepted is a time such as 30s, 10m or 2h, or a date such as 2026-02-24T12:00:00Z"
+        ) from None
+    # Without a zone it is what the clock on the wall shows.
+    return round(moment.timestamp() * 1000)
+
+
+def size_bytes(text: str, what: str) -> int:
+    """A size in bytes."""
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _BYTES:
+        raise UsageError(f"{what} is {text!r}; accepted is a size such as 4096, 64KiB, 10MB or 1GiB")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def shown_bytes(count: float) -> str:
+    """A size for people: `1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def shown_time(moment: int | None) -> str:
+    """A moment for people, in their zone; empty where there is none."""
+    if moment is None:
+        return ""
+    return datetime.fromtimestamp(moment / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

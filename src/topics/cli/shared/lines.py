@@ -1,0 +1,96 @@
+"""Lines in and out: what standard input holds, and a record as one line of JSON.
+
+{"seq":7,"ts":1748470000123,"node":"a","tag":"t","meta":{"k":1},"data":{"order":7}}
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from topics.cli.shared.failures import CommandError
+from topics.client import Gap, Record
+
+BATCH_RECORDS = 1000
+BATCH_BYTES = 4 * 1024 * 1024
+_CHUNK_BYTES = 256 * 1024
+
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Line(msgspec.Struct, omit_defaults=True):
+    """A record as it is printed and exported; the payload is as its writer sent it."""
+
+    seq: int
+    ts: int
+    node: str | None = None
+    tag: str | None = None
+    meta: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.Raw(b"")
+
+    @classmethod
+    def of(cls, record: Record) -> "Line":
+        return cls(record.seq, record.ts, record.node, record.tag, record.meta, msgspec.Raw(record.raw))
+
+
+class LostLine(msgspec.Struct, tag="lost", tag_field="type"):
+    """Records that are lost, where the line of the first of them would stand."""
+
+    gap_from: int
+    gap_to: int
+    reason: str
+
+    @classmethod
+    def of(cls, gap: Gap) -> "LostLine":
+        return cls(gap.gap_from, gap.gap_to, gap.reason)
+
+
+def told(topic: str, gap: Gap) -> str:
+    """A loss in words."""
+    if gap.reason == "recreated":
+        return f"{topic} was deleted and made again: it goes on from its new beginning"
+    return f"{topic}: the records {gap.gap_from} to {gap.gap_to} are lost ({gap.reason})"
+
+
+def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
+    """One value as it stands, checked to be JSON; with `is_text`, the text as a JSON string."""
+    try:
+        decoded = text.decode("utf-8")
+        if is_text:
+            return msgspec.Raw(msgspec.json.encode(decoded))
+        return _check(decoded.strip())
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        shown = text[:80].decode("utf-8", "replace")
+        raise CommandError(
+            f"{where} is no JSON ({error}): {shown!r}; a text needs quotes of its own, or --text"
+        ) from error
+
+
+def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
+    """The lines of a file with their numbers, as they come: whatever is there, and then a wait for more.
+
+    A slow pipe gives its lines one by one and a fast one gives many at once, so that neither has to wait.
+    """
+    rest, number = b"", 0
+    while chunk := os.read(descriptor, _CHUNK_BYTES):
+        *whole, rest = (rest + chunk).split(b"\n")
+        numbered = [(number + place, text) for place, text in enumerate(whole, 1)]
+        number += len(whole)
+        yield [(place, text) for place, text in numbered if text.strip()]
+    if rest.strip():
+        yield [(number + 1, rest)]
+
+
+def batches(values: list[msgspec.Raw]) -> Iterator[list[msgspec.Raw]]:
+    """Parts that one request can carry."""
+    batch: list[msgspec.Raw] = []
+    size = 0
+    for value in values:
+        if batch and (len(batch) >= BATCH_RECORDS or size + len(bytes(value)) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(bytes(value))
+    if batch:
+        yield batch

@@ -1,0 +1,1 @@
+"""`topics stream`: commands about streams, which speak /v1."""

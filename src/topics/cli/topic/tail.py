@@ -1,0 +1,78 @@
+"""`topics tail`."""
+
+import time
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.shared.output import flush, note
+from topics.cli.topic.positions import From, Last, Since, cursor_of
+from topics.cli.topic.printing import Printer, RecordForm
+from topics.cli.topic.tags import tag_match
+from topics.client import Client, ConnectionFailed, RetryLater
+from topics.system.clock import SystemClock
+
+_LAST = 10
+_TOLD_AFTER_S = 1.0
+"""How long a server may be away before it is worth a word."""
+_LOOK_AGAIN_S = 0.2
+
+
+def tail(
+    topic: str,
+    /,
+    *,
+    follow: Annotated[
+        bool, Parameter(name=["--follow", "-f"], negative="", show_default=False, help="Wait for more, for ever.")
+    ] = False,
+    from_: From = None,
+    since: Since = None,
+    last: Last = None,
+    tag: Annotated[str | None, Parameter(help="Only records with this tag; a * at the end is any ending.")] = None,
+    output: RecordForm = None,
+    server: Server = HERE,
+) -> int:
+    """Print the last records of a topic, 10 unless told otherwise, and follow it.
+
+    A server that is restarted is waited for, and what was lost meanwhile is told.
+
+    Parameters
+    ----------
+    topic
+        Its name.
+    """
+    if from_ is None and since is None and last is None:
+        last = _LAST
+    printer = Printer(topic, output, None if tag is None else tag_match(tag))
+    with connected(server) as client:
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms())
+        if follow:
+            _follow(client, topic, cursor, printer)
+        else:
+            for item in client.follow(topic, cursor, wait_ms=0, include_tags=True, deadline_s=PATIENT_S):
+                printer.take(item)
+    return 0
+
+
+def _follow(client: Client, topic: str, cursor: int, printer: Printer) -> None:
+    while True:
+        follower = client.follow(topic, cursor, include_tags=True, deadline_s=_TOLD_AFTER_S)
+        try:
+            for item in follower:
+                printer.take(item)
+                flush()
+        except (ConnectionFailed, RetryLater) as error:
+            note(f"the server is away ({error}); waiting for it")
+            _wait_for(client)
+            note("the server is back")
+        cursor = follower.cursor
+
+
+def _wait_for(client: Client) -> None:
+    while True:
+        try:
+            client.ready()
+            return
+        except (ConnectionFailed, RetryLater):
+            time.sleep(_LOOK_AGAIN_S)

@@ -1,0 +1,1 @@
+"""`topics export` and `topics import`: a topic to files and back."""

@@ -1,0 +1,1 @@
+"""`topics top` and `topics bench`: how a server does."""

@@ -1,0 +1,103 @@
+"""The page of the command line: every command on it is run, and it names every command there is."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cyclopts import App
+
+from tests.cli.terminal import PATIENCE_S, Terminal, environment
+from tests.http.live import LiveServer
+from tests.unit.docs.pages import blocks, read, rows
+from topics.cli import app
+from topics.client import Client
+
+PAGE = read("docs/cli.md")
+
+# They do not end by themselves, and show what they are for on a terminal.
+_ENDLESS = ("topics serve", "topics tail orders -f", "topics top")
+
+
+class Example(NamedTuple):
+    command: str
+    output: str
+
+
+def examples(page: str) -> Iterator[Example]:
+    for block in blocks(page, "console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            yield Example(command, output)
+
+
+def fits(expected: str, seen: str) -> bool:
+    """Whether it is what the page shows, where … stands for anything."""
+    return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), seen, re.DOTALL) is not None
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/cli.md"])
+def test_every_example_runs_and_prints_what_it_says(page: str, tmp_path: Path) -> None:
+    (tmp_path / "server").mkdir()
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    program = home / "bin" / "topics"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m topics "$@"\n')
+    program.chmod(0o755)
+    with LiveServer(tmp_path / "server") as server:
+        with Client(server.url) as client:
+            client.list_topics()  # It waits until the log is replayed.
+        env = environment(home, server.url, TOPICS_PORT="0", TOPICS_DATA_DIR=str(tmp_path / "another"))
+        env["PATH"] = f"{home / 'bin'}:{env['PATH']}"
+        for command, output in examples(read(page)):
+            if command in _ENDLESS:
+                with Terminal(*command.split()[1:], env=env, cwd=home) as terminal:
+                    terminal.expect(output.strip("…\n").rpartition("…")[2].strip())
+                    terminal.type("\x03")
+                    assert terminal.end() == (0 if command == "topics serve" else 130)
+                    assert fits(f"…{output.rstrip()}…", terminal.plain), (command, terminal.plain)
+                continue
+            done = subprocess.run(
+                ["bash", "-c", command],
+                env=env, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                check=False, timeout=PATIENCE_S, text=True,
+            )  # fmt: skip
+            assert fits(output, done.stdout), f"{command}\n{done.stdout}"
+            assert (done.returncode == 0) == (not output.startswith("topics: ") or "topics …" in output), command
+
+
+def commands(of: App = app, path: str = "topics") -> Iterator[tuple[str, str]]:
+    """Every command with its first line of help; a word that only gathers others is none."""
+    for name in of:
+        if name.startswith("-"):
+            continue
+        command = of[name]
+        below = [one for one in command if not one.startswith("-")]
+        if below:
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command.help.partition("\n")[0]
+
+
+def test_the_table_has_every_command_and_no_other() -> None:
+    table = PAGE.split("<!-- commands -->")[1].split("<!-- /commands -->")[0]
+    assert [tuple(cells) for cells in rows(table)] == [(f"`{name}`", text) for name, text in commands()]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in commands()])
+def test_every_command_is_used_on_the_page(name: str) -> None:
+    used = [command for command, _ in examples(PAGE)] + re.findall(
+        r"`(topics [^`]+)`", PAGE.split("## Every command")[0]
+    )
+    assert any(re.search(rf"\b{name}\b", command) for command in used), name
+
+
+def test_the_first_run_needs_no_word_of_a_registry() -> None:
+    """The package is not published: every page installs it from a checkout."""
+    from tests.unit.docs.pages import PAGES
+
+    for page in PAGES:
+        assert "topics-engine" not in page.read_text(encoding="utf-8"), page

@@ -1,0 +1,102 @@
+"""What `make serve` does on a fresh machine, read from what make would run and from the script that installs."""
+
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.docs.pages import ROOT
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+
+SERVING = ["requirements/build.txt", "requirements/runtime.txt"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """As far as make looks at it; without a .venv."""
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    return tmp_path
+
+
+def planned(checkout: Path, target: str) -> list[str]:
+    """The requirements that making a target would install, in order."""
+    done = subprocess.run(["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True, timeout=60)
+    words = [word for line in done.stdout.splitlines() if "requirements/install" in line for word in line.split()]
+    return [word for word in words if word.startswith("requirements/") and word.endswith(".txt")]
+
+
+def test_serving_installs_what_serving_needs(checkout: Path) -> None:
+    assert planned(checkout, "serve") == SERVING
+    assert planned(checkout, "setup-serve") == SERVING
+
+
+@pytest.mark.parametrize("target", ["test", "check", "bench", "slow"])
+def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Path, target: str) -> None:
+    assert planned(checkout, "setup-spark") == [*SERVING, "requirements/spark.txt", "requirements/java.txt"]
+    more = ["requirements/spark.txt", "requirements/java.txt", "requirements/dev.txt", "requirements/s3.txt"]
+    assert planned(checkout, target) == [*SERVING, *more]
+
+
+def test_what_is_installed_is_not_installed_again_until_a_pin_changes(checkout: Path) -> None:
+    done = subprocess.run(
+        ["make", "-n", "setup-serve"], cwd=checkout, capture_output=True, text=True, check=True, timeout=60
+    )
+    stamp = done.stdout.rpartition("touch ")[2].strip()
+    (checkout / ".venv").mkdir()
+    (checkout / stamp).touch()
+    assert planned(checkout, "serve") == []
+    assert planned(checkout, "setup-spark") == ["requirements/spark.txt", "requirements/java.txt"]
+    with (checkout / "requirements" / "dev.txt").open("a") as pins:
+        pins.write("another==1.0\n")
+    assert planned(checkout, "serve") == []
+    with (checkout / "requirements" / "runtime.txt").open("a") as pins:
+        pins.write("another==1.0\n")
+    assert planned(checkout, "serve") == SERVING
+
+
+def install(folder: Path, pip: str) -> subprocess.CompletedProcess[str]:
+    """The script, with something in pip's place."""
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{pip}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    return subprocess.run(
+        [str(ROOT / "requirements" / "install"), "what is needed", "-r", "x"],
+        cwd=folder, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+
+def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
+    said = (
+        "Collecting a==1.0 (from -r x (line 1))\n"
+        "  Downloading a-1.0-py3-none-any.whl.metadata (2.0 kB)\n"
+        "  Downloading https://index/packages/a-1.0-py3-none-any.whl (1.5 MB)\n"
+        "  Using cached b-2.0-py3-none-any.whl (20 kB)\n"
+        "  Using cached c-3.0-py2.py3-none-any.whl\n"
+        "  Using cached c-3.0-py2.py3-none-any.whl.metadata\n"
+        "Installing collected packages: b, a\n"
+        "Successfully installed a-1.0 b-2.0\n"
+    )
+    done = install(tmp_path, f"cat <<'END'\n{said}END")
+    first, *middle, last = done.stdout.splitlines()
+    assert first == "installing what is needed"
+    assert middle == [
+        "  1.5 MB       a-1.0-py3-none-any.whl",
+        "  20 kB        b-2.0-py3-none-any.whl",
+        "  cached       c-3.0-py2.py3-none-any.whl",
+        "  unpacking 2 packages",
+    ]
+    assert last.startswith("installed what is needed in ") and last.endswith(" MB")
+    assert done.returncode == 0
+
+
+def test_an_installation_that_fails_says_so(tmp_path: Path) -> None:
+    done = install(tmp_path, "echo 'no such package' >&2; exit 1")
+    assert done.returncode == 1
+    assert "no such package" in done.stderr
+    assert "installed what is needed" not in done.stdout

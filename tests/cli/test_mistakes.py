@@ -1,0 +1,154 @@
+"""Each mistake is one line on standard error that says what to do, and an exit code; nothing is on standard output."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import environment, run
+from tests.http.live import LiveServer
+from topics.cli import main
+from topics.client import Client
+
+MISTAKES = [
+    # What is not there.
+    ("show nothing", 1, "`topics ls` lists those there are, and `topics create` makes one"),
+    ("read nothing", 1, '"nothing" does not exist'),
+    ("tail nothing -f", 1, '"nothing" does not exist'),
+    ("set nothing --cap-records 1", 1, '"nothing" does not exist'),
+    ("rm nothing --yes", 1, "there is no topic nothing"),
+    ("delete nothing --before 2", 1, '"nothing" does not exist'),
+    ("append nothing 1 --no-create", 1, '"nothing" does not exist'),
+    ("export nothing", 1, '"nothing" does not exist'),
+    ("import there no-such-file", 1, "no-such-file: No such file or directory"),
+    ("router show nothing", 1, "`topics router ls` lists those there are"),
+    ("router rm nothing", 1, "there is no router nothing"),
+    ("stream read nothing", 1, "does not exist"),
+    ("stream tail nothing", 1, "does not exist"),
+    ("stream append nothing 1", 1, "does not exist"),
+    ("stream rm nothing --yes", 1, "does not exist"),
+    ("queue claim nothing", 1, '"nothing" does not exist'),
+    ("queue claim there", 1, "`topics create NAME --type queue` makes one"),
+    ("context use nothing", 2, "there is no context nothing: `topics context ls` lists those there are"),
+    ("ls --context nothing", 2, "there is no context nothing"),
+    # What is there already.
+    ("create there", 1, "there is a topic there already: `topics set` changes its config"),
+    ("set there --type queue", 1, "a log cannot become a queue"),
+    ("rm there --if-empty", 1, "topic_not_empty"),
+    # What cannot be.
+    ("append there {", 1, "value 1 is no JSON"),
+    ("append there 1 -", 2, "give it alone"),
+    ("append there - --key k", 2, "--key is for one batch"),
+    ("append there 1 --delay soon", 2, "accepted is a time such as 500ms"),
+    ("append there", 2, "requires"),
+    ("append", 2, "requires"),
+    ("delete there", 2, "say which records"),
+    ("delete there --tag a*b", 2, "only one at its end means any ending"),
+    ("read there --from 1 --last 1", 2, "three ways to say where to begin"),
+    ("read there --since yesterday", 2, "accepted is a time such as 30s"),
+    ("read there --limit 0", 2, "at least 1"),
+    ("read there -o xml", 2, 'Choose from: "table", "json", "raw"'),
+    ("set there", 2, "nothing is to be changed"),
+    ("set there --cap-bytes much", 2, "accepted is a size such as 4096"),
+    ("set there --priority high", 2, "accepted is a whole number, or none"),
+    ("set there --durability fsnc", 2, 'Did you mean "fsync"?'),
+    ("set there --cap-record 5", 2, "Did you mean --cap-records?"),
+    ("create bad|name", 1, "invalid_request"),
+    ("rm there", 2, "say --yes"),
+    ("router create there there", 1, "invalid_request"),
+    ("context set new", 2, "say where the server is with --url"),
+    ("context set new --url ftp://x", 2, "is not the URL of a server"),
+    ("export there --format parquet", 2, "say which folder"),
+    ("import there --spark", 2, "say which file or folder"),
+    ("import there .", 2, "is a folder"),
+    ("top --every 1ms", 2, "at least 100ms"),
+    ("bench --seconds 0s", 2, "must be above 0"),
+    ("ls --url nonsense", 2, "is not the URL of a server"),
+    ("stream ls --url nonsense", 2, "is not the URL of a server"),
+    ("ls --url http://127.0.0.1:9 --context x", 2, "give one of them"),
+    ("completion tcsh", 2, 'Choose from: "bash", "zsh", "fish"'),
+    ("lss", 2, 'Did you mean "ls"?'),
+    ("queue clam jobs", 2, 'Did you mean "claim"?'),
+    ("ls --urll x", 2, "Did you mean --url?"),
+    ("ls a b", 2, "b"),
+    ("verify nowhere", 2, "not a data folder"),
+    ("pipeline status --data-dir nowhere", 1, "nowhere is no data folder"),
+    # Nobody is there. Port 9 is for discarding, and nothing listens on it.
+    ("ls --url http://127.0.0.1:9", 4, "`topics serve` starts a server"),
+    ("append there 1 --url http://127.0.0.1:9", 4, "http://127.0.0.1:9 does not answer"),
+    ("export there --url http://127.0.0.1:9", 4, "does not answer"),
+    ("tail there -f --url http://127.0.0.1:9", 4, "does not answer"),
+    ("stream ls --url http://127.0.0.1:9", 4, "does not answer"),
+    ("top --url http://127.0.0.1:9", 4, "does not answer"),
+]
+
+
+@pytest.fixture
+def at_server(live: LiveServer, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process of the test stands where a user of the server stands."""
+    if "there" not in {topic.topic for topic in client.all_topics()}:
+        client.append("there", 1)
+    for name in os.environ:
+        if name.startswith("TOPICS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("TOPICS_URL", live.url)
+    monkeypatch.setenv("TOPICS_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("at_server")
+@pytest.mark.parametrize(("command", "code", "text"), MISTAKES, ids=[command for command, _, _ in MISTAKES])
+def test_a_mistake_is_one_line_and_a_code(
+    command: str, code: int, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command.split()) == code
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("topics: ") and told.err.count("\n") == 1
+    assert text in told.err
+
+
+def test_no_mistake_has_changed_anything(client: Client) -> None:
+    assert client.get_topic("there").count == 1
+    assert [topic.topic for topic in client.all_topics()] == ["there"]
+
+
+def test_a_server_with_keys_wants_one(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, api_keys="boss,reader:read:shop.") as server:
+        with Client(server.url, api_key="boss") as client:
+            client.append("shop.a", 1)
+            client.append("other", 1)
+            client.put_topic("shop.jobs", {"type": "queue"})
+            client.put_topic("other.jobs", {"type": "queue"})
+        env = environment(tmp_path, server.url)
+        refused = run("ls", env=env)
+        assert (refused.code, refused.out) == (1, "")
+        assert "give a key by TOPICS_API_KEY, by a context, or by --api-key" in refused.err
+        assert run("ls", "-o", "raw", "--api-key", "boss", env=env).out == "other\nother.jobs\nshop.a\nshop.jobs\n"
+        weak = {**env, "TOPICS_API_KEY": "reader"}
+        assert run("ls", "-o", "raw", env=weak).out == "shop.a\nshop.jobs\n"
+        assert run("queue", "ls", "-o", "raw", env=weak).out == "shop.jobs\n"
+        assert run("read", "shop.a", env=weak).out == "1\n"
+        for command in (["read", "other"], ["append", "shop.a", "2"], ["rm", "shop.a", "--yes"]):
+            done = run(*command, env=weak)
+            assert (done.code, done.out) == (1, "")
+            assert "the key does not allow it" in done.err
+        assert "give a key" in run("stream", "ls", env=env).err
+        assert run("stream", "ls", "-o", "raw", env=weak).out == "shop.a\nshop.jobs\n"
+
+
+def test_unknown_variables_are_told_and_do_no_harm(env: dict[str, str]) -> None:
+    done = run("version", env={**env, "TOPICS_ULR": "x", "TOPICS_DATA_DIRS": "x", "TOPICS_QWERTY": "x"})
+    assert done.code == 0
+    assert done.err.splitlines() == [
+        "topics: TOPICS_DATA_DIRS is not known; did you mean TOPICS_DATA_DIR?",
+        "topics: TOPICS_QWERTY is not known",
+        "topics: TOPICS_ULR is not known; did you mean TOPICS_URL?",
+    ]
+    assert run("version", env={**env, "TOPICS_DATA_DIR": "x", "TOPICS_CONTEXT": ""}).err == ""
+
+
+def test_what_answers_is_no_topics_server(env: dict[str, str], live: LiveServer) -> None:
+    done = run("ls", "--url", f"{live.url}/elsewhere", env=env)
+    assert done.code == 1
+    assert done.err.count("\n") == 1
