@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from topics.schema.lenses import Function, Scalar, Table
+from topics.schema.lenses import Scalar, Transform
 
 Conversion = Callable[[Any], Scalar]
 
@@ -77,11 +77,12 @@ PARTIAL: Final = frozenset(("string_to_int", "rfc3339_to_unix_millis"))
 """Functions that some texts of their type do not have a value for."""
 
 
-def conversion(transform: Table | Function) -> Conversion:
+def conversion(transform: Transform) -> Conversion:
     """The transform as a function. It raises `LookupError` or `ValueError` for what it has no value for."""
-    if isinstance(transform, Function):
+    if transform.builtin is not UNSET:
         return BUILTINS[transform.builtin]
-    table, default = transform.map, transform.default
+    table: dict[str, Scalar] = {} if transform.map is UNSET else transform.map
+    default = transform.default
     if default is UNSET:
         return lambda value: table[table_key(value)]
     return lambda value: table.get(table_key(value), default)

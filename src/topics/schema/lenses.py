@@ -46,13 +46,12 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     """A part of a lens, with no other fields than it declares."""
 
 
-class Table(_Strict, frozen=True, kw_only=True):
-    map: dict[str, Scalar]
+class Transform(_Strict, frozen=True, kw_only=True):
+    """A table, perhaps with a default; or a function."""
+
+    map: dict[str, Scalar] | UnsetType = UNSET
     default: Scalar | UnsetType = UNSET
-
-
-class Function(_Strict, frozen=True, kw_only=True):
-    builtin: Builtin
+    builtin: Builtin | UnsetType = UNSET
 
 
 class Op(_Strict, frozen=True, kw_only=True, tag_field="op"):
@@ -111,8 +110,8 @@ class Convert(Op, frozen=True, kw_only=True, tag="convert"):
     path: str
     from_type: TypeName
     to_type: TypeName
-    forward: Table | Function
-    backward: Table | Function
+    forward: Transform
+    backward: Transform
 
 
 class In(Op, frozen=True, kw_only=True, tag="in"):
@@ -197,14 +196,11 @@ def _parse_op(document: object, what: str) -> Op:
         ops = _parse_ops(document.get("ops"), f"{what}.ops")
         outer = convert(what, {**document, "ops": []}, kind)
         return msgspec.structs.replace(outer, ops=ops)
-    if kind is Convert:
-        _check_transforms(document, what)
-    return convert(what, document, kind)
-
-
-def _check_transforms(document: dict[str, Any], what: str) -> None:
-    """A table or a function: a document that is both, or neither, would be taken for either."""
-    for way in ("forward", "backward"):
-        transform = document.get(way)
-        if not isinstance(transform, dict) or ("map" in transform) == ("builtin" in transform):
-            raise InvalidRequestError(f"{what}.{way} must be {{map, default?}} or {{builtin}}", field=f"{what}.{way}")
+    op = convert(what, document, kind)
+    if isinstance(op, Convert):
+        for way, transform in (("forward", op.forward), ("backward", op.backward)):
+            parts = [name for name in ("map", "default", "builtin") if getattr(transform, name) is not UNSET]
+            if parts not in (["map"], ["map", "default"], ["builtin"]):
+                field = f"{what}.{way}"
+                raise InvalidRequestError(f"{field} must be {{map, default?}} or {{builtin}}", field=field)
+    return op

@@ -23,7 +23,6 @@ from topics.schema.lenses import (
     Add,
     Convert,
     Copy,
-    Function,
     Head,
     Hoist,
     In,
@@ -56,6 +55,7 @@ def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any]) -> None:
     comparison = Comparison(draft)
     scope = _Scope(comparison, fresh(old), new)
     scope.apply(settled(lens.ops, new), "lens.ops")
+    scope.check_written("lens.ops")
     try:
         comparison.require(scope.known, new)
     except Gap as gap:
@@ -63,6 +63,13 @@ def prove_lens(lens: Lens, old: dict[str, Any], new: dict[str, Any]) -> None:
         raise InvalidRequestError(
             f"{scope.writer_of(gap.path)} schema incompatible: {quoted(where)[1:-1]}: {gap.reason}", field="lens"
         ) from None
+
+
+def describe(ops: Sequence[Op], old: dict[str, Any]) -> Schema:
+    """A schema of everything that the ops can make of an entry that `old` allows."""
+    scope = _Scope(Comparison(draft_of(old)), fresh(old), True)
+    scope.apply(ops, "lens.ops")
+    return scope.known
 
 
 class _Scope:
@@ -74,13 +81,20 @@ class _Scope:
         self._target = target
         self._mapped = mapped
         self._written: dict[Path, str] = {}
+        """By which op what stands at a path was written."""
+        self._inner: list[tuple[_Scope, str]] = []
 
     def apply(self, ops: Sequence[Op], what: str) -> None:
         for index, op in enumerate(ops):
             self._apply(op, f"{what}[{index}]")
+
+    def check_written(self, what: str) -> None:
+        """Refuses a lens that leaves something where the new schema declares nothing."""
         for path in self._written:
             if _declared(self._target, path) is None:
                 raise _unsound(what, f"{show_pointer(path)} is not declared in the new schema")
+        for inner, within in self._inner:
+            inner.check_written(within)
 
     def writer_of(self, path: Path) -> str:
         """The op that wrote what stands at a path."""
@@ -116,10 +130,16 @@ class _Scope:
                     self._comparison, self._read(path, what), _below(self._target, path), mapped=self._mapped
                 )
                 _object_at(inner.known, (), what)
-                inner.apply(op.ops, f"{what}.ops")
+                self._run(inner, op.ops, f"{what}.ops")
                 self._change(path, inner.known, op, what)
             case Map():
                 self._map(op, what)
+
+    def _run(self, inner: "_Scope", ops: Sequence[Op], what: str) -> None:
+        inner.apply(ops, what)
+        # What a later op moves elsewhere is not declared here; the comparison in the end sees it where it is then.
+        if isinstance(inner._target, dict):
+            self._inner.append((inner, what))
 
     def _move(self, source: Path, to: Path, remove: bool, op: Op, what: str) -> None:
         value = self._take(source, what, remove=remove)
@@ -184,7 +204,7 @@ class _Scope:
 
     def _outcome(self, op: Convert, values: list[Any] | None, what: str) -> Schema:
         forward = op.forward
-        if isinstance(forward, Function):
+        if forward.builtin is not UNSET:
             takes, gives = BUILTIN_TYPES[forward.builtin]
             if op.from_type != takes:
                 raise _unsound(what, f"{forward.builtin} takes {takes}")
@@ -195,7 +215,7 @@ class _Scope:
         elif values is None:
             if forward.default is UNSET:
                 raise _unsound(what, "a map without a default needs a source with enum or const")
-            return _one_of([*forward.map.values(), forward.default])
+            return _one_of([*(forward.map or {}).values(), forward.default])
         convert = conversion(forward)
         try:
             return _one_of([convert(value) for value in values])
@@ -214,7 +234,7 @@ class _Scope:
         inner = _Scope(
             self._comparison, array.get("items", True), allowed if isinstance(allowed, dict) else True, mapped=True
         )
-        inner.apply(op.ops, f"{what}.ops")
+        self._run(inner, op.ops, f"{what}.ops")
         mapped: dict[str, Any] = {"type": "array", "items": inner.known}
         mapped.update((word, array[word]) for word in ("minItems", "maxItems") if word in array)
         self._change(path, mapped, op, what)

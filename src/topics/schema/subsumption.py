@@ -18,6 +18,9 @@ from topics.schema.limits import MAX_PROOF_STEPS
 Schema = dict[str, Any] | bool
 Path = tuple[str, ...]
 
+_ABSENT: Final = object()
+"""A keyword that is not there. None will not do: `const` may be null."""
+
 TYPES: Final = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
 
 _OBJECT_WORDS: Final = ("properties", "patternProperties", "additionalProperties")
@@ -143,7 +146,9 @@ class Comparison:
     def _require_word(self, word: str, narrow: dict[str, Any], wide: dict[str, Any], path: Path) -> None:
         together = _TOGETHER.get(word, (word,))
         # What is unevaluated depends on everything else in the schema, so that the same word may mean another thing.
-        if not word.startswith("unevaluated") and all(same(narrow.get(name), wide.get(name)) for name in together):
+        if not word.startswith("unevaluated") and all(
+            same(narrow.get(name, _ABSENT), wide.get(name, _ABSENT)) for name in together
+        ):
             return
         rule = _RULES.get(word)
         if rule is None:
