@@ -5,11 +5,10 @@ followed, and the only format that is enforced is `date-time`: all others are an
 `contentMediaType`. Patterns are run by an engine that takes linear time, so one with look-around or back-references is
 refused.
 
-The time that validation takes is bounded by the size of the entry times what the schema looks at for one value. The
-second factor is bounded here. Members of an object cost nothing to speak of, because each is looked up by its name;
-what is tried one after the other has a weight: a branch of `anyOf`, `oneOf` and `allOf` 1, a pattern of
-`patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 16 (measured: it is that much slower), and four
-values of an `enum` 1.
+The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
+weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after the
+other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a pattern of
+`patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 40.
 """
 
 from collections.abc import Iterator
@@ -45,9 +44,9 @@ _MAPS: Final = frozenset(
     ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies", "dependentRequired")
 )
 """Keywords whose members have names of the writer's choice."""
-_LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 0.25}
+_LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 1.0}
 _MAP_WEIGHTS: Final = {"patternProperties": 2.0, "dependencies": 2.0, "dependentSchemas": 2.0, "dependentRequired": 2.0}
-_WEIGHTS: Final = {"not": 16.0, "contains": 4.0, "if": 2.0}
+_WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0}
 
 
 def draft_of(schema: dict[str, Any]) -> str:
@@ -76,7 +75,7 @@ def check_schema(schema: object, what: str = "schema") -> dict[str, Any]:
             f"{what} has more than {MAX_UNEVALUATED} times unevaluatedProperties or unevaluatedItems",
             max=MAX_UNEVALUATED,
         )
-    if sum(_weight(name, value) for name, value in keywords) > MAX_SCHEMA_WEIGHT:
+    if weight_of(schema) > MAX_SCHEMA_WEIGHT:
         raise InvalidRequestError(
             f"{what} tries too many alternatives for one value: branches, patterns, dependencies and values of enum",
             field=what,
@@ -103,6 +102,27 @@ def compile_schema(schema: dict[str, Any] | bool, draft: str, what: str = "schem
         ) from None
     except (ValueError, jsonschema_rs.ReferencingError) as error:
         raise InvalidRequestError(f"{what} is not a JSON Schema of {draft}: {_short(error)}", field=what) from None
+
+
+def weight_of(schema: object) -> float:
+    """What a schema tries for one value, one after the other; at least 1."""
+    return 1 + sum(_weight(name, value) for name, value in _keywords(schema))
+
+
+def error_bound(schema: object) -> int:
+    """How many errors one value of an entry can have at most: one a keyword, and one a name in `required`, of each
+    schema that it may meet. It meets one by its place, and besides one a branch."""
+    widest = branches = 0
+    for part in _schemas(schema):
+        names = part.get("required")
+        widest = max(widest, len(part) + (len(names) if isinstance(names, list) else 0))
+        for name, value in part.items():
+            branches += _branches(name, value)
+    return widest * (1 + branches)
+
+
+def has_branches(schema: object) -> bool:
+    return any(_branches(name, value) for name, value in _keywords(schema))
 
 
 def members_in(schema: object) -> int:
@@ -152,6 +172,23 @@ def _keywords(schema: object) -> Iterator[tuple[str, Any]]:
             yield name, value
             for below in _subschemas(name, value):
                 yield from _keywords(below)
+
+
+def _schemas(schema: object) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+        for name, value in schema.items():
+            for below in _subschemas(name, value):
+                yield from _schemas(below)
+
+
+def _branches(name: str, value: object) -> int:
+    """How many further schemas a keyword applies to the very value it is asked about, or to each part of it."""
+    if name in ("anyOf", "oneOf", "allOf") and isinstance(value, list):
+        return len(value)
+    if name in ("patternProperties", "dependencies", "dependentSchemas") and isinstance(value, dict):
+        return len(value)
+    return 1 if name in ("not", "if", "then", "else", "contains", "propertyNames") else 0
 
 
 def _weight(name: str, value: object) -> float:

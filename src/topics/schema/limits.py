@@ -14,20 +14,22 @@ MAX_DOCUMENT_DEPTH: Final = 64
 MAX_PATTERNS: Final = 100
 MAX_PATTERN_BYTES: Final = MIB
 """One compiled pattern. Its automaton is what a short text like `a{1000}{1000}` makes large."""
-MAX_SCHEMA_WEIGHT: Final = 256
-"""What a schema may look at for every single element of an array: see `topics.schema.jsonschemas`."""
+MAX_SCHEMA_WEIGHT: Final = 2048
+"""What a schema may try for every single element of an array: see `topics.schema.jsonschemas`."""
 MAX_UNEVALUATED: Final = 4
 """`unevaluatedProperties` and `unevaluatedItems` in one schema. Each one looks again at all that those below it saw, so
 that the cost doubles with every level."""
 
 MAX_MESSAGES: Final = 8
 """What a refusal says about one entry; the rest would say more of the same."""
-MAX_EXPLAINED: Final = 16 * KIB
-"""Up to how many bytes of an entry times members of its schema all of its errors are collected. The validator makes
-each of them an object of some size, and an entry can have as many as it has bytes."""
+MAX_ERRORS: Final = 10_000
+"""Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
+size, those of every branch that was tried included: an entry of a MiB has filled six GiB that way."""
+MAX_VALIDATION_COST: Final = 256 * MIB
+"""The bytes of a batch times the weight of its schema; about 10 ns each, at the worst."""
 
 MAX_LENS_OPS: Final = 256
-MAX_PROOF_STEPS: Final = 50_000
+MAX_PROOF_STEPS: Final = 100_000
 """Comparisons of two schemas by one proof. A union against a union against a union would take for ever."""
 MAX_PROMOTED_BYTES: Final = 64 * MIB
 """How large an entry may grow by its lenses, which may copy, and add to every element of an array."""

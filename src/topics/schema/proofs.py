@@ -266,7 +266,7 @@ class _Scope:
         parent = _object_at(self._root(what), tuple(above), what)
         parent["properties"][name] = value
         _include(parent["required"], name)
-        self._comparison.spend_on(self.known)
+        self._comparison.spend_on(value)
         self._written[path] = str(type(op).__struct_config__.tag)
 
     def _change(self, path: Path, value: Schema, op: Op, what: str) -> None:
