@@ -14,6 +14,7 @@ from topics.core.errors import InvalidRequestError
 from topics.schema.documents import fresh
 from topics.schema.jsonschemas import DRAFT_7, compile_schema
 from topics.schema.lenses import Lens, Op, parse_lens
+from topics.schema.profiles.kinds import parse_profile
 from topics.schema.promotion import Chain, Promoter
 from topics.schema.proofs import describe, prove_lens, settled
 from topics.schema.registry import Registry, Version, decode_registry, encode_registry, registry_json
@@ -382,3 +383,59 @@ def test_a_registry_comes_back_from_its_bytes(registry: Registry) -> None:
     again = decode_registry(encode_registry(registry))
     assert again == registry
     assert registry_json(again, "s") == registry_json(registry, "s")
+
+
+SPAN = {"traceId": "5b8efff798038103d269b633813fc60c", "spanId": "086e83747d0e381e", "name": "n", "startUnixNano": "5"}
+INTERVAL = {"metric": "m", "unit": "u", "windowStart": 1, "windowEnd": 2, "count": 1, "sum": 1}
+PROFILED: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "evlog",
+        {},
+        "timestamp level status duration requestId traceId context sampling redaction why password traceContext headers "
+        "user traceparent",
+    ),
+    ("metrics", INTERVAL, "tags attributes buckets min avg p50 stream intervalMs dimensionKey"),
+    (
+        "otel-traces",
+        SPAN,
+        "attributes resource events links status kind http db error duration dropped redaction eventNames endUnixNano "
+        "instrumentationScope requestId droppedEventsCount",
+    ),
+]
+"""Each with what it asks for, and with the members that it looks at."""
+odd_names = st.sampled_from(
+    (
+        "keys",
+        "key",
+        "value",
+        "password",
+        "Token",
+        "traceId",
+        "traceparent",
+        "attributes",
+        "http.method",
+        "statusCode",
+        "2",
+    )
+)
+odd_values = st.recursive(
+    st.one_of(scalars, st.sampled_from(("200", "1e3", "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "[REDACTED]"))),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(odd_names, inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.data(), st.sampled_from(PROFILED))
+@effort(150)
+def test_whatever_a_profile_takes_is_canonical_and_stays_so(
+    data: st.DataObject, profiled: tuple[str, dict[str, Any], str]
+) -> None:
+    kind, base, names = profiled
+    profile = parse_profile({"kind": kind})
+    canonical = profile.canonical()
+    assert canonical is not None
+    came = base | data.draw(st.dictionaries(st.sampled_from(names.split()), odd_values, max_size=6))
+    stored = profile.normalise(0, fresh(came), 1_000)
+    note(f"{came}")
+    assert compile_schema(canonical.schema, DRAFT_7).is_valid(stored), stored
+    assert profile.normalise(0, fresh(stored), 2_000) == stored

@@ -50,8 +50,7 @@ def rfc3339_to_unix_millis(text: str) -> int:
 
 def unix_millis_to_rfc3339(number: int | float) -> str:
     millis = min(max(int(number), _FIRST_MS), _LAST_MS)
-    moment = _EPOCH + timedelta(milliseconds=millis)
-    return moment.strftime("%Y").zfill(4) + moment.strftime("-%m-%dT%H:%M:%S") + f".{millis % 1000:03}Z"
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec="milliseconds")[:23] + "Z"
 
 
 BUILTINS: Final[dict[str, Conversion]] = {

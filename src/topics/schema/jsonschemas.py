@@ -6,9 +6,9 @@ followed, and the only format that is enforced is `date-time`: all others are an
 refused.
 
 The time that validation takes is bounded by the size of the batch times what the schema looks at for one value, its
-weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after the
-other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a pattern of
-`patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 40.
+weight. Members of an object cost nothing to speak of, because each is looked up by its name; what is tried one after
+the other has a weight, as it was measured: a branch of `anyOf`, `oneOf` and `allOf` and a value of `enum` 1, a pattern
+of `patternProperties`, a dependency and an `if` 2, `contains` 4, `not` 40.
 """
 
 from collections.abc import Iterator

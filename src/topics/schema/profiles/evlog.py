@@ -5,7 +5,8 @@ twice is the same as one that is normalised once, so that events can be copied f
 """
 
 import re
-from typing import Annotated, Any, Final
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -115,23 +116,42 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
 
     def _ids(self, value: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
         """Request, trace and span."""
-        told = Correlation() if self.correlation is UNSET else self.correlation
-        fields = ("requestId", "context.requestId") if told.request_id_fields is UNSET else told.request_id_fields
-        request_id = _first(value, fields)
-        contexts = (
-            ("traceContext", "context.traceContext")
-            if told.trace_context_fields is UNSET
-            else told.trace_context_fields
-        )
-        trace_id = _first(value, ("traceId", *(f"{name}.traceId" for name in contexts)))
-        span_id = _first(value, ("spanId", *(f"{name}.spanId" for name in contexts)))
-        if told.parse_traceparent is not False and not (trace_id and span_id):
-            places = ("traceparent", *(f"{name}.traceparent" for name in contexts), "context.traceparent")
-            headers = ("headers.traceparent", "context.headers.traceparent")
-            parsed = _TRACEPARENT.fullmatch((_first(value, (*places, *headers)) or "").lower())
+        places = _places(Correlation() if self.correlation is UNSET else self.correlation)
+        request_id, trace_id, span_id = (_first(value, paths) for paths in places[:3])
+        if places.traceparent and not (trace_id and span_id):
+            parsed = _TRACEPARENT.fullmatch((_first(value, places.traceparent) or "").lower())
             if parsed:
                 trace_id, span_id = trace_id or parsed["trace"], span_id or parsed["span"]
         return request_id, trace_id, span_id
+
+
+_Paths = tuple[tuple[str, ...], ...]
+
+
+class _Places(NamedTuple):
+    """Where each id may stand, the first place first."""
+
+    request: _Paths
+    trace: _Paths
+    span: _Paths
+    traceparent: _Paths
+
+
+@lru_cache(maxsize=256)
+def _places(told: Correlation) -> _Places:
+    """The same for every entry of a stream, so it is worked out once."""
+    requests = ("requestId", "context.requestId") if told.request_id_fields is UNSET else told.request_id_fields
+    contexts = told.trace_context_fields
+    if contexts is UNSET:
+        contexts = ("traceContext", "context.traceContext")
+    headers = ("traceparent", "context.traceparent", "headers.traceparent", "context.headers.traceparent")
+    found = (
+        requests,
+        ("traceId", *(f"{name}.traceId" for name in contexts)),
+        ("spanId", *(f"{name}.spanId" for name in contexts)),
+        () if told.parse_traceparent is False else (*headers, *(f"{name}.traceparent" for name in contexts)),
+    )
+    return _Places(*(tuple(tuple(path.split(".")) for path in paths) for paths in found))
 
 
 def check_stream(name: str, what: str) -> None:
@@ -139,14 +159,15 @@ def check_stream(name: str, what: str) -> None:
         raise InvalidRequestError(f"{what} must not be empty", field=what)
 
 
-def _first(value: dict[str, Any], paths: tuple[str, ...]) -> str | None:
+def _first(value: dict[str, Any], paths: _Paths) -> str | None:
     for path in paths:
-        found: Any = value
-        for name in path.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        text = text_of(found)
-        if text is not None:
-            return text
+        if path[0] in value:
+            found: Any = value
+            for name in path:
+                found = found.get(name) if isinstance(found, dict) else None
+            text = text_of(found)
+            if text is not None:
+                return text
     return None
 
 
