@@ -24,7 +24,7 @@ MAX_MESSAGES: Final = 8
 """What a refusal says about one entry; the rest would say more of the same."""
 MAX_ERRORS: Final = 10_000
 """Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
-size, those of every branch that was tried included: an entry of a MiB has filled six GiB that way."""
+size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""
 MAX_VALIDATION_COST: Final = 256 * MIB
 """The bytes of a batch times the weight of its schema; about 10 ns each, at the worst."""
 
