@@ -314,6 +314,18 @@ UNSOUND: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("the destination is not declared", RENAME, closed(a=STRING), {"type": "object"}),
     ("another type", RENAME, closed(a=STRING), closed(b=INTEGER)),
     ("a number is no integer", RENAME, closed(a={"type": "number"}), closed(b=INTEGER)),
+    (
+        "a pattern allows members that are not declared",
+        RENAME,
+        closed(a=STRING) | {"patternProperties": {"^x": INTEGER}},
+        closed(b=STRING),
+    ),
+    (
+        "what a host requires is not there when the host is new",
+        {"op": "plunge", "from": "/a", "host": "/o", "name": "b"},
+        closed(a=STRING, o=closed(c=STRING)) | {"required": ["a"]},
+        closed(o=closed(b=STRING, c=STRING)),
+    ),
     ("null is not any text", RENAME, closed(a=STRING), closed(b={"const": None})),
     ("true is not 1", RENAME, closed(a={"const": True}), closed(b={"const": 1})),
     ("fewer values", RENAME, closed(a={"enum": ["x", "y"]}), closed(b={"enum": ["x"]})),
