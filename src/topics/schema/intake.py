@@ -1,0 +1,76 @@
+"""What an append goes through before it is stored: parsed once, normalised, validated, and given its keys."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from topics.core.errors import InvalidRequestError
+from topics.schema.contract import Contract
+from topics.schema.documents import encode, parse
+from topics.schema.limits import MAX_KEY_BYTES
+from topics.schema.profiles.base import Profile
+from topics.schema.profiles.generic import Generic
+from topics.schema.routing_keys import KeyExtractor
+
+
+class Taken(NamedTuple):
+    """Entries as they are to be stored."""
+
+    payloads: Sequence[bytes | memoryview]
+    keys: Sequence[str | None] | None
+    """One a payload; None when the request's own key, if it has one, is that of all of them."""
+
+
+class Intake:
+    """The way in of one stream, compiled from its contract. A stream that promises nothing needs none."""
+
+    def __init__(self, contract: Contract) -> None:
+        self._profile: Profile | None = None if isinstance(contract.profile, Generic) else contract.profile
+        self._validator = contract.registry.validator
+        key = contract.registry.routing_key
+        self._extractor = None if key is None else KeyExtractor(key)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether entries pass without being looked at."""
+        return self._profile is None and self._validator is None and self._extractor is None
+
+    def check_bytes(self) -> None:
+        """Refuses an append that is not JSON to a stream whose entries are described."""
+        if not self.is_idle:
+            raise InvalidRequestError("the entries of this stream are described: append them as application/json")
+
+    def take(self, raws: Sequence[bytes | memoryview], *, now_ms: int, stream_key: str | None = None) -> Taken:
+        """The batch as it is stored, or a refusal of all of it. `stream_key` is the key that the request names."""
+        if stream_key is not None and self._extractor is not None:
+            raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
+        if self.is_idle:
+            return Taken(raws, None)
+        values = [parse("entry", raw) for raw in raws]
+        payloads = raws
+        if self._profile is not None:
+            normalised = self._normalised(self._profile, values, now_ms)
+            payloads = [
+                raw if after is before else encode(after)
+                for raw, before, after in zip(raws, values, normalised, strict=True)
+            ]
+            values = normalised
+        if self._validator is not None:
+            self._validator.check(values, payloads)
+        if self._extractor is not None:
+            return Taken(payloads, self._extractor.keys_of(values))
+        if self._profile is None or stream_key is not None:
+            return Taken(payloads, None)
+        return Taken(payloads, [_bounded(index, self._profile.key_of(value)) for index, value in enumerate(values)])
+
+    @staticmethod
+    def _normalised(profile: Profile, values: list[Any], now_ms: int) -> list[Any]:
+        try:
+            return [profile.normalise(index, value, now_ms) for index, value in enumerate(values)]
+        except RecursionError:
+            raise InvalidRequestError("entry: the JSON is nested too deeply") from None
+
+
+def _bounded(index: int, key: str | None) -> str | None:
+    if key is not None and len(key) * 4 > MAX_KEY_BYTES and len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidRequestError(f"the routing key has more than {MAX_KEY_BYTES} bytes", index=index)
+    return key

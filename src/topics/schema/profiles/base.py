@@ -1,0 +1,117 @@
+"""What every profile has."""
+
+from typing import Any
+
+import msgspec
+
+from topics.core.errors import InvalidRequestError
+from topics.schema.documents import encode
+from topics.schema.registry import Registry, Version
+from topics.schema.routing_keys import RoutingKey
+from topics.schema.search import parse_search
+
+
+class Profile(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """A profile as it is declared, and what follows from it. This is also what `GET _profile` shows of it."""
+
+    @property
+    def kind(self) -> str:
+        return str(self.__struct_config__.tag)
+
+    @property
+    def needs_json(self) -> bool:
+        """Whether its streams are of content type application/json."""
+        return True
+
+    def settled(self) -> "Profile":
+        """The profile with what it was not told filled in; refuses what its types cannot say."""
+        return self
+
+    def canonical(self) -> "Canonical | None":
+        """What it installs in a stream that is empty; None for a profile that describes no entries."""
+        return None
+
+    def normalise(self, index: int, value: Any, now_ms: int) -> Any:
+        """The entry that is stored for one that came; `index` is its place in its batch, for a refusal to name."""
+        return value
+
+    def key_of(self, value: Any) -> str | None:
+        """The routing key of a stored entry, unless its registry says another."""
+        return None
+
+
+class Canonical(msgspec.Struct, frozen=True):
+    """What a profile installs."""
+
+    schema: dict[str, Any]
+    search: dict[str, Any]
+    routing_key: RoutingKey | None = None
+
+    def install(self, registry: Registry, next_seq: int) -> Registry:
+        """The registry of an empty stream with this in it. A routing key that somebody chose stays."""
+        search = encode(parse_search(self.search))
+        first = Version(encode(self.schema), None, next_seq)
+        return Registry((first,), registry.routing_key or self.routing_key, search)
+
+
+def refusal(index: int, profile: str, problem: str, field: str | None = None) -> InvalidRequestError:
+    detail: dict[str, object] = {"index": index} if field is None else {"index": index, "field": field}
+    return InvalidRequestError(f"{profile}: {problem}", **detail)
+
+
+def text_of(value: Any) -> str | None:
+    """A text without the blanks around it; None for none, and for what is no text."""
+    if not isinstance(value, str):
+        return None
+    return value.strip() or None
+
+
+def number_of(value: Any) -> int | float | None:
+    """A number, or a text that is one."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str) and 0 < len(value.strip()) <= 40:
+        try:
+            # Only a text that JSON would take: Python also reads «1_000», «infinity» and digits of other scripts.
+            number = msgspec.json.decode(value.strip())
+        except msgspec.DecodeError:
+            return None
+        return number if isinstance(number, int | float) and not isinstance(number, bool) else None
+    return None
+
+
+def integer_of(value: Any) -> int | None:
+    number = number_of(value)
+    if number is None or (isinstance(number, float) and not number.is_integer()):
+        return None
+    return int(number)
+
+
+def keyword(pointer: str, **flags: Any) -> dict[str, Any]:
+    """A field of texts that are found whole or by how they begin."""
+    return _field("keyword", pointer, {"exact": True, "prefix": True, "exists": True, "sortable": True, **flags})
+
+
+def column(kind: str, pointer: str) -> dict[str, Any]:
+    """A field of numbers or dates that are compared, sorted and added up."""
+    flags = ("exact", "column", "exists", "sortable", "aggregatable")
+    return _field(kind, pointer, dict.fromkeys(flags, True))
+
+
+def words(pointer: str) -> dict[str, Any]:
+    """A field of prose."""
+    return _field("text", pointer, {"analyzer": "unicode_word_v1", "exists": True, "positions": True})
+
+
+def _field(kind: str, pointer: str, flags: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **flags}

@@ -1,0 +1,275 @@
+"""The profile `evlog`: one wide event a request, in one envelope of twenty members, whatever came.
+
+What the envelope does not name moves into `context`, and there secrets are struck out. An entry that is normalised
+twice is the same as one that is normalised once, so that events can be copied from one such stream into another.
+"""
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from topics.core.errors import InvalidRequestError
+from topics.schema.conversions import rfc3339_to_unix_millis, unix_millis_to_rfc3339
+from topics.schema.profiles.base import (
+    Canonical,
+    Profile,
+    column,
+    integer_of,
+    keyword,
+    number_of,
+    refusal,
+    text_of,
+    words,
+)
+from topics.schema.profiles.redaction import parse_redact_keys, redact
+
+_TEXTS: Final = ("service", "environment", "version", "region", "method", "path", "message", "why", "fix", "link")
+LEVELS: Final = ("debug", "info", "warn", "error")
+ENVELOPE: Final = (
+    *("timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId", "spanId"),
+    *("method", "path", "status", "duration", "message", "why", "fix", "link", "sampling", "redaction", "context"),
+)
+_NAMED: Final = frozenset(ENVELOPE) - {"context"}
+_SECRETS: Final = frozenset(("password", "token", "secret", "authorization", "cookie", "apikey"))
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?", re.DOTALL)
+
+_Names = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...], Meta(max_length=32)]
+
+
+class _Strict(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A part of the profile, with no other fields than it declares."""
+
+
+class Correlation(_Strict, frozen=True, kw_only=True):
+    """Where to look for ids. A field is a path of names with dots."""
+
+    request_id_fields: _Names | UnsetType = UNSET
+    trace_context_fields: _Names | UnsetType = UNSET
+    parse_traceparent: bool | UnsetType = UNSET
+
+
+class Traces(_Strict, frozen=True, kw_only=True):
+    traces_stream: str
+
+
+class Observability(_Strict, frozen=True, kw_only=True):
+    request: Traces
+
+
+class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
+    redact_keys: tuple[str, ...] | UnsetType = UNSET
+    correlation: Correlation | UnsetType = UNSET
+    observability: Observability | UnsetType = UNSET
+
+    def settled(self) -> "Evlog":
+        if self.observability is not UNSET:
+            name = self.observability.request.traces_stream.strip()
+            check_stream(name, "profile.observability.request.tracesStream")
+            observability = Observability(request=Traces(traces_stream=name))
+        keys = self.redact_keys
+        return Evlog(
+            redact_keys=UNSET if keys is UNSET else parse_redact_keys(keys, "profile.redactKeys"),
+            correlation=self.correlation,
+            observability=UNSET if self.observability is UNSET else observability,
+        )
+
+    def canonical(self) -> Canonical:
+        return Canonical(SCHEMA, SEARCH)
+
+    def key_of(self, value: Any) -> str | None:
+        key: str | None = value["requestId"] or value["traceId"]
+        return key
+
+    def normalise(self, index: int, value: Any, now_ms: int) -> Any:
+        if not isinstance(value, dict):
+            raise refusal(index, "evlog", "an entry must be a JSON object")
+        texts = {name: text_of(value.get(name)) for name in _TEXTS}
+        status, sampling = integer_of(value.get("status")), value.get("sampling")
+        request_id, trace_id, span_id = self._ids(value)
+        found: list[str] = []
+        # Before anything is found, so that what an earlier stream struck out is told, too.
+        earlier = value.get("redaction")
+        if isinstance(earlier, dict) and isinstance(earlier.get("keys"), list):
+            found += [key for key in earlier["keys"] if isinstance(key, str)]
+        secrets = _SECRETS if self.redact_keys is UNSET else _SECRETS.union(self.redact_keys)
+        context = redact(_context(value), secrets, found)
+        return {
+            "timestamp": _timestamp(value.get("timestamp"), now_ms),
+            "level": _level(value, texts, status),
+            **{name: texts[name] for name in ("service", "environment", "version", "region")},
+            "requestId": request_id,
+            "traceId": trace_id,
+            "spanId": span_id,
+            **{name: texts[name] for name in ("method", "path")},
+            "status": status,
+            "duration": number_of(value.get("duration")),
+            **{name: texts[name] for name in ("message", "why", "fix", "link")},
+            "sampling": sampling if isinstance(sampling, dict) else None,
+            "redaction": {"keys": list(dict.fromkeys(found))},
+            "context": context,
+        }
+
+    def _ids(self, value: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+        """Request, trace and span."""
+        places = _places(Correlation() if self.correlation is UNSET else self.correlation)
+        request_id, trace_id, span_id = (_first(value, paths) for paths in places[:3])
+        if places.traceparent and not (trace_id and span_id):
+            parsed = _TRACEPARENT.fullmatch((_first(value, places.traceparent) or "").lower())
+            if parsed:
+                trace_id, span_id = trace_id or parsed["trace"], span_id or parsed["span"]
+        return request_id, trace_id, span_id
+
+
+_Paths = tuple[tuple[str, ...], ...]
+
+
+class _Places(NamedTuple):
+    """Where each id may stand, the first place first."""
+
+    request: _Paths
+    trace: _Paths
+    span: _Paths
+    traceparent: _Paths
+
+
+@lru_cache(maxsize=256)
+def _places(told: Correlation) -> _Places:
+    """The same for every entry of a stream, so it is worked out once."""
+    requests = ("requestId", "context.requestId") if told.request_id_fields is UNSET else told.request_id_fields
+    contexts = told.trace_context_fields
+    if contexts is UNSET:
+        contexts = ("traceContext", "context.traceContext")
+    headers = ("traceparent", "context.traceparent", "headers.traceparent", "context.headers.traceparent")
+    found = (
+        requests,
+        ("traceId", *(f"{name}.traceId" for name in contexts)),
+        ("spanId", *(f"{name}.spanId" for name in contexts)),
+        () if told.parse_traceparent is False else (*headers, *(f"{name}.traceparent" for name in contexts)),
+    )
+    return _Places(*(tuple(tuple(path.split(".")) for path in paths) for paths in found))
+
+
+def check_stream(name: str, what: str) -> None:
+    if not name:
+        raise InvalidRequestError(f"{what} must not be empty", field=what)
+
+
+def _first(value: dict[str, Any], paths: _Paths) -> str | None:
+    for path in paths:
+        if path[0] in value:
+            found: Any = value
+            for name in path:
+                found = found.get(name) if isinstance(found, dict) else None
+            text = text_of(found)
+            if text is not None:
+                return text
+    return None
+
+
+def _context(value: dict[str, Any]) -> dict[str, Any]:
+    """What the envelope does not name, and `context` as it came."""
+    given = value.get("context")
+    context = dict(given) if isinstance(given, dict) else {} if given is None else {"context": given}
+    context.update((name, member) for name, member in value.items() if name not in _NAMED and name != "context")
+    return context
+
+
+def _timestamp(value: Any, now_ms: int) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return unix_millis_to_rfc3339(value)
+    if isinstance(value, str):
+        try:
+            return unix_millis_to_rfc3339(rfc3339_to_unix_millis(value.strip()))
+        except ValueError:
+            pass
+    return unix_millis_to_rfc3339(now_ms)
+
+
+def _level(value: dict[str, Any], texts: dict[str, str | None], status: int | None) -> str:
+    given = (text_of(value.get("level")) or "").lower()
+    if given in LEVELS:
+        return given
+    if texts["why"] or texts["fix"] or texts["link"]:
+        return "error"
+    if status is not None and status >= 400:
+        return "error" if status >= 500 else "warn"
+    return "info"
+
+
+_OPTIONAL_TEXT: Final = {"type": ["string", "null"]}
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        **{name: _OPTIONAL_TEXT for name in ENVELOPE},
+        "timestamp": {"type": "string"},
+        "level": {"type": "string", "enum": list(LEVELS)},
+        "status": {"type": ["integer", "null"]},
+        "duration": {"type": ["number", "null"]},
+        "sampling": {"type": ["object", "null"], "additionalProperties": True},
+        "redaction": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"keys": {"type": "array", "items": {"type": "string"}}},
+            "required": ["keys"],
+        },
+        "context": {"type": "object", "additionalProperties": True},
+    },
+    "required": list(ENVELOPE),
+}
+
+_LOWER: Final = {"normalizer": "lowercase_v1", "aggregatable": True}
+SEARCH: Final[dict[str, Any]] = {
+    "profile": "evlog",
+    "primaryTimestampField": "timestamp",
+    "defaultFields": [
+        {"field": "message", "boost": 2},
+        {"field": "why", "boost": 1.5},
+        {"field": "fix", "boost": 1.25},
+        {"field": "error.message", "boost": 2},
+    ],
+    "aliases": {
+        "env": "environment",
+        "msg": "message",
+        "req": "requestId",
+        "span": "spanId",
+        "time": "timestamp",
+        "trace": "traceId",
+        "ts": "timestamp",
+    },
+    "fields": {
+        "timestamp": column("date", "/timestamp"),
+        "level": keyword("/level", **_LOWER),
+        "service": keyword("/service", **_LOWER),
+        "environment": keyword("/environment", **_LOWER),
+        "requestId": keyword("/requestId"),
+        "traceId": keyword("/traceId"),
+        "spanId": keyword("/spanId"),
+        "path": keyword("/path", aggregatable=True),
+        "method": keyword("/method", **_LOWER),
+        "status": column("integer", "/status"),
+        "duration": column("float", "/duration"),
+        "message": words("/message"),
+        "why": words("/why"),
+        "fix": words("/fix"),
+        "error.message": words("/context/error/message"),
+    },
+    # An event without a duration counts as a request and not in a latency, so these are two.
+    "rollups": {
+        "requests": {
+            "dimensions": ["service", "environment", "level", "method", "status"],
+            "intervals": ["10s", "1m", "5m", "1h"],
+            "measures": {"requests": {"kind": "count"}, "errors": {"kind": "count", "include": "level:error"}},
+        },
+        "latency": {
+            "dimensions": ["service", "environment", "method", "path"],
+            "intervals": ["10s", "1m", "5m", "1h"],
+            "measures": {"duration": {"kind": "summary", "field": "duration", "histogram": "log2_v1"}},
+        },
+    },
+}

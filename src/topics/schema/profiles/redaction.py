@@ -1,0 +1,38 @@
+"""Redaction: secrets are struck out before an entry is stored."""
+
+from typing import Any
+
+from topics.core.errors import InvalidRequestError
+from topics.schema.limits import MAX_REDACT_KEYS
+
+REDACTED = "[REDACTED]"
+
+
+def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """The keys as they are compared: in lower case, without blanks, each once."""
+    if len(keys) > MAX_REDACT_KEYS:
+        raise InvalidRequestError(f"{what} has more than {MAX_REDACT_KEYS} keys", field=what, max=MAX_REDACT_KEYS)
+    cleaned = tuple(dict.fromkeys(key.strip().lower() for key in keys))
+    if "" in cleaned:
+        raise InvalidRequestError(f"{what} must not have empty keys", field=what)
+    return cleaned
+
+
+def redact(value: Any, keys: frozenset[str], found: list[str], path: str = "") -> Any:
+    """A copy with every member whose name is one of `keys` struck out, at any depth. Their paths go to `found`."""
+    if isinstance(value, dict):
+        clean = {}
+        for name, member in value.items():
+            here = f"{path}.{name}" if path else name
+            if name.lower() in keys:
+                clean[name] = REDACTED
+                found.append(here)
+            else:
+                clean[name] = redact(member, keys, found, here)
+        return clean
+    if isinstance(value, list):
+        return [
+            redact(element, keys, found, f"{path}.{index}" if path else str(index))
+            for index, element in enumerate(value)
+        ]
+    return value

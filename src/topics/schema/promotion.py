@@ -1,0 +1,97 @@
+"""Promotion: an entry of an older version, as one of the current version.
+
+A proven lens never fails on an entry that was valid when it was written (`topics.schema.proofs`). An entry that was
+never validated, because it came through another door, or one that would grow beyond all measure, is left as it is: a
+reader who gets one odd entry can go on, and one who gets an error cannot.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from topics.schema.lenses import Op
+from topics.schema.limits import MAX_PROMOTED_BYTES
+from topics.schema.steps import Step, compile_ops, growth, run
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Chain:
+    """The steps from one version to the current one."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self.steps: tuple[Step, ...] = compile_ops(ops)
+        factor, extra = growth(ops)
+        self._safe_bytes = (MAX_PROMOTED_BYTES - extra) // factor
+        """An entry of at most that many bytes cannot grow too large, so nobody has to look."""
+
+    def promote(self, raw: bytes | memoryview) -> bytes | memoryview:
+        """The text of the promoted entry; `raw` itself when it cannot be promoted."""
+        try:
+            value = self.apply(_decode(raw), len(raw))
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            return raw
+        return _encode(value)
+
+    def apply(self, value: Any, size: int) -> Any:
+        """The promoted value; `value` itself is used up. Raises what its ops raise on a value that was never valid."""
+        if size <= self._safe_bytes:
+            return run(self.steps, value)
+        for step in self.steps:
+            value = step(value)
+            if _left(value, MAX_PROMOTED_BYTES) < 0:
+                raise ValueError("the entry grows too large")
+        return value
+
+
+class Promoter:
+    """The promotions of one stream. `boundaries` are the first entries of versions 1, 2 and so on; `ops` are those of
+    the lenses from each version to the next, with their defaults settled."""
+
+    def __init__(self, boundaries: Sequence[int], ops: Sequence[Sequence[Op]]) -> None:
+        if boundaries and len(ops) != len(boundaries) - 1:
+            raise ValueError("every version but the last one needs a lens")
+        self._boundaries = list(boundaries)
+        self._ops = ops
+        self._chains: dict[int, Chain] = {}
+
+    def version_of(self, entry: int) -> int:
+        """The version under which an entry was written; 0 for one from before the first."""
+        return bisect_right(self._boundaries, entry)
+
+    def is_current(self, version: int) -> bool:
+        return version == len(self._boundaries) or version == 0
+
+    def chain(self, version: int) -> Chain:
+        """The way from `version` to the current one, compiled when it is first needed."""
+        chain = self._chains.get(version)
+        if chain is None:
+            chain = self._chains[version] = Chain([op for ops in self._ops[version - 1 :] for op in ops])
+        return chain
+
+    def promote(self, entry: int, raw: bytes | memoryview) -> bytes | memoryview:
+        version = self.version_of(entry)
+        return raw if self.is_current(version) else self.chain(version).promote(raw)
+
+
+def _left(value: Any, room: int) -> int:
+    """What is left of `room` bytes besides the value's text; below 0 as soon as it does not fit. It counts a little
+    less than the text takes, and stops early, so that a text too large to write is never written."""
+    if isinstance(value, str):
+        return room - len(value) - 2
+    if isinstance(value, dict):
+        for name, member in value.items():
+            room = _left(member, room - len(name) - 4)
+            if room < 0:
+                break
+        return room
+    if isinstance(value, list):
+        for element in value:
+            room = _left(element, room - 1)
+            if room < 0:
+                break
+        return room
+    return room - 1

@@ -1,0 +1,81 @@
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.schema.test_lenses import lens_of
+from topics.schema.lenses import Op, parse_lens
+from topics.schema.limits import MAX_PROMOTED_BYTES
+from topics.schema.promotion import Chain, Promoter
+from topics.schema.steps import growth
+
+RENAME = {"op": "rename", "from": "/a", "to": "/b"}
+COPY = {"op": "copy", "from": "/a", "to": "/b"}
+
+
+def ops(*documents: dict[str, Any]) -> tuple[Op, ...]:
+    return parse_lens(lens_of(*documents)).ops
+
+
+def test_an_entry_of_the_current_version_is_not_touched() -> None:
+    promoter = Promoter([0, 5], [ops(RENAME)])
+    raw = b'{ "a" : 1 }'
+    assert promoter.promote(5, raw) is raw
+    assert promoter.promote(4, raw) == b'{"b":1}'
+    assert [promoter.version_of(entry) for entry in (0, 4, 5, 10**12)] == [1, 1, 2, 2]
+    assert Promoter([], []).promote(0, raw) is raw
+
+
+def test_two_versions_without_an_entry_between_them() -> None:
+    promoter = Promoter([0, 3, 3], [ops(RENAME), ops(RENAME | {"from": "/b", "to": "/c"})])
+    assert promoter.version_of(3) == 3
+    assert promoter.promote(2, b'{"a":1}') == b'{"c":1}'
+
+
+def test_a_version_without_a_lens_is_a_mistake() -> None:
+    with pytest.raises(ValueError):
+        Promoter([0, 1], [])
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"5", b"null", b'"a"', b"[]", b'{"a":', b"\xff", b"[" * 3000])
+def test_an_entry_that_was_never_valid_stays_as_it_is(raw: bytes) -> None:
+    assert Chain(ops(RENAME)).promote(raw) == raw
+
+
+def test_the_order_of_members_and_large_numbers_are_kept() -> None:
+    raw = b'{"z":123456789012345678901234567890,"a":1.5,"y":"\xc3\xa9"}'
+    assert Chain(ops(RENAME)).promote(raw) == b'{"z":123456789012345678901234567890,"y":"\xc3\xa9","b":1.5}'
+
+
+def test_a_bound_of_what_a_lens_makes() -> None:
+    inside = {"op": "map", "path": "/l", "ops": [{"op": "add", "path": "/x", "schema": True, "default": 7}]}
+    for documents, entry in (
+        ([RENAME], {"a": 1}),
+        ([COPY], {"a": "x" * 100}),
+        ([COPY, {"op": "copy", "from": "/b", "to": "/c"}], {"a": ["x"] * 100}),
+        ([inside], {"l": [{}] * 1000}),
+        ([{"op": "in", "path": "/o", "ops": [COPY]}], {"o": {"a": "x" * 50}}),
+    ):
+        factor, extra = growth(ops(*documents))
+        raw = json.dumps(entry, separators=(",", ":")).encode()
+        promoted = Chain(ops(*documents)).promote(raw)
+        assert len(raw) < len(promoted) + 1 <= len(raw) * factor + extra
+
+
+def test_an_entry_that_would_grow_beyond_measure_stays_as_it_is() -> None:
+    """Each op copies what the one before it made: forty of them would fill any memory."""
+    doubling = []
+    for n in range(20):
+        doubling += [{"op": "copy", "from": "/a", "to": f"/b/{n}"}, {"op": "copy", "from": "/b", "to": f"/a/{n}"}]
+    chain = Chain(ops(*doubling))
+    raw = json.dumps({"a": {"t": "x" * 100_000}, "b": {}}).encode()
+    assert chain.promote(raw) == raw
+    small = b'{"a":{},"b":{}}'
+    assert len(Chain(ops(*doubling[:8])).promote(small)) < MAX_PROMOTED_BYTES
+
+
+def test_a_large_entry_that_grows_little_is_promoted() -> None:
+    named = {"op": "map", "path": "/l", "ops": [{"op": "rename", "from": "/a", "to": "/" + "b" * 200}]}
+    raw = json.dumps({"l": [{"a": "x" * 500_000}] * 4}).encode()
+    promoted = Chain(ops(named)).promote(raw)
+    assert json.loads(bytes(promoted))["l"][3] == {"b" * 200: "x" * 500_000}

@@ -1,0 +1,164 @@
+from typing import Any
+
+import pytest
+
+from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
+from topics.schema.jsonschemas import check_schema, draft_of
+from topics.schema.limits import MAX_MESSAGES
+from topics.schema.validation import EntryValidator
+
+
+def refusal(schema: dict[str, Any], value: Any, raw: bytes = b"{}") -> InvalidRequestError:
+    with pytest.raises(InvalidRequestError) as caught:
+        EntryValidator(schema).check([value], [raw])
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        ({"type": "integer"}, "x", "must be integer"),
+        ({"type": ["string", "null"]}, 5, "must be null,string"),
+        ({"required": ["a", "b"]}, {}, "must have required property 'a'; must have required property 'b'"),
+        ({"properties": {}, "additionalProperties": False}, {"a": 1, "b": 2}, "must NOT have additional properties"),
+        ({"enum": ["a"]}, "b", "must be equal to one of the allowed values"),
+        ({"const": 1}, True, "must be equal to constant"),
+        ({"minimum": 5}, 4, "must be >= 5"),
+        ({"exclusiveMaximum": 5}, 5, "must be < 5"),
+        ({"multipleOf": 2}, 3, "must be multiple of 2"),
+        ({"maxLength": 2}, "abc", "must NOT have more than 2 characters"),
+        ({"minItems": 2}, [1], "must NOT have fewer than 2 items"),
+        ({"uniqueItems": True}, [1, 1.0], "must NOT have duplicate items"),
+        ({"pattern": "^b"}, "a", 'must match pattern "^b"'),
+        ({"format": "date-time"}, "2026-13-01T00:00:00Z", 'must match format "date-time"'),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, "must match a schema in anyOf"),
+        ({"oneOf": [True, True]}, 1, "must match exactly one schema in oneOf"),
+        ({"not": {}}, 1, "must NOT be valid"),
+        ({"properties": {"a": False}}, {"a": 1}, "boolean schema is false"),
+        ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "must satisfy propertyNames"),
+    ],
+)
+def test_what_a_refusal_says(schema: dict[str, Any], value: Any, message: str) -> None:
+    error = refusal(schema, value)
+    assert (error.message, error.detail["index"]) == (message, 0)
+
+
+def test_a_refusal_names_the_entry_and_the_place() -> None:
+    validator = EntryValidator({"properties": {"a/b": {"items": {"type": "string"}}}})
+    with pytest.raises(InvalidRequestError) as caught:
+        validator.check([{}, {"a/b": ["x", 1]}, 5], [b"{}", b'{"a/b":["x",1]}', b"5"])
+    assert caught.value.detail == {"index": 1, "path": "/a~1b/1"}
+
+
+def test_a_refusal_is_short() -> None:
+    error = refusal({"required": [f"p{n}" for n in range(100)]}, {})
+    assert error.message.count(";") == MAX_MESSAGES
+    assert error.message.endswith("; ...")
+    # A large entry has its first error told: collecting all of them would take longer than the append.
+    many = list(range(100_000))
+    assert refusal({"items": {"type": "string"}}, many, b"x" * 600_000).message == "must be string"
+
+
+def test_a_refusal_does_not_collect_what_no_memory_could_hold() -> None:
+    """Two hundred errors an element are told in one word; asking for them would take gigabytes."""
+    schema = {"anyOf": [{"items": {"anyOf": [{"minimum": n + 1} for n in range(100)]}}] * 2}
+    assert refusal(check_schema(schema), [0] * 400_000).message == "must match the schema"
+
+
+def test_a_batch_that_would_take_too_long_is_refused() -> None:
+    validator = EntryValidator({"items": {"enum": [f"s{n}" for n in range(200)]}})
+    raw = b"x" * 2**20
+    validator.check([[]], [raw])
+    with pytest.raises(BatchTooLargeError):
+        validator.check([[], []], [raw, raw])
+    with pytest.raises(RecordTooLargeError) as caught:
+        validator.check([[]], [raw * 2])
+    assert caught.value.detail["max"] == 256 * 2**20 // 201
+
+
+@pytest.mark.parametrize("value", ["\n", "x" * 10_000, "\x1b[31m"])
+def test_a_refusal_quotes_what_came(value: str) -> None:
+    error = refusal({"required": [value]}, {})
+    assert len(error.message) < 200
+    assert error.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"format": "email"},
+        {"format": "uri"},
+        {"contentEncoding": "base64"},
+        {"contentMediaType": "application/json"},
+        {"properties": {"a": {"format": "ipv4"}}},
+        {"x-unknown": 5},
+    ],
+)
+def test_annotations_refuse_nothing(schema: dict[str, Any]) -> None:
+    check_schema(schema)
+    EntryValidator(schema).check(["!", {"a": "!"}], [b"", b""])
+
+
+def test_members_with_the_names_of_keywords_are_members() -> None:
+    schema = {
+        "properties": {"format": {"const": {"format": "email"}}, "enum": {"type": "string", "format": "date-time"}}
+    }
+    validator = EntryValidator(check_schema(schema))
+    assert validator.is_valid({"format": {"format": "email"}, "enum": "2026-03-25T10:00:00Z"})
+    assert not validator.is_valid({"format": {}})
+    assert not validator.is_valid({"enum": "x"})
+
+
+def test_the_draft_of_a_schema() -> None:
+    tuple_schema = {"prefixItems": [{"type": "string"}]}
+    assert EntryValidator(tuple_schema).is_valid([1])
+    later = tuple_schema | {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    assert not EntryValidator(check_schema(later)).is_valid([1])
+    assert draft_of({"$schema": "http://json-schema.org/draft-04/schema#"}) == "draft-04"
+    for address in ("http://json-schema.org/draft-03/schema#", "x", 5, ""):
+        with pytest.raises(InvalidRequestError):
+            draft_of({"$schema": address})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "text"},
+        {"type": 5},
+        {"required": "a"},
+        {"properties": []},
+        {"minLength": -1},
+        {"$ref": "#/definitions/a"},
+        {"items": {"anyOf": [{"$ref": "https://example.com/a"}]}},
+        {"$dynamicRef": "#a"},
+        {"$recursiveRef": "#"},
+        {"default": {"$ref": "x"}},
+        {"pattern": "("},
+        {"pattern": "(?=a)b"},
+        {"pattern": r"(a)\1"},
+        {"pattern": "a{1000}{1000}"},
+        {"patternProperties": {"(?!a)": {}}},
+        {"anyOf": [{}] * 2049},
+        {"enum": list(range(2049))},
+        {"allOf": [{"not": {}}] * 60},
+        {"patternProperties": {f"a{n}": {} for n in range(101)}},
+        {"allOf": [{"pattern": f"a{n}"} for n in range(101)]},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [{"unevaluatedItems": False}] * 5},
+    ],
+)
+def test_schemas_that_are_refused(schema: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(x+x+)+y", "(a|a)*b", "^(([a-z])+.)+[A-Z]([a-z])+$"])
+def test_no_pattern_takes_for_ever(pattern: str) -> None:
+    """An engine that backtracks needs longer than the age of the world for these: a test that ends is a test passed."""
+    validator = EntryValidator(check_schema({"type": "string", "pattern": pattern}))
+    validator.is_valid("a" * 50_000 + "!")
+    validator.is_valid("x" * 50_000)
+
+
+def test_nothing_is_fetched() -> None:
+    """`$id` and `$schema` name places; nobody goes there."""
+    check_schema({"$id": "http://127.0.0.1:9/schema", "$schema": "https://json-schema.org/draft/2020-12/schema"})
