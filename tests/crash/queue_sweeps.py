@@ -9,7 +9,7 @@ from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_world import Dump, QueueWorld, broken, look, nothing_is_stranded
 from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes, usual_endings
 from topics.engine import EngineOptions
-from topics.engine.repair import verify
+from topics.engine.repair.repair import verify
 from topics.storage.layout import Layout
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, PowerCut, Survival
 

@@ -22,8 +22,8 @@ from topics.core.routers import RouterRules, RouterWish
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import Batch, Engine, EngineOptions
 from topics.engine.queues.messages import AckResult, ClaimRequest, ClaimResult, HeldRequest
-from topics.engine.repair import verify
-from topics.engine.runs import Block
+from topics.engine.repair.repair import verify
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout

@@ -12,7 +12,7 @@ import msgspec
 from tests.property.books import check_totals
 from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, EngineOptions
-from topics.engine.repair import verify
+from topics.engine.repair.repair import verify
 from topics.formats.stream import Producer
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout

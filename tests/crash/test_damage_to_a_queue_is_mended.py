@@ -16,7 +16,7 @@ from topics.core.durability import Durability
 from topics.core.records import Record
 from topics.engine import Batch, Engine, EngineOptions
 from topics.engine.queues import ClaimRequest, ClaimResult, HeldRequest, NackRequest, RedriveRequest
-from topics.engine.repair import Repair, verify
+from topics.engine.repair.repair import Repair, verify
 from topics.formats.frame import HEADER_BYTES, FrameKind, find_frames
 from topics.storage.layout import Layout
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival

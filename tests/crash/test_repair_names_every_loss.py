@@ -39,9 +39,9 @@ from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.engine import Batch
-from topics.engine.repair import Repair
-from topics.engine.report import RepairReport
-from topics.engine.verification import Verification, key_of
+from topics.engine.repair.repair import Repair
+from topics.engine.repair.report import RepairReport
+from topics.engine.repair.verification import Verification, key_of
 from topics.formats.frame import HEADER_BYTES, find_frames
 from topics.formats.segment import DELETED, decode_head
 from topics.storage.layout import number_in

@@ -13,12 +13,13 @@ from tests.crash import scenarios
 from tests.crash.harness import SMALL
 from tests.crash.sweeps import Scenario, count_calls, sweep_faults, sweep_stops
 from topics.core.loss import LossReason
-from topics.engine import checkpoint, recovery
-from topics.engine.apply import Applier
-from topics.engine.checkpoint import Checkpointer
+from topics.engine import recovery
 from topics.engine.engine import Engine
 from topics.engine.recovery import Recovery
+from topics.engine.state.apply import Applier
 from topics.engine.topic import Topic
+from topics.engine.upkeep import checkpoint
+from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.formats.snapshot import SnapshotHead
 from topics.storage.commit import Shard, Submission, Writer
 from topics.storage.snapshots import SnapshotWriter

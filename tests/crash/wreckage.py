@@ -14,8 +14,8 @@ from topics.core.loss import LossReason, Tombstone
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import Batch, Engine, EngineOptions, ReadRequest
-from topics.engine.repair import Repair, verify
-from topics.engine.report import RepairReport, Report
+from topics.engine.repair.repair import Repair, verify
+from topics.engine.repair.report import RepairReport, Report
 from topics.storage.layout import Layout
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 

@@ -21,7 +21,7 @@ from topics.api.live.frames import Frame, FrameKind
 from topics.api.live.subscription import Subscription
 from topics.cli import main
 
-COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.runs")
+COUNTED = ("topics.api", "topics.http", "topics.engine.topic", "topics.engine.state.runs")
 """Where the classes are from whose objects come and go with clients and topics."""
 _AFTER = 100
 """How often a thing goes right before it goes wrong."""

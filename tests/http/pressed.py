@@ -11,7 +11,7 @@ from topics.api.auth import KeyRing
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.engine import Engine, EngineOptions
-from topics.engine.governor import Sample
+from topics.engine.pressure.governor import Sample
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.storage.fs import FileSystem

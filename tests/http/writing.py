@@ -26,7 +26,7 @@ from topics.client import ApiError, Client, ClientOptions, RetryPolicy
 from topics.core.limits import Limits
 from topics.engine import Engine, ReadRequest
 from topics.engine.queues.state import find_queue
-from topics.engine.stream_state import stream_of
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.spark.connector import sink
 from topics.spark.connector.options import write_options

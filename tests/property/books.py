@@ -6,7 +6,7 @@ from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine import Engine
 from topics.engine.queues.state import find_queue
-from topics.engine.runs import Run, Segment, live_ranges
+from topics.engine.state.runs import Run, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.fs import FileSystem
 from topics.storage.segments import SegmentKey

@@ -21,8 +21,8 @@ from topics.core.errors import DamageError
 from topics.core.records import Record
 from topics.core.rows import words
 from topics.core.selectors import TagMatch
-from topics.engine.runs import live_ranges
-from topics.engine.tags import as_ranges, match_text
+from topics.engine.state.runs import live_ranges
+from topics.engine.state.tags import as_ranges, match_text
 from topics.formats import control, segment, snapshot
 from topics.formats.block import decode_block, encode_block_head
 from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame, seal_frame

@@ -16,7 +16,7 @@ from tests.property.effort import effort
 from tests.unit.engine.conftest import append, checkpoint, delete, eq, killed, move, open_engine, put, topic
 from topics.core.durability import Durability
 from topics.core.ranges import union
-from topics.engine.runs import Run
+from topics.engine.state.runs import Run
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.replaced import replace_file
@@ -157,8 +157,8 @@ class Life:
 def few_is_many() -> Iterator[None]:
     """Whatever is done to many ranges is done to any two."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topics.engine.removals.EXACT_MAX", 1)
-        patch.setattr("topics.engine.removals.TOLD_MAX", 2)
+        patch.setattr("topics.engine.upkeep.removals.EXACT_MAX", 1)
+        patch.setattr("topics.engine.upkeep.removals.TOLD_MAX", 2)
         yield
 
 

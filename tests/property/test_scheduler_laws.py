@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.property.effort import effort
 from topics.core.config import TopicConfig
-from topics.engine.scheduler import AGE_TICK_MS, BAND_TURNS, DELIVERIES_A_TICK, NoTimer, Scheduler
+from topics.engine.pressure.scheduler import AGE_TICK_MS, BAND_TURNS, DELIVERIES_A_TICK, NoTimer, Scheduler
 from topics.engine.topic import Topic
 from topics.testing import ManualClock
 

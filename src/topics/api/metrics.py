@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from topics.api.metrics_summary import ServerState, engine_summary, server_summary
 from topics.api.topic_series import are_truncated, as_text, series_of
 from topics.engine import Engine, EngineStats
-from topics.engine.throttle import ThrottleStats
+from topics.engine.pressure.throttle import ThrottleStats
 from topics.http.server import HttpServer
 from topics.storage.objects.meter import StoreStats
 from topics.wire.v0 import PipelineAnswer

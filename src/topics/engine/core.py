@@ -9,14 +9,14 @@ from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
-from topics.engine.apply import Applier
 from topics.engine.features import CrossShardGate, Features
-from topics.engine.names import SortedNames
-from topics.engine.retention import Retention
-from topics.engine.runs import RunReader, Segment
-from topics.engine.scheduler import Scheduler
+from topics.engine.pressure.scheduler import Scheduler
+from topics.engine.state.apply import Applier
+from topics.engine.state.names import SortedNames
+from topics.engine.state.retention import Retention
+from topics.engine.state.runs import RunReader, Segment
+from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
-from topics.engine.totals import Totals
 from topics.engine.transaction import WritePath
 from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
@@ -58,7 +58,7 @@ class EngineCore:
         self.delayed: list[Callable[[Topic, int, int, int], None]] = []
         """Told of jobs, first and last seq, that are held back until a moment (`engine.queues`)."""
         self.chores: list[Callable[[], None]] = []
-        """What features want done about once a second (`engine.housekeeping`)."""
+        """What features want done about once a second (`engine.upkeep.housekeeping`)."""
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
         """Every topic that exists, by id."""
@@ -76,7 +76,7 @@ class EngineCore:
         self.trash: list[SegmentKey] = []
         """Segments without anything live; their files go once a snapshot no longer names them."""
         self.captures: list[Callable[[Topic], None]] = []
-        """Take a topic's state for a running checkpoint (`engine.checkpoint`)."""
+        """Take a topic's state for a running checkpoint (`engine.upkeep.checkpoint`)."""
         self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
         """Runs a function later in this tick of the loop."""
         # `defer` is looked up when it is called: a started engine has another.

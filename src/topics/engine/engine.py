@@ -16,32 +16,32 @@ from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFou
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
-from topics.engine.admission import Admission
-from topics.engine.appending import Appender, FrameExtension
 from topics.engine.background import InlineRunner, Job, JobRunner, ThreadRunner
-from topics.engine.checkpoint import Checkpointer
-from topics.engine.coalescing import AnswerAll
-from topics.engine.cold_store import Sweeper
-from topics.engine.control import Controller
 from topics.engine.core import EngineCore, EngineOptions
-from topics.engine.deleting import Deleter
-from topics.engine.housekeeping import Housekeeper
 from topics.engine.last_run import LastRun, note_distrust, note_running, read_last_run
+from topics.engine.pressure.admission import Admission
+from topics.engine.pressure.throttle import Throttle
 from topics.engine.queues import Queues
 from topics.engine.read import ReadPlan, ReadRequest, ReadResult, execute_read, plan_read
 from topics.engine.recovery import Recovery, remove_orphans
-from topics.engine.removals import Removals
 from topics.engine.results import AppendDone, DeleteDone, DropDone, PutDone
 from topics.engine.routing import RouterInfo, Routing
 from topics.engine.routing.control import PutDone as RouterPutDone
 from topics.engine.routing.control import RemoveDone as RouterRemoveDone
-from topics.engine.runs import RunReader, Segment
-from topics.engine.sealing import Sealer
+from topics.engine.state.runs import RunReader, Segment
 from topics.engine.stats import EngineStats, collect_stats
-from topics.engine.stream_feature import StreamFeature
-from topics.engine.throttle import Throttle
+from topics.engine.streams.feature import StreamFeature
 from topics.engine.topic import Topic
 from topics.engine.topic_info import TopicInfo, describe
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.upkeep.cold_store import Sweeper
+from topics.engine.upkeep.housekeeping import Housekeeper
+from topics.engine.upkeep.removals import Removals
+from topics.engine.upkeep.sealing import Sealer
+from topics.engine.write.appending import Appender, FrameExtension
+from topics.engine.write.coalescing import AnswerAll
+from topics.engine.write.control import Controller
+from topics.engine.write.deleting import Deleter
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem, FolderLock

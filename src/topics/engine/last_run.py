@@ -1,7 +1,7 @@
 """What the last server on a data folder left behind: the small file `machine`.
 
     BOOT RESERVE SINCE    the boot of its machine, how many seqs beyond what the disk knows it let topics give out
-                          (`engine.seq_reserve`), and the newest snapshot there was when it began to
+                          (`engine.write.seq_reserve`), and the newest snapshot there was when it began to
 
 It is written before the first seq is given out. A snapshot that was taken while none were given out, at the end of a
 recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be

@@ -18,8 +18,8 @@ import msgspec
 from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.rows import TRAIT_META, TRAIT_TAGS
-from topics.engine.losses import lost_from
-from topics.engine.runs import Run, RunReader, Segment, has_nodes, live_ranges
+from topics.engine.state.losses import lost_from
+from topics.engine.state.runs import Run, RunReader, Segment, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, fitting, project, without_nodes

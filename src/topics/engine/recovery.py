@@ -14,13 +14,13 @@ from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import DamageError, Finding
 from topics.core.loss import LossReason, LostRange
-from topics.engine.cold_store import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.core import EngineCore
 from topics.engine.last_run import LastRun
-from topics.engine.names import SortedNames
-from topics.engine.runs import Block, Segment, live_ranges
-from topics.engine.seq_reserve import grant
+from topics.engine.state.names import SortedNames
+from topics.engine.state.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
+from topics.engine.upkeep.cold_store import drop_stale_copies, missing_near, topics_in_store
+from topics.engine.write.seq_reserve import grant
 from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in
@@ -391,7 +391,7 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
 def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
     """Removes segment files that no topic names: what a crash left of sealing, relocating and deleting.
 
-    An object store is tidied up later (`engine.cold_store`).
+    An object store is tidied up later (`engine.upkeep.cold_store`).
     """
     removed = 0
     drop_stale_copies(core)

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from topics.engine.checkpoint import Checkpointer
 from topics.engine.core import EngineCore
+from topics.engine.pressure.throttle import Throttle, ThrottleStats
 from topics.engine.routing import Routing
-from topics.engine.sealing import Sealer
-from topics.engine.throttle import Throttle, ThrottleStats
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.upkeep.sealing import Sealer
 from topics.storage.commit import Shard
 from topics.storage.objects.meter import StoreStats
 

@@ -1,4 +1,4 @@
-"""A topic's state: plain values that only `engine.apply` and its neighbours change, on the event loop's thread.
+"""A topic's state: plain values that only `engine.state.apply` and its neighbours change, on the event loop's thread.
 
 Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet topic does not need is None or shared.
 """
@@ -11,7 +11,7 @@ from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
 from topics.core.records import Record
 from topics.engine.rules import Rules
-from topics.engine.runs import Block, Run, Segment
+from topics.engine.state.runs import Block, Run, Segment
 
 SEQ_BASE = 1
 

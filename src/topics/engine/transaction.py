@@ -3,7 +3,7 @@
     decide    a feature looks at state that includes everything on its way, and makes a `Transaction`
     check     `check` and `check_records` refuse what cannot be done, before a seq or a frame number is spent
     log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
-    apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.apply`
+    apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.state.apply`
               wherever replay does the same; or undone, as if it had never been
 
 Every way to write comes through here: appends of both protocols, single records that share a block, copies of routers,
@@ -23,11 +23,11 @@ from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
 from topics.core.records import Record
-from topics.engine.apply import Applier
-from topics.engine.room import check_room
-from topics.engine.runs import Block
-from topics.engine.seq_reserve import is_short, needs_ceiling, next_ceiling
+from topics.engine.state.apply import Applier
+from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
+from topics.engine.write.room import check_room
+from topics.engine.write.seq_reserve import is_short, needs_ceiling, next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import AT_ONCE, CommitTiming, Shard, Submission

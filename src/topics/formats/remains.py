@@ -4,7 +4,7 @@ Nothing here is proven: one byte is wrong and nobody knows which. Two things mak
 fill the damaged place exactly, with consecutive lsns; and what says APPEND or ARRIVAL must have the inner lengths of
 one, what says FORWARD those of a forward, and nothing else may have any of them, because one wrong byte can break the
 one or the other but never make both agree. Whether the topic and the seqs are believed is decided by who knows the
-topics (`engine.lost_records`).
+topics (`engine.repair.lost_records`).
 """
 
 from struct import Struct

@@ -229,7 +229,7 @@ class Shard:
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: Callable[[], None] | None = None
-        """Stages what was put off to the end of the tick (`engine.coalescing`); None while there is nothing."""
+        """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)

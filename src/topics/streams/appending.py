@@ -20,8 +20,8 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
-from topics.engine.stream_feature import check_visible
-from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.streams.feature import check_visible
+from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import FrameKind

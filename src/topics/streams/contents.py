@@ -16,7 +16,7 @@ from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTo
 from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.core.rows import META_NAME
-from topics.engine.stream_state import JSON_TYPE
+from topics.engine.streams.state import JSON_TYPE
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_value = msgspec.json.Decoder(msgspec.Raw).decode

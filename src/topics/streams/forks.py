@@ -13,8 +13,8 @@ import msgspec
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import Engine, ReadRequest
 from topics.engine.read import plan_read
-from topics.engine.runs import Block
-from topics.engine.stream_state import JSON_TYPE, stream_of
+from topics.engine.state.runs import Block
+from topics.engine.streams.state import JSON_TYPE, stream_of
 from topics.engine.topic import Topic
 from topics.formats.stream import Origin
 from topics.streams.contents import is_json

@@ -10,11 +10,11 @@ from topics.core.errors import InvalidRequestError, StreamConflictError, StreamG
 from topics.core.names import is_own_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
-from topics.engine.appending import creation_body, make_topic
-from topics.engine.stream_feature import check_visible
-from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.streams.feature import check_visible
+from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
 from topics.storage.commit import CommitTiming

@@ -12,7 +12,7 @@ another one, and an offset of the old one leads nowhere instead of to the wrong 
 from typing import NamedTuple
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, quoted
-from topics.engine.stream_state import stream_of
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 
 _DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"

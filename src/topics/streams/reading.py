@@ -12,7 +12,7 @@ from topics.core.errors import ColdStoreUnavailableError
 from topics.core.loss import Tombstone
 from topics.core.rows import TRAIT_TAGS
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
-from topics.engine.runs import Run, RunReader, Segment, live_ranges
+from topics.engine.state.runs import Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.streams.contents import Entry

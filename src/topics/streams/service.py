@@ -7,8 +7,8 @@ from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, TopicsError, quoted
 from topics.core.loss import LossReason
 from topics.engine import Engine
-from topics.engine.stream_feature import check_visible
-from topics.engine.stream_state import JSON_TYPE, StreamState, stream_of
+from topics.engine.streams.feature import check_visible
+from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
 from topics.streams.early import Later

@@ -12,7 +12,7 @@ from topics.core.durability import Durability
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.engine import Batch, ReadRequest
-from topics.engine.report import Loss, RepairReport
+from topics.engine.repair.report import Loss, RepairReport
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_to(
     def refuse(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("topics.engine.repair.write_plan", refuse)
+    monkeypatch.setattr("topics.engine.repair.repair.write_plan", refuse)
     assert main(["repair", str(folder)]) == 1
     assert "No space left" in capsys.readouterr().err
     kept = {path: data for path, data in everything(folder).items() if path.relative_to(folder).parts[0] != "repair"}

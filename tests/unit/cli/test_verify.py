@@ -11,7 +11,7 @@ from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.engine import Batch, Engine, EngineOptions
-from topics.engine.report import Report
+from topics.engine.repair.report import Report
 from topics.storage.posix import PosixFileSystem
 from topics.testing import ManualClock, SeededDice
 

@@ -12,8 +12,8 @@ from topics.api.errors import STATUS_BY_CODE
 from topics.config.settings import SETTINGS, Setting
 from topics.core import errors
 from topics.core.loss import LossReason
+from topics.engine.pressure.throttle import ThrottleStats
 from topics.engine.stats import EngineStats, ShardStats
-from topics.engine.throttle import ThrottleStats
 from topics.storage.objects.meter import StoreStats
 
 # Settings

@@ -29,8 +29,8 @@ from topics.engine import (
     ReadRequest,
     ReadResult,
 )
-from topics.engine import sealing as sealing_module
 from topics.engine.background import Job
+from topics.engine.upkeep import sealing as sealing_module
 from topics.storage.fs import FileSystem
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.tiers import tiered

@@ -2,9 +2,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.unit.engine.test_runs import block_of
+from tests.unit.engine.state.test_runs import block_of
 from topics.core.config import DEFAULT_CONFIG
-from topics.engine.runs import Segment
+from topics.engine.state.runs import Segment
 from topics.engine.topic import Topic
 
 

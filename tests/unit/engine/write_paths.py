@@ -33,7 +33,7 @@ from topics.engine.queues import (
     RedriveRequest,
 )
 from topics.engine.queues.state import find_queue
-from topics.engine.stream_state import stream_of
+from topics.engine.streams.state import stream_of
 from topics.formats.stream import Producer
 from topics.streams import AppendRequest, CreateRequest, ForkFrom
 

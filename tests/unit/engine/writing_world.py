@@ -10,7 +10,7 @@ from topics.core.leases import LeaseBook
 from topics.core.limits import Limits
 from topics.engine import Engine, ReadRequest
 from topics.engine.queues.state import find_queue
-from topics.engine.stream_state import stream_of
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.storage.layout import Layout
 from topics.streams import CreateRequest, Streams

@@ -17,7 +17,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.selectors import DeleteSelector
-from topics.engine.stream_state import PRODUCERS_MAX, stream_of
+from topics.engine.streams.state import PRODUCERS_MAX, stream_of
 from topics.formats.stream import Producer, StreamMark
 from topics.streams import Appended, AppendRequest, Streams
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem

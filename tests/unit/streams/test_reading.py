@@ -7,7 +7,7 @@ import pytest
 from tests.unit.streams.conftest import append, create, slice_of
 from topics.core.errors import CorruptSegmentError
 from topics.core.selectors import parse_selector
-from topics.engine.runs import Run, Segment
+from topics.engine.state.runs import Run, Segment
 from topics.storage.segments import SegmentDamaged
 from topics.streams import Position, Streams
 from topics.wire.cuts import View

@@ -10,8 +10,8 @@ from topics.api.live.run_queue import RunQueue
 from topics.api.live.sink import Sink
 from topics.api.live.subscription import Subscription
 from topics.engine import Engine
-from topics.engine.barrier import when_durable
 from topics.engine.topic import Topic
+from topics.engine.write.barrier import when_durable
 
 
 class TopicFeeds:

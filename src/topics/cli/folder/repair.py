@@ -7,9 +7,9 @@ from cyclopts import Parameter
 from topics.cli.folder.report import as_json, findings_table, losses_table, summary
 from topics.cli.folder.verify import ColdDir, Json
 from topics.cli.shared.screen import console, progress
-from topics.engine.folder import hold_folder
-from topics.engine.repair import Repair
-from topics.engine.report import RepairReport
+from topics.engine.repair.folder import hold_folder
+from topics.engine.repair.repair import Repair
+from topics.engine.repair.report import RepairReport
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
 from topics.storage.places import check_place

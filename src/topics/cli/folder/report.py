@@ -6,7 +6,7 @@ import msgspec
 from rich.table import Table
 
 from topics.core.errors import Finding
-from topics.engine.report import Loss, Report
+from topics.engine.repair.report import Loss, Report
 
 
 def as_json(report: msgspec.Struct) -> str:

@@ -6,8 +6,8 @@ from cyclopts import Parameter
 
 from topics.cli.folder.report import as_json, findings_table, summary
 from topics.cli.shared.screen import console, progress
-from topics.engine.folder import hold_folder
-from topics.engine.repair import verify as look
+from topics.engine.repair.folder import hold_folder
+from topics.engine.repair.repair import verify as look
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
 from topics.storage.places import check_place

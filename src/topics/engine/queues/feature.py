@@ -13,7 +13,7 @@ from topics.core.leases import Lease
 from topics.engine.core import EngineCore
 from topics.engine.queues.jobs import TopicJobs
 from topics.engine.queues.state import Queue, find_queue, queue_of
-from topics.engine.tags import SeqRange, as_ranges
+from topics.engine.state.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.queue import (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from topics.core.errors import CorruptSegmentError
 from topics.core.leases import Lease
 from topics.engine.queues.messages import ClaimedJob
-from topics.engine.runs import Block, Run, RunReader, Segment, first_live
+from topics.engine.state.runs import Block, Run, RunReader, Segment, first_live
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
 from topics.storage.segments import SegmentDamaged

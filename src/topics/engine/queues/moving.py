@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 
 from topics.core.errors import TopicsError
 from topics.core.records import Record
-from topics.engine.appending import stage_block
 from topics.engine.core import EngineCore
 from topics.engine.queues.feature import QueueFeature
-from topics.engine.runs import Block, block_head
-from topics.engine.tags import SeqRange, as_ranges
+from topics.engine.state.runs import Block, block_head
+from topics.engine.state.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Gate, Transaction
+from topics.engine.write.appending import stage_block
 from topics.formats.frame import FrameKind
 from topics.formats.queue import MoveReason, encode_arrival_head, encode_departure
 from topics.storage.commit import AT_ONCE, CommitTiming

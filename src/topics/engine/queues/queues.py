@@ -26,7 +26,6 @@ from topics.core.leases import Lease
 from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
 from topics.engine.background import Background
 from topics.engine.core import EngineCore
-from topics.engine.deleting import delete_frames
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.dispatch import Dispatcher
 from topics.engine.queues.feature import QueueFeature
@@ -54,9 +53,10 @@ from topics.engine.queues.messages import (
 from topics.engine.queues.moving import Mover
 from topics.engine.queues.redrive import CreateTopic, DeadLetters
 from topics.engine.queues.state import PollClaim, Queue, Worker, find_queue, queue_of
-from topics.engine.tags import as_ranges
+from topics.engine.state.tags import as_ranges
 from topics.engine.topic import Topic
 from topics.engine.transaction import Transaction
+from topics.engine.write.deleting import delete_frames
 from topics.formats.queue import LeaseEvent, encode_lease_change
 from topics.storage.commit import AT_ONCE, CommitTiming
 

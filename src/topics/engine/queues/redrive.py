@@ -20,7 +20,7 @@ from topics.engine.queues.messages import RedriveDone, RedriveRequest, RedriveRe
 from topics.engine.queues.moving import Move, Mover
 from topics.engine.queues.state import Queue, find_queue, queue_of
 from topics.engine.results import PutDone, PutResult
-from topics.engine.runs import Block, Run, RunReader, live_ranges
+from topics.engine.state.runs import Block, Run, RunReader, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.queue import MoveReason
 from topics.storage.commit import CommitTiming

@@ -22,13 +22,13 @@ from topics.core.errors import (
 )
 from topics.core.names import check_topic_name
 from topics.core.routers import RouterRules, RouterWish, check_router_name
-from topics.engine.control import Controller
 from topics.engine.core import EngineCore
 from topics.engine.routing.pump import Pump
 from topics.engine.routing.registry import Registry, Router, part_of
-from topics.engine.stream_feature import check_visible
+from topics.engine.streams.feature import check_visible
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.write.control import Controller
 from topics.formats.frame import FrameKind
 from topics.formats.routing import RouterState, encode_router, encode_unroute
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from topics.core.routers import Stamp
 from topics.core.rows import TRAIT_META
-from topics.engine.runs import Run, RunReader, live_ranges
+from topics.engine.state.runs import Run, RunReader, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.routing import SeqRange
 from topics.wire.copies import Stretch, stamp_in, stamp_mark

@@ -16,7 +16,7 @@ from topics.core.loss import LossReason
 from topics.core.routers import RouterRules, Stamp
 from topics.engine.core import EngineCore
 from topics.engine.routing.registry import Router, make_part
-from topics.engine.runs import Block
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
 from topics.formats.block import BASE_MAX

@@ -7,13 +7,13 @@ others are due, and the work is done once for all of them.
 from topics.core.errors import TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
-from topics.engine.room import fitting
 from topics.engine.routing.evidence import absent
 from topics.engine.routing.forwarding import Load
 from topics.engine.routing.registry import Router, RouterPart
 from topics.engine.routing.stretches import Gathered, GatherPlan, fetch, plan_gather
-from topics.engine.tags import match_text
+from topics.engine.state.tags import match_text
 from topics.engine.topic import Topic
+from topics.engine.write.room import fitting
 from topics.formats.routing import SeqRange
 from topics.wire.copies import Change, Stretch, cut_copies, filtered, records_of
 from topics.wire.cuts import tag_texts

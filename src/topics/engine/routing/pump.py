@@ -36,7 +36,7 @@ from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.stretches import Gathered, GatherPlan, fetch
 from topics.engine.routing.syncing import Syncing
-from topics.engine.runs import Block
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
 

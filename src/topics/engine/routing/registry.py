@@ -12,7 +12,7 @@ from itertools import islice
 from topics.core.routers import Guarantee, RouterRules, Stamp
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
-from topics.engine.runs import Block
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.routing import RoutersState, RouterState, SeqRange
 

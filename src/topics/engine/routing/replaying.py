@@ -13,8 +13,8 @@ from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
 from topics.engine.routing.log_index import LogIndex, Piece
 from topics.engine.routing.registry import PART, Registry, Router, RouterPart, make_part, part_of, rules_of
-from topics.engine.runs import Block
-from topics.engine.stream_state import is_retired
+from topics.engine.state.runs import Block
+from topics.engine.streams.state import is_retired
 from topics.engine.topic import Topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.routing import (

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from topics.core.errors import RouterNotFoundError
 from topics.core.routers import RouterWish
 from topics.engine.background import Background
-from topics.engine.control import Controller
 from topics.engine.core import EngineCore
 from topics.engine.routing.control import PutDone, RemoveDone, RouterController, RouterInfo, info_of
 from topics.engine.routing.forwarding import Forwarder
@@ -13,6 +12,7 @@ from topics.engine.routing.pump import Pump
 from topics.engine.routing.registry import Registry, Router, part_of
 from topics.engine.routing.replaying import RouterFeature
 from topics.engine.topic import Topic
+from topics.engine.write.control import Controller
 
 
 class Routing:

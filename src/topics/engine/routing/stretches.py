@@ -9,8 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.rows import ROW_WORDS
-from topics.engine.losses import lost_from
-from topics.engine.runs import Block, Run, RunReader, Segment, live_ranges
+from topics.engine.state.losses import lost_from
+from topics.engine.state.runs import Block, Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.wire.copies import Stretch
 from topics.wire.cuts import View, fitting

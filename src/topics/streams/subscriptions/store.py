@@ -16,9 +16,9 @@ from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
-from topics.engine.appending import make_topic
 from topics.engine.read import execute_read, plan_read
 from topics.engine.topic import Records, Topic
+from topics.engine.write.appending import make_topic
 
 NAME = "__ds/subscriptions"
 Done = Callable[[TopicsError | None], None]

@@ -33,8 +33,8 @@ from topics.core.config import TopicType
 from topics.core.durability import Durability
 from topics.engine import Engine
 from topics.engine.queues import HeldRequest
-from topics.engine.repair import Repair, verify
-from topics.engine.watermarks import state_problems
+from topics.engine.repair.repair import Repair, verify
+from topics.engine.state.watermarks import state_problems
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseState, QueuePart, encode_delay, encode_part
 from topics.formats.snapshot import TopicState

@@ -23,7 +23,7 @@ from tests.unit.engine.routing.conftest import go_on, route, router
 from topics.core.config import Discard, TopicConfigPatch
 from topics.core.durability import Durability
 from topics.engine import Engine, ReadRequest, ReadResult
-from topics.engine.scheduler import Scheduler
+from topics.engine.pressure.scheduler import Scheduler
 from topics.streams import Streams
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.testing import FakeDisk

@@ -5,12 +5,12 @@ import pytest
 
 from tests.crash.wreckage import BOOT, OPTIONS, look, mend, settled, show
 from tests.unit.engine.conftest import append, checkpoint, put
+from tests.unit.engine.repair.test_salvage import frames_of, hit
 from tests.unit.engine.routing.conftest import route
-from tests.unit.engine.test_salvage import frames_of, hit
 from topics.core.durability import Durability
 from topics.core.errors import DamageError
 from topics.engine import Engine, ReadRequest
-from topics.engine.report import Loss
+from topics.engine.repair.report import Loss
 from topics.formats.frame import FrameKind
 from topics.formats.routing import decode_forward
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival

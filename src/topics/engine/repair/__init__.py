@@ -1,0 +1,1 @@
+"""Looking for damage in a data folder that no server has open, and mending it."""

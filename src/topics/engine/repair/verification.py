@@ -1,0 +1,271 @@
+"""Looking for damage in a data folder, changing nothing.
+
+Everything that a start would read is read, and everything that a start takes on trust is checked: the snapshots and the
+rules that their states obey, every frame of the log, every chunk, row, tag and flag of every segment. What a crash
+explains is a note and no damage: a torn tail, files that nobody names.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from topics.core.errors import Finding
+from topics.engine.repair.ledger import Account, Ledger
+from topics.engine.repair.report import Report, relative
+from topics.engine.state.runs import live_ranges
+from topics.engine.state.watermarks import state_problems
+from topics.formats.block import BlockParts
+from topics.formats.frame import Frame
+from topics.formats.segment import DELETED, SegmentHead
+from topics.formats.snapshot import SegmentState, TopicState, WalPosition
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout, number_in, wal_file
+from topics.storage.log_walk import Hole, LogWalker
+from topics.storage.orphans import find_orphans, topic_folders
+from topics.storage.segment_image import SegmentImage, Trouble
+from topics.storage.segments import SegmentKey
+from topics.storage.snapshot_chain import Chain
+from topics.wire.cuts import payload_sizes
+
+OnBytes = Callable[[int], None]
+
+
+class Verification:
+    """One look. What it learns beyond the report is what a repair starts from."""
+
+    def __init__(self, fs: FileSystem, layout: Layout, same_boot: bool, on_bytes: OnBytes = lambda count: None) -> None:
+        self._fs = fs
+        self._layout = layout
+        self.same_boot = same_boot
+        self._on_bytes = on_bytes
+        self.chain = Chain(fs, layout)
+        self.states: dict[int, TopicState] = {}
+        self.report = Report(folder=layout.root)
+        self.ledger = Ledger({}, self._found)
+        self.damaged: set[SegmentKey] = set()
+        """Segments of the state with anything wrong about them."""
+        self.unexplained: dict[SegmentKey, bytes] = {}
+        """Segments that mark more records as deleted than anyone deleted, with their flags."""
+        self.unknown_topics: set[int] = set()
+        """Topics that have segment files and nothing else."""
+
+    def total_bytes(self) -> int:
+        """How many bytes a run will check, for progress; known once the snapshots are read."""
+        logs = sum(self._walker(shard).size_from(position.file) for shard, position in self._log_parts())
+        return logs + sum(segment.text_bytes for _, segment in self.segments())
+
+    def load(self) -> None:
+        """Reads the snapshots; comes first."""
+        if self._fs.exists(self._layout.repair_plan):
+            self._found(Finding(self._layout.repair_plan, "a repair was begun and not finished; run it again"))
+        for finding in self.chain.findings:
+            self._found(finding)
+        for member in self.chain.members:
+            for topic_id in member.head.dropped if member.head is not None else ():
+                self.states.pop(topic_id, None)
+            for remains in member.topics():
+                if remains.state is not None:
+                    self._take_state(remains.state, remains.blocks, member.path)
+            self.report.frames += member.frames
+            self.report.bytes_checked += member.size
+            for finding in member.findings:
+                self._found(finding)
+        self.ledger.accounts = {topic_id: Account.of(state) for topic_id, state in self.states.items()}
+        self.ledger.topic_ids = set(self.states)
+
+    def run(self) -> Report:
+        """Everything behind `load`."""
+        report = self.report
+        for shard, position in self._log_parts():
+            self._check_log(shard, position)
+        self._check_names()
+        for state, segment in self.segments():
+            self._check_segment(state, segment)
+        named = {key_of(state, segment) for state, segment in self.segments()}
+        for path, what in find_orphans(self._fs, self._layout, self.chain, named):
+            report.notes.append(Finding(relative(self._layout, path), what))
+        report.topics = len(self.ledger.accounts)
+        report.records += self.ledger.records
+        return report
+
+    def segments(self) -> Iterator[tuple[TopicState, SegmentState]]:
+        """Every segment that the state names."""
+        for state in self.states.values():
+            for segment in state.segments:
+                yield state, segment
+
+    def shard_of(self, topic_id: int) -> int | None:
+        """The shard that a topic's frames are in; None when nobody can tell."""
+        if self.chain.newest is None:
+            return None
+        return int(xxh3_64_intdigest(topic_id.to_bytes(8, "little")) % self.chain.newest.shard_count)
+
+    def shards(self) -> list[int]:
+        """The shards that have a folder."""
+        return [shard for shard, _ in self._log_parts()]
+
+    # Snapshots
+
+    def _take_state(self, state: TopicState, tail: list[tuple[int, BlockParts]], path: str) -> None:
+        self.states[state.topic_id] = state
+        ranges = [(part.first_seq, part.first_seq + part.count - 1) for _, part in tail]
+        self.report.records += sum(last - first + 1 for first, last in ranges)
+        for problem in state_problems(state, ranges):
+            self._found(Finding(path, f"topic {state.topic_id}: {problem}", topic=state.name))
+
+    def _check_names(self) -> None:
+        """Each name is had once, and each number was given out before."""
+        names = Counter(account.name for account in self.ledger.accounts.values())
+        for name, count in names.items():
+            if count > 1:
+                self._found(Finding(self._layout.meta, f"{count} topics have the same name", topic=name))
+        newest = self.chain.newest
+        given_out = newest.next_topic_id if newest is not None else 1
+        for topic_id in self.states if newest is not None else ():
+            if topic_id >= given_out:
+                self._found(Finding(self._layout.meta, f"topic {topic_id} has a number that was never given out"))
+        created = max([given_out - 1, *self.ledger.topic_ids])
+        folders = topic_folders(self._fs, self._layout) - self.ledger.strangers
+        self.unknown_topics = {topic_id for topic_id in folders if topic_id > created}
+        for topic_id in sorted(self.unknown_topics):
+            what = "a topic's segments, of which neither the snapshots nor the log know"
+            self._found(Finding(self._layout.topic(topic_id), what))
+
+    # The log
+
+    def _log_parts(self) -> Iterator[tuple[int, WalPosition]]:
+        positions = {p.shard: p for p in self.chain.newest.positions} if self.chain.newest is not None else {}
+        try:
+            names = self._fs.list_dir(self._layout.wal)
+        except FileNotFoundError:
+            return
+        for name in names:
+            shard = number_in(name, "shard-", "")
+            if shard is not None:
+                yield shard, positions.get(shard, WalPosition(shard, 1, 1))
+
+    def _walker(self, shard: int, on_bytes: Callable[[int], None] = lambda count: None) -> LogWalker:
+        walker = LogWalker(self._fs, self._layout.shard(shard), self.same_boot, on_bytes)
+        walker.shard = shard
+        return walker
+
+    def _check_log(self, shard: int, position: WalPosition) -> None:
+        walker, folder = self._walker(shard, self._on_bytes), self._layout.shard(shard)
+
+        def take(frame: Frame, number: int) -> None:
+            self.ledger.frame(frame, wal_file(folder, number))
+            self.report.bytes_checked += frame.end - frame.start
+
+        # Where nobody knows how far the snapshots reach, the log begins with what there is of it.
+        lsn = position.lsn if self.chain.located or self.chain.empty else None
+        end = walker.walk(position.file if lsn is not None else 1, lsn, take, self._hole)
+        self.report.frames += end.frames
+        if end.tear is not None:
+            what = f"the log ends in an unfinished write: {end.tear.reason}"
+            if end.tear.frames_behind:
+                what += f"; {end.tear.frames_behind} frames behind it were never synced and are not part of the log"
+            self._note(Finding(wal_file(folder, end.tear.number), what, (end.tear.offset, end.tear.offset)))
+
+    def _hole(self, hole: Hole) -> None:
+        self.ledger.hole(hole, lambda topic_id: self.shard_of(topic_id) in (None, hole.shard))
+
+    # Segments
+
+    def _check_segment(self, state: TopicState, segment: SegmentState) -> None:
+        image = read_image(self._fs, self._layout, state, segment)
+        before = len(self.report.findings)
+        for trouble in image.troubles:
+            self._trouble(state, segment, trouble)
+        if image.whole:
+            for trouble in self._flag_troubles(state, segment, image):
+                self._trouble(state, segment, trouble)
+        if len(self.report.findings) > before:
+            self.damaged.add(key_of(state, segment))
+        self.report.segments += 1
+        self.report.records += segment.count
+        self.report.bytes_checked += segment.text_bytes
+        self._on_bytes(segment.text_bytes)
+
+    def _flag_troubles(self, state: TopicState, segment: SegmentState, image: SegmentImage) -> Iterator[Trouble]:
+        """Whether the flags, and what is live by them, are as the state has them.
+
+        The state may know the flags before the file does. Then a crash may have come while a flag that it has as set
+        was being written, and that byte can be anything.
+        """
+        assert image.head is not None
+        known = segment.flags if len(segment.flags) == segment.count else b""
+        wrong = [i for i, flag in enumerate(image.flags) if flag and self._is_wrong(flag, known[i : i + 1])]
+        if wrong:
+            what = "a delete flag that should be clear" if known else "a delete flag that is neither set nor clear"
+            place = (image.head.flags_at + wrong[0], image.head.flags_at + wrong[-1] + 1)
+            yield Trouble(".data", what, place, (wrong[0], wrong[-1]))
+            return
+        flags = known or image.flags
+        marked = flags.count(DELETED)
+        if marked > segment.marked and not self.chain.complete:
+            return  # Where a newer state of the topic may be lost, so may be the deletes that it knew of.
+        if marked != segment.marked:
+            if marked > segment.marked:
+                self.unexplained[key_of(state, segment)] = flags
+            yield Trouble(
+                ".data", f"{marked} records are marked as deleted, the topic's state knows of {segment.marked}"
+            )
+            return
+        ranges = live_ranges(flags, max(state.earliest - segment.first_seq, 0), segment.count)
+        live = sum(end - begin for begin, end in ranges)
+        size = sum(sum(payload_sizes(image.view, begin, end)) for begin, end in ranges)
+        if (live, size) != (segment.live, segment.live_bytes):
+            yield Trouble(
+                ".data",
+                f"{live} of its records with {size} bytes are live, the topic's state says {segment.live} "
+                f"with {segment.live_bytes}",
+            )
+
+    def _is_wrong(self, flag: int, known: bytes) -> bool:
+        """Whether a flag in a file, which is not clear, cannot be what the engine wrote. `known` is the state's."""
+        if not known or flag != DELETED:
+            return flag != DELETED and known != bytes((DELETED,))
+        # Set in the file only: a delete that a newer state knew of, if one can be lost.
+        return known[0] != DELETED and self.chain.complete
+
+    def _trouble(self, state: TopicState, segment: SegmentState, trouble: Trouble) -> None:
+        path = self._layout.segment(state.topic_id, segment.first_seq, segment.cold) + trouble.ending
+        first, last = trouble.records if trouble.records is not None else (0, segment.count - 1)
+        seqs = (segment.first_seq + first, segment.first_seq + last)
+        self._found(Finding(path, trouble.what, trouble.byte_range, seqs, state.name))
+
+    # Telling
+
+    def _found(self, finding: Finding) -> None:
+        self.report.findings.append(msgspec.structs.replace(finding, where=relative(self._layout, finding.where)))
+
+    def _note(self, finding: Finding) -> None:
+        self.report.notes.append(msgspec.structs.replace(finding, where=relative(self._layout, finding.where)))
+
+
+def key_of(state: TopicState, segment: SegmentState) -> SegmentKey:
+    return SegmentKey(state.topic_id, segment.first_seq, segment.cold)
+
+
+def read_image(fs: FileSystem, layout: Layout, state: TopicState, segment: SegmentState) -> SegmentImage:
+    """A segment of the state as it is on disk."""
+    path = layout.segment(state.topic_id, segment.first_seq, segment.cold)
+    expected = SegmentHead(
+        state.topic_id, state.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
+        segment.count, 0, segment.text_bytes, segment.traits, state.name,
+    )  # fmt: skip
+    return SegmentImage(map_file(fs, path + ".data"), map_file(fs, path + ".idx"), expected)
+
+
+def map_file(fs: FileSystem, path: str) -> memoryview | None:
+    """A file's bytes; None when it is missing."""
+    try:
+        file = fs.open(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return file.map()
+    finally:
+        file.close()

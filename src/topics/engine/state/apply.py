@@ -1,0 +1,193 @@
+"""The one place where logged changes become state. Live operations and recovery both come through here.
+
+A change is applied after its frame met the promise of the topic's class, in the order of the log for each topic.
+Applying is deterministic: given the same state and the same frames, the same state results, so replay cannot disagree
+with what readers saw.
+"""
+
+from collections.abc import Callable
+
+from topics.core.config import TopicConfig
+from topics.core.loss import LossReason
+from topics.engine.state.losses import remember
+from topics.engine.state.retention import Retention
+from topics.engine.state.runs import Block, RunReader, Segment, live_ranges
+from topics.engine.state.tags import SeqRange
+from topics.engine.topic import Topic
+from topics.engine.write.seq_reserve import grant
+from topics.formats.segment import DELETED
+
+
+class Applier:
+    def __init__(self, reader: RunReader, retention: Retention, reserve: int) -> None:
+        self._reader = reader
+        self._retention = retention
+        self._census = retention.census
+        self.reserve = reserve
+        """How many seqs a topic may give out beyond the head that the disk knows (`engine.write.seq_reserve`)."""
+        self.appended: list[Callable[[Topic], None]] = []
+        """Told of each block that was published (`engine.upkeep.sealing`)."""
+        self.cuts: list[Callable[[Topic], None]] = []
+        """Turn a topic's tail into segments (`engine.upkeep.sealing`)."""
+        self.deleted: list[Callable[[Topic, int, list[SeqRange]], None]] = []
+        """Told which records of a topic that is more than a log were deleted (`engine.queues`)."""
+        self.before_caps: list[Callable[[Topic, Block], None]] = []
+        """Shown each block of a topic that is more than a log, before its caps are enforced (`engine.routing`)."""
+        self.removed: list[Callable[[Topic, int, int], None]] = []
+        """Told of seqs that somebody deleted on purpose (`engine.upkeep.removals`)."""
+        self.overfull: list[Callable[[Topic], None]] = []
+        """Told of topics above their caps whose evictions are decisions of their own (`engine.transaction`)."""
+
+    def append(self, topic: Topic, block: Block) -> None:
+        """Publishes a block: from now on it is part of what readers see."""
+        first, count = block.first_seq, block.count
+        if not topic.live_count:
+            topic.earliest = first
+        topic.tail.append(block)
+        topic.tail_count += count
+        size = len(block.text) + len(block.rows)
+        topic.tail_bytes += size
+        self._retention.tail_bytes += size
+        topic.head = first + count - 1
+        topic.live_count += count
+        self._census.records += count
+        topic.live_bytes += block.payload_bytes
+        topic.last_ts = topic.last_write_ts = block.ts
+        if block.key is not None:
+            self._remember(topic, block)
+        config = topic.config
+        if config.cap_records or config.cap_bytes:
+            if topic.parts is not None:
+                for shown in self.before_caps:
+                    shown(topic, block)
+            self._enforce_caps(topic)
+        for told in self.appended:
+            told(topic)
+
+    def configure(self, topic: Topic, config: TopicConfig, head: int) -> None:
+        """Replaces the config. `head` is where the topic stood: more than we have means unlogged records are gone."""
+        if head > topic.head:
+            self.gap(topic, topic.head + 1, head, LossReason.CRASH)
+        was_logged = topic.config.durability.logged
+        if config.durability.logged != was_logged:
+            # A tail is logged or it is not, never half: what was written under the old class becomes segments.
+            for cut in self.cuts:
+                cut(topic)
+        if config.durability.logged and not was_logged:
+            # Said of every such topic, whatever it holds: a replay has to come to the same.
+            topic.unlogged = True
+        if config.durability.logged and not config.durability.reserves_seqs:
+            # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
+            # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
+            topic.ceiling = topic.ceiling_staged = 0
+        self._census.reconfigured(topic.config, config)
+        topic.configure(config)
+        grant(topic, self.reserve)
+        self._enforce_caps(topic)
+
+    def _enforce_caps(self, topic: Topic) -> None:
+        if topic.unlogged and (topic.config.durability.logged or topic.segments):
+            # A replay, which has less of this topic, would find less to evict, or find it at another moment.
+            for told in self.overfull:
+                told(topic)
+        else:
+            self._retention.enforce_caps(topic)
+
+    def excess_below(self, topic: Topic) -> int:
+        """The seq below which a topic's caps take everything; 0 when they take nothing."""
+        return self._retention.excess_below(topic)
+
+    def complete(self, topic: Topic) -> None:
+        """A replay would find everything that the topic holds."""
+        topic.unlogged = False
+        self._retention.enforce_caps(topic)
+
+    def delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange]) -> int:
+        """Removes records for good; how many of them were live."""
+        removed = 0
+        if before_seq:
+            self._tell_removed(topic, topic.earliest, before_seq - 1)
+            removed = self._retention.remove_front(topic, before_seq)[0]
+        if topic.origin is not None:
+            topic.origin.below = max(topic.origin.below, before_seq)
+        for first, last in ranges:
+            self._tell_removed(topic, first, last)
+            removed += self._mark(topic, first, last)
+        if ranges:
+            self._retention.settle_front(topic)
+        if topic.parts is not None:
+            for told in self.deleted:
+                told(topic, before_seq, ranges)
+        return removed
+
+    def _tell_removed(self, topic: Topic, first: int, last: int) -> None:
+        for told in self.removed:
+            told(topic, first, last)
+
+    def evict(self, topic: Topic, floor: int) -> None:
+        """A cap takes everything below a floor."""
+        self._retention.evict(topic, floor, expired=False)
+
+    def expire(self, topic: Topic, floor: int) -> None:
+        """Time took everything below a floor, and readers were told so."""
+        self._retention.expired_below(topic, floor)
+
+    def gap(self, topic: Topic, first: int, last: int, reason: LossReason | None) -> None:
+        """Leaves a range of seqs empty for ever; with a reason, whoever reads across it is told."""
+        if last > topic.head:
+            topic.head = last
+        if reason is not None:
+            remember(topic, first, last, reason)
+        if not topic.live_count:
+            topic.earliest = topic.head + 1
+
+    def _mark(self, topic: Topic, first: int, last: int) -> int:
+        marked, seq = 0, max(first, topic.earliest)
+        # Looked up one after the other: a list of all runs behind the first would be long, and is mostly not needed.
+        while seq <= last and (run := topic.run_from(seq)) is not None and run.first_seq <= last:
+            lo = max(seq - run.first_seq, 0)
+            seq = run.last_seq + 1
+            hi = min(last + 1 - run.first_seq, run.count)
+            ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
+            if not ranges:
+                continue
+            count = sum([end - begin for begin, end in ranges])
+            size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
+            marked += count
+            topic.live_count -= count
+            self._census.records -= count
+            topic.live_bytes -= size
+            run.live -= count
+            run.live_bytes -= size
+            if not run.live and isinstance(run, Segment):
+                self._retention.drop_segment(topic, run)
+                continue
+            flags = self._reader.writable_flags(topic.id, run)
+            for begin, end in ranges:
+                flags[begin:end] = bytes((DELETED,)) * (end - begin)
+            if isinstance(run, Segment):
+                run.marked += count
+        return marked
+
+    def _remember(self, topic: Topic, block: Block) -> None:
+        assert block.key is not None
+        if topic.keys is None:
+            topic.keys = {}
+        # A key used again after its window goes to the end, where the youngest are.
+        topic.keys.pop(block.key, None)
+        topic.keys[block.key] = (block.first_seq, block.count, block.ts)
+        forget_old_keys(topic, block.ts)
+
+
+def forget_old_keys(topic: Topic, now_ms: int) -> None:
+    """Drops idempotency keys whose window has passed. They are kept oldest first."""
+    keys = topic.keys
+    if keys is None:
+        return
+    oldest = now_ms - topic.config.idempotency_window_ms
+    while keys:
+        key = next(iter(keys))
+        if keys[key][2] >= oldest:
+            return
+        del keys[key]
+    topic.keys = None

@@ -1,0 +1,233 @@
+"""Streams as the log's machinery meets them: their frames, their part of snapshots, and what they allow others to do.
+
+A fork holds no copy of what it inherits. It begins behind its source's records and reads those where they are, so a
+fork costs the same whatever it inherits, and a source that forks read is kept when it is deleted: *retired*, shown to
+nobody, until the last fork is gone. How many forks there are is counted and never stored, so no crash can leave a count
+that is wrong.
+"""
+
+from heapq import heappop, heappush
+
+from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
+from topics.core.loss import LossReason
+from topics.core.names import is_topic_name
+from topics.engine.core import EngineCore
+from topics.engine.results import DropDone, DropResult
+from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
+from topics.engine.topic import Inheritance, Records, Topic
+from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.write.control import drop_topic
+from topics.formats.frame import Frame, FrameKind
+from topics.formats.stream import StreamPart, decode_part, decode_renewal, encode_part, encode_renewal, mark_in, part_in
+from topics.storage.commit import CommitTiming
+
+_DROPS_A_TICK = 1000
+
+
+class StreamFeature:
+    name = PART
+    kinds = frozenset(
+        (
+            FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RENEW,
+            FrameKind.STREAM_RETIRE,
+        )
+    )  # fmt: skip
+
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self._deadlines: list[tuple[int, int]] = []
+        """When to look at which topic again, by id: a heap."""
+        core.features.add(self)
+        core.chores.append(self.tick)
+
+    # What recovery and checkpoints ask
+
+    def replay(self, topic: Topic, frame: Frame) -> None:
+        if frame.kind is FrameKind.STREAM_CREATE:
+            self.adopt(topic, part_in(frame))
+            return
+        state = self.state(topic)
+        if frame.kind is FrameKind.STREAM_RENEW:
+            state.renewed_ms = state.renewed_logged = max(state.renewed_ms, decode_renewal(frame.body))
+        elif frame.kind is FrameKind.STREAM_RETIRE:
+            state.retired = True
+        else:
+            state.apply(mark_in(frame))
+
+    def save(self, topic: Topic) -> bytes:
+        state = stream_of(topic)
+        return encode_part(state.part(topic)) if state is not None else b""
+
+    def load(self, topic: Topic, part: bytes) -> None:
+        self.adopt(topic, decode_part(part))
+
+    def settle(self) -> None:
+        """Forks find their sources again, and everything with an end is put on the list."""
+        for topic in self._core.topics.values():
+            state = stream_of(topic)
+            if state is None:
+                continue
+            if state.ttl_s is not None:
+                # Renewals may have been seen that the log had not been told of yet.
+                state.grace_ms = state.renewal_step_ms()
+            self.watch_deadline(topic)
+            if topic.origin is None:
+                continue
+            source = self._core.topics.get(state.origin_id)
+            if source is None:
+                # Only a repair can have lost it; what was inherited is lost with it, and whoever reads is told.
+                self._core.applier.gap(topic, 1, topic.origin.upto, LossReason.CORRUPT)
+                topic.origin = None
+            else:
+                topic.origin.topic = source
+                self.state(source).refs += 1
+        for topic in self._core.topics.values():
+            if (state := stream_of(topic)) is not None and state.retired and not state.refs:
+                heappush(self._deadlines, (0, topic.id))
+
+    # State
+
+    def adopt(self, topic: Topic, part: StreamPart) -> StreamState:
+        """Makes a topic the stream that a part describes."""
+        state = StreamState(part)
+        topic.parts = {**(topic.parts or {}), PART: state}
+        topic.guard = self
+        if part.origin is not None:
+            topic.origin = Inheritance(self._core.topics.get(part.origin.topic_id), part.origin.upto, part.origin.below)
+            if topic.head < part.origin.upto:
+                topic.head = topic.staged_head = part.origin.upto
+                topic.earliest = topic.head + 1
+        return state
+
+    def state(self, topic: Topic) -> StreamState:
+        """A topic's stream state, which a topic of /v0 gets when it is first needed: its records are JSON."""
+        return stream_of(topic) or self.adopt(topic, StreamPart(JSON_TYPE))
+
+    def watch_deadline(self, topic: Topic) -> None:
+        state = stream_of(topic)
+        deadline = state.deadline(topic) if state is not None else None
+        if deadline is not None:
+            heappush(self._deadlines, (deadline, topic.id))
+
+    def renew(self, topic: Topic) -> None:
+        """Somebody uses the stream: with a time to live, it begins again."""
+        state = stream_of(topic)
+        if state is None or state.ttl_s is None:
+            return
+        now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        state.grace_ms = 0
+        behind = now - state.renewed_logged > state.renewal_step_ms()
+        if behind and self._core.path.takes_notes(topic):
+            self._core.before_change(topic)
+            state.renewed_logged = now
+            self._core.path.note(topic, FrameKind.STREAM_RENEW, encode_renewal(now))
+
+    # What others may do to a stream (`engine.topic.Guard`)
+
+    def check_append(self, topic: Topic, records: Records) -> None:
+        state = stream_of(topic)
+        if state is None:
+            return
+        if not is_topic_name(topic.name):
+            raise TopicNotFoundError(topic.name)
+        if state.retired:
+            raise StreamGoneError(topic.name)
+        if state.closed or (state.staged is not None and state.staged.closed):
+            raise StreamClosedError(topic.name)
+
+    def hides(self, topic: Topic) -> bool:
+        """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
+        return self.over(topic) or not is_topic_name(topic.name)
+
+    def over(self, topic: Topic) -> bool:
+        """Whether a stream is there for nobody any more."""
+        state = stream_of(topic)
+        return state is not None and (state.retired or self.expired(topic))
+
+    def expired(self, topic: Topic) -> bool:
+        state = stream_of(topic)
+        deadline = state.deadline(topic) if state is not None else None
+        return deadline is not None and self._core.now() >= deadline
+
+    def sweep(self, topic: Topic) -> None:
+        """Ends a stream whose time is over, or that is kept for nobody any more."""
+        if topic.created and not topic.closing and self._due(topic):
+            self.drop(topic, lambda outcome: None)
+
+    def _due(self, topic: Topic) -> bool:
+        state = self.state(topic)
+        return not state.refs if state.retired else self.expired(topic)
+
+    def drop(self, topic: Topic, done: DropDone) -> None:
+        """Deletes a stream, or retires it while forks read from it."""
+        if self.state(topic).refs:
+            self._retire(topic, done)
+        else:
+            drop_topic(self._core, topic, done)
+
+    def _retire(self, topic: Topic, done: DropDone) -> None:
+        """A stream that forks read is there for them alone from now on."""
+        core, state = self._core, self.state(topic)
+        core.path.check(topic)
+
+        def retired(timing: CommitTiming) -> None:
+            state.retired = True
+            # For everyone but its forks it is deleted, and its routers go with it.
+            done(DropResult(topic.name, True, core.remove_routers(topic)))
+            if not state.refs:
+                # The last fork went while this was on its way.
+                state.refs = 1
+                self.release(topic)
+
+        frame = FrameDraft(FrameKind.STREAM_RETIRE, b"")
+        core.path.log(Change(core.path, topic, (frame,), retired, done), Gate.SYNC)
+
+    def removed(self, topic: Topic) -> None:
+        """A topic is gone; a retired source that only it still read goes, too."""
+        if topic.origin is not None and topic.origin.topic is not None:
+            self.release(topic.origin.topic)
+
+    def release(self, source: Topic) -> None:
+        """A fork of the source is gone, or never came to be."""
+        state = self.state(source)
+        state.refs -= 1
+        if state.retired and not state.refs:
+            heappush(self._deadlines, (0, source.id))
+            self._core.defer(self.tick)
+
+    def tick(self) -> None:
+        """Ends what is due; a part of it, when much is due at once."""
+        core = self._core
+        if core.closed:
+            return
+        now = core.now()
+        for _ in range(_DROPS_A_TICK):
+            if not self._deadlines or self._deadlines[0][0] > now:
+                return
+            _, topic_id = heappop(self._deadlines)
+            topic = core.topics.get(topic_id)
+            state = stream_of(topic) if topic is not None else None
+            if topic is None or state is None or not core.path.takes_notes(topic):
+                continue
+            if self._due(topic):
+                self.drop(topic, lambda outcome: None)
+            elif not state.retired:
+                self.watch_deadline(topic)
+
+
+def check_visible(topic: Topic | None, name: str) -> Topic:
+    """The topic of that name as users of streams see it; a retired one is told apart from one that never was.
+
+    One that is being deleted is gone already: its last frame is on its way, and nothing may be logged behind that.
+    """
+    if topic is None or not topic.created or topic.closing:
+        raise TopicNotFoundError(name)
+    guard = topic.guard
+    if guard is None:
+        return topic
+    state = stream_of(topic)
+    if state is not None and state.retired:
+        raise StreamGoneError(name)
+    if not isinstance(guard, StreamFeature) or guard.over(topic):
+        raise TopicNotFoundError(name)
+    return topic

@@ -1,0 +1,108 @@
+"""Keeps the catalog: one entry for each topic with sealed records, rewritten as a whole at each checkpoint.
+
+Entries stay encoded between checkpoints, since most topics do not change between two of them. They are made from the
+states that the snapshot holds, off the loop, so that the two cannot tell different things.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from topics.core.names import is_own_name
+from topics.formats.catalog import (
+    CatalogRemoval,
+    CatalogSegment,
+    CatalogTopic,
+    decode_parts,
+    encode_catalog,
+    encode_topic,
+)
+from topics.formats.removals import REMOVALS_PART, decode_removals
+from topics.formats.snapshot import SegmentState, SnapshotHead, TopicState, decode_topic
+from topics.storage.catalog import read_catalog_bytes, write_catalog
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+
+
+class CatalogKeeper:
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._entries: dict[int, bytes] = {}
+        self._changed = False
+        self.number = 0
+        """The last one published."""
+        self.tracked = False
+        """Whether deletes are kept for an archive (`engine.upkeep.removals`)."""
+        self.work_number = 0
+        """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
+        self._work: dict[int, bytes] = {}
+        self.on_published: list[Callable[[], None]] = []
+        """Called off the loop behind each publication."""
+
+    def load(self, snapshot: int) -> bool:
+        """Goes on with the catalog that is there; False when it is not the one of this snapshot."""
+        data = read_catalog_bytes(self._fs, self._layout)
+        if data is None:
+            return snapshot == 0
+        try:
+            head, entries = decode_parts(data)
+        except ValueError:
+            return False
+        if head.number != snapshot:
+            return False
+        self._entries, self.number, self.work_number = entries, head.number, head.number
+        return True
+
+    def take(self, state: bytes) -> None:
+        """Notes a topic as a snapshot has it."""
+        topic = decode_topic(memoryview(state))
+        if is_own_name(topic.name):
+            return  # It holds what no guest should have, such as the key that signs webhooks.
+        entry = catalog_topic(topic)
+        work = encode_work(entry)
+        if self._work.get(topic.topic_id, b"") != work:
+            self._work[topic.topic_id] = work
+            self._changed = True
+        if entry.segments or entry.earliest > 1:
+            self._entries[topic.topic_id] = encode_topic(entry)
+        else:
+            self._entries.pop(topic.topic_id, None)
+
+    def publish(self, head: SnapshotHead) -> None:
+        """Replaces the file, durably."""
+        for topic_id in head.dropped:
+            self._work.pop(topic_id, None)
+            if self._entries.pop(topic_id, None) is not None:
+                self._changed = True
+        data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked)
+        write_catalog(self._fs, self._layout, data)
+        self.number = head.number
+        if self._changed:
+            self.work_number, self._changed = head.number, False
+        for told in self.on_published:
+            told()
+
+
+def catalog_topic(state: TopicState) -> CatalogTopic:
+    removals = [CatalogRemoval(*removal) for removal in decode_removals(state.parts.get(REMOVALS_PART, b""))]
+    return CatalogTopic(
+        state.topic_id, state.name, state.epoch, state.config, state.head, state.earliest, state.evict_floor,
+        [_segment(segment) for segment in state.segments], [(lost.first, lost.last) for lost in state.lost], removals,
+    )  # fmt: skip
+
+
+def encode_work(entry: CatalogTopic) -> bytes:
+    """A digest of what a pipeline works on; empty when there is nothing."""
+    if not entry.segments and not entry.removals:
+        return b""
+    spans = [(segment.first_seq, segment.count) for segment in entry.segments]
+    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals)))
+
+
+def _segment(state: SegmentState) -> CatalogSegment:
+    return CatalogSegment(
+        state.first_seq, state.count, state.text_bytes, state.traits, state.first_ts, state.last_ts, state.marked,
+        state.cold,
+    )  # fmt: skip

@@ -1,0 +1,316 @@
+"""Checkpoints: the log's absorbed part becomes a snapshot, and its files go.
+
+Each shard turns to a new log file; at the moment the loop hears of it, the shard's topics stand exactly at the end of
+the old one. Those that changed since the last checkpoint are then captured: the few that are about to change again
+just before they do, the others a slice at a time, so no tick of the loop is long. The rest is file work in an order
+that a crash may cut anywhere:
+
+1. the segments the snapshot will name are written, and synced with their names;
+2. the snapshot is written, synced and renamed into place;
+3. deletes that the segments' files do not know yet are flipped into their flags, and synced. Until here the snapshot
+   has them, and not before: a start from the snapshot before it goes through the log again, and must find the flags as
+   they were then, or a cap that the log enforces would count other records than it did;
+4. the catalog for readers of the segments is replaced, and only now log files, older snapshots, dead segments and the
+   folders of deleted topics are removed: until then a start would go through the log with the segments that the
+   snapshot before it names.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from topics.core.config import encode_config
+from topics.core.errors import TopicsError
+from topics.engine.background import Job, OffLoop, Until
+from topics.engine.core import EngineCore
+from topics.engine.state.losses import join
+from topics.engine.state.runs import Block, Segment, block_head
+from topics.engine.topic import Topic
+from topics.engine.upkeep.catalog import CatalogKeeper
+from topics.engine.upkeep.sealing import Sealer
+from topics.engine.write.seq_reserve import needs_ceiling
+from topics.formats.frame import FrameKind
+from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
+from topics.storage.commit import Rotation, Shard
+from topics.storage.fs import FileSystem
+from topics.storage.layout import number_in, wal_file
+from topics.storage.objects.store import StoreUnavailable
+from topics.storage.segments import SegmentKey
+from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
+
+_SLICE = 200
+"""How many topics are captured in one tick of the loop."""
+
+_log = logging.getLogger(__name__)
+
+
+class Capture(NamedTuple):
+    """One topic as the snapshot will have it."""
+
+    topic: Topic
+    head: int
+    state: bytes
+    tail: list[Block]
+    unsynced: list[Segment]
+    flips: list[tuple[Segment, SegmentKey, bytes, int]]
+
+
+class Checkpointer:
+    """`before_clean_up` is called once a snapshot counts and before anything that it replaces is removed."""
+
+    def __init__(
+        self, core: EngineCore, sealer: Sealer, fs: FileSystem, before_clean_up: Callable[[], None] = lambda: None
+    ) -> None:
+        self._core = core
+        self._sealer = sealer
+        self._fs = fs
+        self._before_clean_up = before_clean_up
+        self.catalog = CatalogKeeper(fs, core.layout)
+        self.number = 0
+        """The newest snapshot there is."""
+        self.chain: list[int] = []
+        """The snapshots that make up the current state, the full one first."""
+        self.full_bytes = 0
+        self.added_bytes = 0
+        self.retired: list[WalPosition] = []
+        """Where the logs of shards ended that a smaller number of shards no longer uses."""
+        self.running = False
+        self.failures = 0
+        self.completed = 0
+        self._due: list[Topic] = []
+        self._captures: list[Capture] = []
+        self._dropped: list[int] = []
+        self._positions: list[WalPosition] = []
+        self._absorbed: list[tuple[Shard, int]] = []
+        self._left: list[SegmentKey | int] = []
+        """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
+        core.captures.append(self._capture)
+
+    def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
+        """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
+        self.running = True
+        # One that rewrites everything is due when what was added since outweighs it.
+        full = full or not self.chain or self.added_bytes > self.full_bytes
+        trash, self._core.trash = self._core.trash, []
+        self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
+        succeeded = False
+        try:
+            try:
+                for shard in self._core.shards:
+                    yield Until(partial(self._turn, shard, full))
+            finally:
+                self._core.crossings.reopen()
+            while self._due:
+                self._capture_slice()
+                yield Until(self._next_tick)
+            yield Until(self._sealer.when_idle)
+            head = self._head(full)
+            size = yield OffLoop(lambda: self._write(head))
+            assert isinstance(size, int)
+            self._finish(head, size)
+            succeeded = True
+            put_off = yield OffLoop(self._flip)
+            assert isinstance(put_off, set)
+            self._flipped(put_off)
+            yield OffLoop(lambda: self._clean_up(head, trash))
+            trash = []
+            self.completed += 1
+            self.failures = 0
+        except (OSError, TopicsError) as error:
+            self._give_up(error, succeeded)
+        finally:
+            self._core.trash += trash
+            self._captures = []
+            self.running = False
+            then(succeeded)
+
+    def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
+        lsn = 0
+
+        def turn() -> None:
+            nonlocal lsn
+            shard.stage_coalesced()
+            lsn = shard.next_lsn
+            shard.committer.rotate(Rotation(turned, resume))
+
+        def turned(number: int) -> None:
+            core = self._core
+            dirty, core.dirty[shard.number] = core.dirty[shard.number], set()
+            due = [t for t in core.topics.values() if t.shard == shard.number] if full else list(dirty)
+            for topic in due:
+                topic.capture_due = True
+            self._due += due
+            self._dropped += core.dropped[shard.number]
+            core.dropped[shard.number] = []
+            self._positions.append(WalPosition(shard.number, number, lsn))
+            self._absorbed.append((shard, shard.logged_bytes))
+            shard.logged_bytes = 0
+            for told in core.turned:
+                told(shard.number)
+            resume(None)
+
+        self._core.crossings.close(turn)
+
+    def _next_tick(self, resume: Callable[[object], None]) -> None:
+        self._core.defer(lambda: resume(None))
+
+    def _capture_slice(self) -> None:
+        for topic in self._due[-_SLICE:]:
+            if topic.capture_due:
+                self._capture(topic)
+        del self._due[-_SLICE:]
+
+    def _capture(self, topic: Topic) -> None:
+        topic.capture_due = False
+        logged = topic.config.durability.logged
+        if logged and topic.tail_bytes > self._core.options.snapshot_inline_bytes:
+            self._sealer.cut(topic)
+        if topic.staged_head == topic.head:
+            # All of it is synced with the old log file: what was reserved by its frames is not needed any more.
+            topic.ceiling = topic.ceiling_staged = min(topic.ceiling, topic.head + self._core.reserve)
+        tail = list(topic.tail) if logged else []
+        flips = [
+            (s, SegmentKey(topic.id, s.first_seq, s.cold), bytes(s.flags), s.flag_changes)
+            for s in topic.segments
+            if s.flags is not None and s.flag_changes
+        ]
+        join(topic, self._core.reader)
+        unsynced = [s for s in topic.segments if not s.synced]
+        for segment in unsynced:
+            segment.named = True
+        # Above a head that the snapshot has, whoever recovers adds the reserve.
+        ceiling = topic.ceiling if topic.staged_head > topic.head else 0
+        state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
+        self._captures.append(Capture(topic, topic.head, state, tail, unsynced, flips))
+
+    def _head(self, full: bool) -> SnapshotHead:
+        core = self._core
+        return SnapshotHead(
+            self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
+            core.next_topic_id, core.now(), self._dropped, core.quiet,
+        )  # fmt: skip
+
+    def _write(self, head: SnapshotHead) -> int:
+        """Steps 1 and 2; off the loop."""
+        store, topics = self._core.store, self._core.topics
+        for capture in self._captures:
+            if topics.get(capture.topic.id) is not capture.topic:
+                # Deleted since, and the log behind this snapshot says so: its files may never have been written.
+                continue
+            for segment in capture.unsynced:
+                store.sync(SegmentKey(capture.topic.id, segment.first_seq))
+            if capture.unsynced:
+                store.sync_folder(capture.topic.id)
+        writer = SnapshotWriter(self._fs, self._core.layout, head)
+        try:
+            for capture in self._captures:
+                writer.add(FrameKind.TOPIC, capture.topic.id, capture.state)
+                for block in capture.tail:
+                    writer.add(FrameKind.APPEND, capture.topic.id, block_head(block), block.text)
+            return writer.finish()
+        finally:
+            writer.close()
+
+    def _finish(self, head: SnapshotHead, size: int) -> None:
+        self.number = head.number
+        self.chain = [*head.chain, head.number]
+        if head.chain:
+            self.added_bytes += size
+        else:
+            self.full_bytes, self.added_bytes = size, 0
+        for capture in self._captures:
+            for segment in capture.unsynced:
+                segment.synced = True
+            topic = capture.topic
+            if needs_ceiling(topic.config.durability):
+                # The snapshot has the head it had then: whoever recovers from it adds the reserve.
+                topic.ceiling = max(topic.ceiling, capture.head + self._core.reserve)
+                topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
+            if topic.unlogged and topic.config.durability.logged and all(s.synced for s in topic.segments):
+                self._core.path.complete(topic)
+
+    def _flip(self) -> set[SegmentKey]:
+        """Step 3; off the loop. Returns the segments in an object store that could not be reached.
+
+        The snapshot has their flags, so nothing has to wait for that store, least of all the end of the old log.
+        """
+        store, topics = self._core.store, self._core.topics
+        put_off = set()
+        for capture in self._captures:
+            if topics.get(capture.topic.id) is capture.topic:
+                for _, key, flags, _ in capture.flips:
+                    try:
+                        store.flip(key, flags)
+                    except StoreUnavailable:
+                        put_off.add(key)
+        return put_off
+
+    def _flipped(self, put_off: set[SegmentKey]) -> None:
+        for capture in self._captures:
+            for segment, key, _, changes in capture.flips:
+                if key in put_off:
+                    # The next checkpoint tries again.
+                    self._core.dirty[capture.topic.shard].add(capture.topic)
+                    continue
+                segment.flag_changes -= changes
+                if not segment.flag_changes and segment.blocks is None:
+                    segment.flags = None
+
+    def _clean_up(self, head: SnapshotHead, trash: list[SegmentKey]) -> None:
+        """Step 4; off the loop. Whatever a crash leaves behind here is removed by the next start."""
+        core = self._core
+        self._before_clean_up()
+        for capture in self._captures:
+            self.catalog.take(capture.state)
+        self.catalog.publish(head)
+        note_newest(self._fs, core.layout, head)
+        for position in head.positions:
+            remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
+        remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
+        left: list[SegmentKey | int] = []
+        for thing in (*self._left, *trash, *head.dropped):
+            try:
+                core.store.remove(thing) if isinstance(thing, SegmentKey) else core.store.remove_topic(thing)
+            except StoreUnavailable:
+                left.append(thing)
+        self._left = left
+
+    def _give_up(self, error: Exception, written: bool) -> None:
+        self.failures += 1
+        _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
+        if written:
+            return
+        core = self._core
+        for topic in self._due:
+            topic.capture_due = False
+        for topic in (*self._due, *(capture.topic for capture in self._captures)):
+            if core.topics.get(topic.id) is topic:
+                core.dirty[topic.shard].add(topic)
+        for topic_id in self._dropped:
+            core.dropped[0].append(topic_id)
+        for shard, size in self._absorbed:
+            # Still not in any snapshot, so it still counts towards the next one.
+            shard.logged_bytes += size
+
+
+def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, bytes]) -> TopicState:
+    return TopicState(
+        topic.id, topic.name, topic.epoch, encode_config(topic.config), topic.head, ceiling, topic.earliest,
+        topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
+        topic.next_base, [segment.state() for segment in topic.segments],
+        [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
+        [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
+        [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
+    )  # fmt: skip
+
+
+def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:
+    """Removes a shard's files with lower numbers, the oldest first, so that what is left never has a hole."""
+    try:
+        names = fs.list_dir(folder)
+    except FileNotFoundError:
+        return
+    for number in sorted(n for name in names if (n := number_in(name, "", ".wal")) is not None):
+        if number < before:
+            fs.remove(wal_file(folder, number))

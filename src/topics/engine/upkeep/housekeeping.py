@@ -1,0 +1,170 @@
+"""Housekeeping: what has to happen by and by, a little each second.
+
+Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
+records of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for correctness, and
+everything here may be late.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+
+from topics.core.errors import TopicsError
+from topics.engine.background import Job, OffLoop
+from topics.engine.core import EngineCore
+from topics.engine.state.runs import Segment
+from topics.engine.topic import Topic
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.engine.upkeep.cold_store import Sweeper
+from topics.engine.upkeep.sealing import Sealer
+from topics.storage.objects.store import StoreUnavailable
+from topics.storage.segments import SegmentDamaged, SegmentKey
+
+_TICK_S = 1.0
+_TOPICS_A_TICK = 2000
+_MOVES_A_JOB = 16
+_COLD_RETRY_MS = 5_000
+
+_log = logging.getLogger(__name__)
+
+
+class Housekeeper:
+    def __init__(
+        self,
+        core: EngineCore,
+        sealer: Sealer,
+        checkpointer: Checkpointer,
+        sweeper: Sweeper,
+        run_job: Callable[[Job], None],
+        retry: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._core = core
+        self._sealer = sealer
+        self._checkpointer = checkpointer
+        self._sweeper = sweeper
+        self._run_job = run_job
+        self._retry = retry
+        """Lets routers try again that are held up by something that says nothing when it is over."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._last_checkpoint = core.now()
+        self._place = 0
+        self._moving = False
+        self._cold_after = 0
+        """When the cold tier is tried again that failed; milliseconds."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._schedule()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _schedule(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(_TICK_S, self._tick_and_go_on)
+
+    def _tick_and_go_on(self) -> None:
+        try:
+            self.tick()
+        except Exception:
+            _log.exception("housekeeping failed")
+        self._schedule()
+
+    def tick(self) -> None:
+        """One round."""
+        self._sealer.resume()
+        self._retry()
+        self._look_at_some_topics()
+        if self._sweeper.due_at is not None and self._core.now() >= self._sweeper.due_at:
+            self._sweeper.due_at = None
+            self._run_job(self._sweeper.job())
+        for chore in self._core.chores:
+            chore()
+        self.bound_memory()
+        self._checkpoint_when_due()
+
+    def _look_at_some_topics(self) -> None:
+        core, options = self._core, self._core.options
+        now = core.now()
+        moving = core.layout.cold_root is not None and now >= self._cold_after
+        topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
+        self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
+        for topic in topics:
+            core.expire(topic)
+            old = options.segment_max_age_ms and topic.tail and now - topic.tail[0].ts > options.segment_max_age_ms
+            if old and topic.config.durability.logged:
+                core.before_change(topic)
+                self._sealer.cut(topic)
+            if moving and not self._moving and self.movable(topic):
+                self._moving = True
+                self._run_job(self.relocate(topic))
+
+    def bound_memory(self) -> None:
+        """Seals the largest tails early when all tails together hold too much."""
+        core = self._core
+        if core.retention.tail_bytes <= core.options.tail_memory_bytes:
+            # Usually it ends here, and that must not cost a look at each of a million topics every second.
+            return
+        tails = [t for t in core.topics.values() if t.tail_bytes and t.config.durability.logged]
+        excess = sum([topic.tail_bytes for topic in tails]) - core.options.tail_memory_bytes
+        if excess <= 0:
+            return
+        for topic in sorted(tails, key=lambda topic: topic.tail_bytes, reverse=True):
+            if excess <= 0:
+                return
+            excess -= topic.tail_bytes
+            core.before_change(topic)
+            self._sealer.cut(topic)
+
+    def _checkpoint_when_due(self) -> None:
+        core = self._core
+        logged = sum([shard.logged_bytes for shard in core.shards])
+        now = core.now()
+        old = logged > 0 and now - self._last_checkpoint >= core.options.snapshot_interval_ms
+        if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
+            return
+        if any(shard.writer.poison is not None for shard in core.shards):
+            return
+        self._last_checkpoint = now
+        # From now on, and not only once the job begins: it may have to wait for its turn, and one is enough.
+        self._checkpointer.running = True
+        self._run_job(self._checkpointer.job())
+
+    def movable(self, topic: Topic) -> list[Segment]:
+        """The sealed segments beyond what the hot folder should keep, oldest first."""
+        options = self._core.options
+        hot = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
+        keep, kept = 0, 0
+        for segment in reversed(hot):
+            kept += segment.text_bytes
+            too_large = options.hot_retain_bytes and kept > options.hot_retain_bytes
+            if keep == options.hot_retain_segments or too_large:
+                break
+            keep += 1
+        return [segment for segment in hot[: len(hot) - keep] if segment.synced][:_MOVES_A_JOB]
+
+    def relocate(self, topic: Topic) -> Job:
+        """Moves segments to the cold tier: copied and synced, then named there by a snapshot, then removed here."""
+        core = self._core
+        try:
+            for segment in self.movable(topic):
+                key = SegmentKey(topic.id, segment.first_seq)
+                yield OffLoop(partial(core.store.relocate, key))
+                if core.topics.get(topic.id) is not topic or segment not in topic.segments:
+                    core.trash.append(SegmentKey(topic.id, segment.first_seq, cold=True))
+                    continue
+                core.before_change(topic)
+                segment.cold = True
+                core.store.forget(key)
+                core.trash.append(key)
+        except (OSError, TopicsError, SegmentDamaged) as error:
+            if isinstance(error, StoreUnavailable | TopicsError):
+                # A store that is away is not asked every second, and not complained about every second.
+                self._cold_after = core.now() + _COLD_RETRY_MS
+            _log.error("a segment could not be moved to the cold tier", extra={"error": str(error)})
+        finally:
+            self._moving = False

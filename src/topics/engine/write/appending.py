@@ -1,0 +1,279 @@
+"""Appending: decide where a batch goes, and hand it to the write path."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from topics.core.batch import Batch
+from topics.core.config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
+from topics.core.errors import NotAQueueError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.core.limits import Limits, clamp_delay_ms
+from topics.core.names import check_topic_name
+from topics.core.records import PlainRecords, Record, check_records
+from topics.engine.core import EngineCore
+from topics.engine.results import AppendDone, AppendResult, deduped
+from topics.engine.state.apply import forget_old_keys
+from topics.engine.state.runs import Block, block_head
+from topics.engine.topic import Topic
+from topics.engine.transaction import FrameDraft, Transaction
+from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
+from topics.engine.write.seq_reserve import grant
+from topics.formats.block import BASE_MAX
+from topics.formats.control import encode_create
+from topics.formats.frame import FrameKind
+from topics.formats.queue import encode_delay
+from topics.storage.commit import CommitTiming
+from topics.wire.fragments import encode_fragments
+
+
+class FrameExtension(Protocol):
+    """What a feature changes together with a batch, in the same frame, so that no crash can part them."""
+
+    kind: FrameKind
+
+    def staged(self, topic: Topic) -> None:
+        """The batch is accepted and on its way: from now on it is either applied or undone."""
+        ...
+
+    def prefix(self, topic: Topic) -> bytes:
+        """What stands in the frame before the block. For a new topic it is also what gives it its name and number."""
+        ...
+
+    def applied(self, topic: Topic) -> None:
+        """The batch is published."""
+        ...
+
+    def undone(self, topic: Topic, error: TopicsError) -> None:
+        """The batch failed, and with it whatever came along."""
+        ...
+
+
+class Append(Transaction):
+    """A batch: published when committed, as if it had never been when not."""
+
+    __slots__ = ("_core", "_created", "_done", "_extension", "askers", "followers", "ready_at")
+
+    def __init__(
+        self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
+        extension: FrameExtension | None, askers: int,
+    ) -> None:  # fmt: skip
+        super().__init__(core.path, topic, (), block)
+        self._core = core
+        self._created = created
+        self._done = done
+        self._extension = extension
+        self.askers = askers
+        self.ready_at = 0
+        """For jobs that are held back: until when."""
+        self.followers: list[AppendDone] | None = None
+        """Others that sent the same idempotency key while this was on its way."""
+
+    def apply(self, timing: CommitTiming) -> None:
+        core, topic, block = self._core, self.topic, self.block
+        assert block is not None
+        first, last = block.first_seq, block.first_seq + block.count - 1
+        if not topic.created:
+            core.add_topic(topic)
+        self.publish()
+        if self.ready_at:
+            for told in core.delayed:
+                told(topic, first, last, self.ready_at)
+        if block.key is not None:
+            self._forget_key(block.key)
+        if self._extension is not None:
+            self._extension.applied(topic)
+        self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
+        if self.followers is not None:
+            for follower in self.followers:
+                follower(deduped(topic.name, first, last))
+
+    def undo(self, error: TopicsError) -> None:
+        topic, block = self.topic, self.block
+        assert block is not None
+        if self._created and self._core.by_name.get(topic.name) is topic:
+            del self._core.by_name[topic.name]
+        if block.key is not None:
+            self._forget_key(block.key)
+        if self._extension is not None:
+            self._extension.undone(topic, error)
+        self._done(error)
+        for follower in self.followers or ():
+            follower(error)
+
+    def _forget_key(self, key: str) -> None:
+        if self.topic.inflight_keys is not None:
+            self.topic.inflight_keys.pop(key, None)
+
+
+class Appender:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+        self.coalescer = Coalescer(core, self._stage)
+
+    def take_lone(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
+        """Takes a record that nobody has looked at yet, if it is right and the topic plain; whether it did.
+
+        It is the decision that `write` would come to for such a record, in fewer steps.
+        """
+        limits = self._core.limits
+        if not topic.rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes:
+            return False
+        bare = record.tag is None and record.meta is None and record.node is None
+        return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
+
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name."""
+        core, records, key = self._core, batch.records, batch.idempotency_key
+        if core.closed:
+            raise ShuttingDownError()
+        plain = check_records(records, core.limits, batch.node, key)
+        if topic is None:
+            topic = self._new_topic(name, batch)
+        elif key is not None and self._answered_before(topic, key, done):
+            return
+        else:
+            core.path.check_records(topic, lambda: records)
+        self.write(topic, batch, done, plain=plain)
+
+    def write(
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        extension: FrameExtension | None = None,
+        ts: int | None = None,
+        plain: PlainRecords | None = None,
+    ) -> None:
+        """Appends records that were found right to a topic that takes them.
+
+        `ts` is a time that the writer gives, not in the future; it is moved up to that of the batch before if need be.
+        """
+        core, path, rules = self._core, self._core.path, topic.rules
+        if topic.config.ttl_ms:
+            core.expire(topic)
+        if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
+            raise NotAQueueError(topic.name)
+        quota = core.limits.max_total_bytes
+        if rules.rejects or quota:
+            path.check_fits(topic, batch.records)
+        alone = len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
+        if alone and rules.plain and extension is None and ts is None and not quota:
+            record = batch.records[0]
+            if self.coalescer.take(topic, record, done, answer_each):
+                return
+        if rules.logged or not topic.created:
+            path.check(topic, patient=batch.disable_backpressure)
+        elif core.quiet:
+            core.begin()
+        self._stage(topic, batch, done, extension, ts, plain)
+
+    def _stage(
+        self,
+        topic: Topic,
+        batch: Batch,
+        done: AppendDone,
+        extension: FrameExtension | None = None,
+        given_ts: int | None = None,
+        plain: PlainRecords | None = None,
+        askers: int = 1,
+    ) -> None:
+        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
+        core, key, logged = self._core, batch.idempotency_key, topic.rules.logged
+        block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
+        created = not topic.created and core.by_name.get(topic.name) is not topic
+        append = Append(core, topic, block, created, done, extension, askers)
+        frames = [FrameDraft(FrameKind.CREATE, creation_body(core, topic))] if created and extension is None else []
+        if extension is not None:
+            extension.staged(topic)
+        if batch.delay_ms:
+            append.ready_at = block.ts + clamp_delay_ms(batch.delay_ms)
+            if logged:
+                body = encode_delay(append.ready_at, block.first_seq, block.last_seq)
+                frames.append(FrameDraft(FrameKind.DELAY, body))
+        if logged and extension is None:
+            frames.append(FrameDraft(FrameKind.APPEND, block_head(block), block.text))
+        elif logged and extension is not None:
+            frames.append(FrameDraft(extension.kind, extension.prefix(topic) + block_head(block), block.text))
+        append.frames = frames
+        if key is not None:
+            if topic.inflight_keys is None:
+                topic.inflight_keys = {}
+            topic.inflight_keys[key] = append
+        core.path.log(append)
+
+    def _new_topic(self, name: str, batch: Batch) -> Topic:
+        """The topic this write creates; it gets its name only when it is staged."""
+        core, patch = self._core, batch.config
+        config = resolve_config(patch or TopicConfigPatch(), name, None)
+        wanted = config.auto_create if batch.create is None else batch.create
+        if not wanted:
+            raise TopicNotFoundError(name)
+        check_topic_name(name)
+        return make_topic(core, name, config)
+
+    def _answered_before(self, topic: Topic, key: str, done: AppendDone) -> bool:
+        if not topic.staged_config.idempotency_window_ms:
+            return False
+        flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
+        if isinstance(flying, Append):
+            flying.followers = [*(flying.followers or ()), done]
+            return True
+        forget_old_keys(topic, self._core.now())
+        known = topic.keys.get(key) if topic.keys else None
+        if known is None:
+            return False
+        done(deduped(topic.name, known[0], known[0] + known[1] - 1))
+        return True
+
+
+def _is_right(record: Record, limits: Limits) -> bool:
+    try:
+        check_records((record,), limits)
+    except TopicsError:
+        return False
+    return True
+
+
+def stage_block(
+    core: EngineCore,
+    topic: Topic,
+    records: Sequence[Record],
+    node: str | None = None,
+    key: str | None = None,
+    given_ts: int | None = None,
+    plain: PlainRecords | None = None,
+) -> Block:
+    """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
+    first = topic.staged_head + 1
+    ts = core.now() if given_ts is None else given_ts
+    if ts < topic.staged_ts:
+        ts = topic.staged_ts
+    topic.staged_ts = ts
+    base = topic.next_base if topic.next_base < BASE_MAX else 0
+    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
+    block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
+    count = block.count
+    topic.staged_head += count
+    topic.next_base = base + len(text) + 1
+    topic.staged_count += count
+    topic.staged_bytes += payload_bytes
+    core.staged_bytes += payload_bytes
+    return block
+
+
+def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
+    """A new topic that does not exist yet: it has a number and a shard, and no name."""
+    limits = core.limits
+    if limits.max_topics and len(core.by_name) >= limits.max_topics:
+        raise ThrottledError.over_cap("max_topics", limits.max_topics)
+    topic_id = core.next_topic_id
+    topic = Topic(topic_id, name, topic_id, config, core.now())
+    topic.shard = core.shard_number(topic_id)
+    grant(topic, core.reserve)
+    return topic
+
+
+def creation_body(core: EngineCore, topic: Topic) -> bytes:
+    """Gives a new topic its name and its number for good; a frame with this must be logged."""
+    core.by_name[topic.name] = topic
+    core.next_topic_id = topic.id + 1
+    return encode_create(topic.epoch, topic.created_ts, topic.name, encode_config(topic.config))

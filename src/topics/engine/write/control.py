@@ -1,0 +1,129 @@
+"""Topics themselves: creating, configuring and deleting them.
+
+Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
+"""
+
+from topics.core.config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
+from topics.core.errors import StreamGoneError, TopicNotEmptyError, TopicsError
+from topics.core.names import check_topic_name
+from topics.engine.core import EngineCore
+from topics.engine.results import DropDone, DropResult, PutDone, PutResult
+from topics.engine.topic import Topic
+from topics.engine.transaction import FrameDraft, Gate, Transaction
+from topics.engine.write.appending import creation_body, make_topic
+from topics.formats.control import encode_config_change
+from topics.formats.frame import FrameKind
+from topics.storage.commit import CommitTiming
+
+
+class Put(Transaction):
+    """A topic's creation, or a new config for it."""
+
+    __slots__ = ("_config", "_core", "_done")
+
+    def __init__(self, core: EngineCore, topic: Topic, frame: FrameDraft, config: TopicConfig, done: PutDone) -> None:
+        super().__init__(core.path, topic, (frame,))
+        self._core = core
+        self._config = config
+        self._done = done
+
+    def apply(self, timing: CommitTiming) -> None:
+        topic, created = self.topic, not self.topic.created
+        if created:
+            self._core.add_topic(topic)
+        else:
+            latest = topic.staged_config
+            self._core.applier.configure(topic, self._config, topic.head)
+            topic.staged_config = latest
+        self._done(PutResult(topic.name, created, self._config))
+
+    def undo(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.staged_config = topic.config
+        if not topic.created and self._core.by_name.get(topic.name) is topic:
+            del self._core.by_name[topic.name]
+        self._done(error)
+
+
+class Drop(Transaction):
+    """A topic's end."""
+
+    __slots__ = ("_core", "_done")
+
+    def __init__(self, core: EngineCore, topic: Topic, done: DropDone) -> None:
+        super().__init__(core.path, topic, (FrameDraft(FrameKind.DROP, b""),))
+        self._core = core
+        self._done = done
+        topic.closing = True
+
+    def apply(self, timing: CommitTiming) -> None:
+        topic = self.topic
+        routers = self._core.remove_routers(topic)
+        self._core.remove_topic(topic)
+        self._done(DropResult(topic.name, True, routers))
+        self._retry_others()
+
+    def undo(self, error: TopicsError) -> None:
+        topic = self.topic
+        topic.closing = False
+        self._core.wake(topic)
+        self._done(error)
+        self._retry_others()
+
+    def _retry_others(self) -> None:
+        waiting, self.topic.when_gone = self.topic.when_gone, None
+        for retry in waiting or ():
+            retry()
+
+
+class Controller:
+    def __init__(self, core: EngineCore) -> None:
+        self._core = core
+
+    def put(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
+        core = self._core
+        core.check_accepting()
+        check_topic_name(name)
+        topic = core.by_name.get(name)
+        if topic is None:
+            self._create(name, resolve_config(patch, name, None), done)
+            return
+        if topic.guard is not None and topic.guard.hides(topic):
+            raise StreamGoneError(name)
+        config = resolve_config(patch, name, topic.staged_config)
+        if config == topic.staged_config and topic.created and not topic.sync_inflight:
+            done(PutResult(name, False, config))
+            return
+        core.path.check(topic)
+        core.expire(topic)
+        topic.staged_config = config
+        body = encode_config_change(topic.staged_head, encode_config(config))
+        core.path.log(Put(core, topic, FrameDraft(FrameKind.CONFIG, body), config, done), Gate.SYNC)
+
+    def _create(self, name: str, config: TopicConfig, done: PutDone) -> None:
+        core = self._core
+        topic = make_topic(core, name, config)
+        core.path.check(topic)
+        frame = FrameDraft(FrameKind.CREATE, creation_body(core, topic))
+        core.path.log(Put(core, topic, frame, config, done), Gate.SYNC)
+
+    def drop(self, name: str, if_empty: bool, done: DropDone) -> None:
+        core = self._core
+        core.check_accepting()
+        topic = core.by_name.get(name)
+        if topic is None or (topic.guard is not None and topic.guard.hides(topic)):
+            done(DropResult(name, False))
+            return
+        core.expire(topic)
+        if if_empty and topic.live_count + topic.staged_count:
+            raise TopicNotEmptyError(name, topic.live_count + topic.staged_count)
+        if topic.guard is not None:
+            topic.guard.drop(topic, done)
+        else:
+            drop_topic(core, topic, done)
+
+
+def drop_topic(core: EngineCore, topic: Topic, done: DropDone) -> None:
+    """Deletes a topic with everything in it."""
+    core.path.check(topic)
+    core.path.log(Drop(core, topic, done), Gate.SYNC)
