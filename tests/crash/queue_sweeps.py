@@ -8,6 +8,7 @@ from tests.crash.harness import SMALL
 from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_world import Dump, QueueWorld, broken, look, nothing_is_stranded
 from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes, usual_endings
+from topics.core.errors import ReadOnlyError
 from topics.engine import EngineOptions
 from topics.engine.repair.repair import verify
 from topics.storage.layout import Layout
@@ -43,7 +44,7 @@ def sweep_faults(scenario: Scenario, shards: int, **config: object) -> Iterator[
         world = QueueWorld(faulty, options(shards), **config)
         try:
             scenario(world)
-        except OSError:
+        except (OSError, ReadOnlyError):
             assert world.starting, "only a start may fail with an error of the system"
         for ending, crashed in crashes(inner, (KILL, POWER_CUT, Ending(Survival.SCATTERED, call))):
             where = f"call {call} {fs.trace[call - 1]} failed, {ending}"

@@ -141,8 +141,11 @@ class QueueWorld:
         self.starting = False
 
     def begin(self, **config: object) -> None:
-        """Starts, and makes the queue."""
+        """Starts, as a server does, and makes the queue."""
         self.start()
+        self.starting = True
+        self.engine.core.begin()
+        self.starting = False
         patch = TopicConfigPatch(type=TopicType.QUEUE, lease_ms=LEASE_MS, dead_letter=DEAD, **{**self.config, **config})  # type: ignore[arg-type]
         self.engine.put_topic(QUEUE, patch, lambda answer: None)
         if self.dead_class is not self.config["durability"]:

@@ -118,7 +118,7 @@ def test_a_failed_sync_does_not_take_back_what_was_acknowledged_before_it(fault:
 def test_a_failed_background_sync_stops_all_writes() -> None:
     world, fs, _ = faulty_world()
     world.append("quick", 1)
-    world.append("quick", 1)
+    world.delete("quick", before=2)
     fs.plan = FaultPlan(fs.calls + 1)
     world.background_sync()
     # Behind it only the mark that the page cache can be trusted is taken away.

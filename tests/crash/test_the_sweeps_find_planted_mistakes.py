@@ -20,6 +20,7 @@ from topics.engine.state.apply import Applier
 from topics.engine.topic import Topic
 from topics.engine.upkeep import checkpoint
 from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.formats.frame import FrameKind
 from topics.formats.snapshot import SnapshotHead
 from topics.storage.commit import Shard, Submission, Writer
 from topics.storage.snapshots import SnapshotWriter
@@ -118,6 +119,7 @@ def keys_left_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 def no_ceiling(patch: pytest.MonkeyPatch) -> None:
     """Whoever recovers forgets what may have been given out beyond what the disk knows."""
     patch.setattr(recovery, "grant", lambda topic, reserve: None)
+    patch.setitem(recovery._APPLY, FrameKind.CEILING, lambda recovery, topic, frame: None)
 
 
 def losses_not_told(patch: pytest.MonkeyPatch) -> None:

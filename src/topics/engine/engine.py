@@ -133,7 +133,6 @@ class Engine:
         recovery = Recovery(core, fs, last, boot_id, progress)
         core.begins.append(partial(self._note_running, boot_id))
         recovery.run()
-        core.applier.overfull.append(core.path.bound)
         for number in range(shard_count):
             fs.make_dirs(layout.shard(number))
             end = recovery.ends.get(number)

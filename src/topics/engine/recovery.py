@@ -86,6 +86,7 @@ class Recovery:
         self._core.count_all()
         self._check_segments()
         self._core.applier.reserve = self._core.reserve
+        self._core.applier.overfull.clear()
 
     # Snapshots
 

@@ -106,6 +106,9 @@ class Transaction(Submission):
             timing = CommitTiming(timing.write_ms)
         self.apply(timing)
         books.total_bytes += topic.live_bytes - before
+        if books.applier.overfull:
+            # Only now: a decision of its own must not lie within another.
+            self.path.bound_overfull()
         if topic.waiters and self.wakes:
             books.wake(topic)
 
@@ -203,7 +206,7 @@ class _Eviction(Transaction):
     def apply(self, timing: CommitTiming) -> None:
         self.topic.evicting = False
         self.path.books.applier.evict(self.topic, self._floor)
-        self.path.bound(self.topic)
+        self.path.books.applier.overfull.add(self.topic)
 
     def undo(self, error: TopicsError) -> None:
         """The shard takes no more writes; the next start looks at the caps itself."""
@@ -403,6 +406,11 @@ class WritePath:
         shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised))
 
     # Caps of topics that hold more than a replay would find
+
+    def bound_overfull(self) -> None:
+        overfull, self.books.applier.overfull = self.books.applier.overfull, set()
+        for topic in overfull:
+            self.bound(topic)
 
     def bound(self, topic: Topic) -> None:
         """Decides what the caps of such a topic take now. It goes through the log in its turn: what was decided before

@@ -7,8 +7,8 @@ it; a change of its band may cost one more. On top of that waiting itself lifts 
 
 A tick of the loop does a bounded amount of this work and then lets the loop look at its sockets.
 
-Under pressure (`engine.pressure.governor`) two things change. Rounds keep a distance, so that several changes of a topic
-become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
+Under pressure (`engine.pressure.governor`) two things change. Rounds keep a distance, so that several changes of a
+topic become one delivery; the highest band is exempt. And the lowest band, priorities below zero, is put off: until the
 pressure is gone, or until age has lifted its topics out of it, which takes ten seconds at most. Nothing is ever
 dropped: a topic that waits longer has more to tell, once.
 """

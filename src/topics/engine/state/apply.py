@@ -35,8 +35,8 @@ class Applier:
         """Shown each block of a topic that is more than a log, before its caps are enforced (`engine.routing`)."""
         self.removed: list[Callable[[Topic, int, int], None]] = []
         """Told of seqs that somebody deleted on purpose (`engine.upkeep.removals`)."""
-        self.overfull: list[Callable[[Topic], None]] = []
-        """Told of topics above their caps whose evictions are decisions of their own (`engine.transaction`)."""
+        self.overfull: set[Topic] = set()
+        """Topics that may be above their caps and whose evictions are decisions of their own (`engine.transaction`)."""
 
     def append(self, topic: Topic, block: Block) -> None:
         """Publishes a block: from now on it is part of what readers see."""
@@ -88,8 +88,7 @@ class Applier:
     def _enforce_caps(self, topic: Topic) -> None:
         if topic.unlogged and (topic.config.durability.logged or topic.segments):
             # A replay, which has less of this topic, would find less to evict, or find it at another moment.
-            for told in self.overfull:
-                told(topic)
+            self.overfull.add(topic)
         else:
             self._retention.enforce_caps(topic)
 
