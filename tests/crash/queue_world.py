@@ -68,6 +68,8 @@ class Story:
     """The first sight that may be found after a kill."""
     durable: int = 0
     """The first sight that may be found after a power cut."""
+    open: set[Sight] = field(default_factory=set)
+    """What else it may have been when time passed: what a change that failed would have made of it."""
 
 
 @dataclass
@@ -235,6 +237,10 @@ class QueueWorld:
         # What time does needs no log: what was seen with a moment that has passed is now seen without it.
         now = self.clock.now_ms()
         for story in self.stories.values():
+            open_before = story.open | set(story.sights[story.durable :])
+            story.open = {
+                _after(new, now) for change in self.unanswered for sight in open_before for new in change(sight)
+            }
             story.sights = [_after(sight, now) for sight in story.sights]
 
     def checkpoint(self, full: bool = False) -> None:
@@ -324,7 +330,7 @@ class QueueWorld:
     def possible(self, value: int, power: bool) -> set[Sight]:
         """What a job may be after a crash."""
         story = self.stories[value]
-        sights = set(story.sights[story.durable if power else story.kept :])
+        sights = set(story.sights[story.durable if power else story.kept :]) | story.open
         for change in self.unanswered:
             for sight in list(sights):
                 sights |= change(sight)

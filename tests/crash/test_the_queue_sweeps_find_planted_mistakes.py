@@ -17,7 +17,8 @@ from topics.engine.topic import Topic
 from topics.engine.transaction import WritePath
 from topics.formats.frame import FrameKind
 from topics.formats.queue import QueuePart, encode_part
-from topics.storage.commit import AT_ONCE, Shard
+from topics.storage.commit import Shard
+from topics.storage.timing import AT_ONCE
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

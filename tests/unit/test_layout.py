@@ -1,5 +1,6 @@
 """What the packaging promises, read from the files."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -70,3 +71,15 @@ def test_the_package_is_typed_and_has_a_version() -> None:
 
 def test_the_gate_is_executable() -> None:
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_one_module_numbers_frames_and_submits_them() -> None:
+    """The import contract cannot see a call on a shard that somebody was handed."""
+    callers = set()
+    for path in (*(ROOT / "src/topics/engine").rglob("*.py"), *(ROOT / "src/topics/streams").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                called, of = node.func.attr, ast.unparse(node.func.value)
+                if called in ("frame", "submit") and "shard" in of:
+                    callers.add(path.relative_to(ROOT).as_posix())
+    assert callers == {"src/topics/engine/transaction.py"}

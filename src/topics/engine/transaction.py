@@ -30,7 +30,8 @@ from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import is_short, needs_ceiling, next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
-from topics.storage.commit import AT_ONCE, CommitTiming, Shard, Submission
+from topics.storage.commit import Shard, Submission
+from topics.storage.timing import AT_ONCE, CommitTiming
 
 _log = logging.getLogger(__name__)
 

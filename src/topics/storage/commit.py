@@ -15,11 +15,12 @@ disk really holds.
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.latency import LatencyHistogram
+from topics.storage.timing import CommitTiming
 from topics.storage.wal import LogMark, ShardLog
 
 _STALL_S = 0.02
@@ -27,17 +28,6 @@ _STALL_S = 0.02
 Less may only mean that another process had the processor meanwhile."""
 
 _log = logging.getLogger(__name__)
-
-
-class CommitTiming(NamedTuple):
-    """How long the commit spent writing and syncing, for the answer's `performance` block."""
-
-    write_ms: float = 0.0
-    sync_ms: float = 0.0
-
-
-AT_ONCE = CommitTiming()
-"""Of what needs no log."""
 
 
 class Submission:

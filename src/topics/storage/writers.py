@@ -19,7 +19,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from topics.core.errors import TopicsError
-from topics.storage.commit import CommitTiming, Rotation, Shard, Submission
+from topics.storage.commit import Rotation, Shard, Submission
+from topics.storage.timing import CommitTiming
 from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
 
 _log = logging.getLogger(__name__)

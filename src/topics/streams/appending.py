@@ -26,7 +26,7 @@ from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
 from topics.streams.early import EarlyBatches, Later
 from topics.streams.offsets import Position, offset_of, tail_offset

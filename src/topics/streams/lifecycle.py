@@ -17,7 +17,7 @@ from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset

@@ -225,3 +225,9 @@ def test_the_changelog_has_the_version() -> None:
     headings = re.findall(r"^## (.+)$", read("CHANGELOG.md"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert __version__ in headings
+
+
+def test_the_recipes_name_files_that_exist() -> None:
+    named = re.findall(r"`((?:src|tests|docs)/[^`]+)`", read("CONTRIBUTING.md"))
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists()] == []

@@ -25,7 +25,7 @@ from topics.engine.topic import Topic
 from topics.engine.transaction import Change, FrameDraft
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
-from topics.storage.commit import AT_ONCE, CommitTiming
+from topics.storage.timing import AT_ONCE, CommitTiming
 
 _RETRY_MS = 100
 _PUSH_BYTES = 1024 * 1024

@@ -25,7 +25,7 @@ from topics.engine.transaction import FrameDraft, Gate, Transaction
 from topics.engine.write.appending import stage_block
 from topics.formats.frame import FrameKind
 from topics.formats.queue import MoveReason, encode_arrival_head, encode_departure
-from topics.storage.commit import AT_ONCE, CommitTiming
+from topics.storage.timing import AT_ONCE, CommitTiming
 
 
 class Move:

@@ -58,7 +58,7 @@ from topics.engine.topic import Topic
 from topics.engine.transaction import Transaction
 from topics.engine.write.deleting import delete_frames
 from topics.formats.queue import LeaseEvent, encode_lease_change
-from topics.storage.commit import AT_ONCE, CommitTiming
+from topics.storage.timing import AT_ONCE, CommitTiming
 
 _PAGE_MAX = 1000
 

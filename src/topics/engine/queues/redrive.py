@@ -23,8 +23,8 @@ from topics.engine.results import PutDone, PutResult
 from topics.engine.state.runs import Block, Run, RunReader, live_ranges
 from topics.engine.topic import Topic
 from topics.formats.queue import MoveReason
-from topics.storage.commit import CommitTiming
 from topics.storage.segments import SegmentDamaged
+from topics.storage.timing import CommitTiming
 from topics.wire.cuts import RecordParts, parts_of
 from topics.wire.provenance import read_provenance, stamp
 

@@ -11,7 +11,7 @@ from topics.engine.queues.jobs import TopicJobs
 from topics.engine.queues.messages import ClaimDone, ClaimedJob, ClaimResult
 from topics.engine.topic import Topic
 from topics.formats.queue import PART_NAME
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 
 
 class Demand(Protocol):

@@ -22,7 +22,7 @@ from topics.engine.transaction import FrameDraft, Transaction
 from topics.formats.block import BASE_MAX
 from topics.formats.frame import FrameKind
 from topics.formats.routing import ROUTER_ID_BYTES, ForwardShape, SeqRange
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 from topics.wire.copies import Copies, render
 from topics.wire.fragments import Fragments
 

@@ -19,7 +19,7 @@ from topics.engine.transaction import Change, FrameDraft, Gate
 from topics.engine.write.control import drop_topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.stream import StreamPart, decode_part, decode_renewal, encode_part, encode_renewal, mark_in, part_in
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 
 _DROPS_A_TICK = 1000
 

@@ -21,7 +21,7 @@ from topics.formats.block import BASE_MAX
 from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 from topics.wire.fragments import encode_fragments
 
 

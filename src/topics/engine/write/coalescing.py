@@ -20,7 +20,6 @@ from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
 from topics.engine.topic import Topic
-from topics.storage.commit import Shard
 
 _GROUP_MAX = 256
 """Records of one block: a longer one would only keep the first waiting."""
@@ -75,16 +74,16 @@ class Coalescer:
         group.records.append(record)
         group.callers.append(caller)
         if shard.coalesced is None:
-            shard.coalesced = partial(self._stage_all, shard)
+            shard.coalesced = partial(self._stage_all, topic.shard)
             shard.committer.expect()
         return True
 
-    def _stage_all(self, shard: Shard) -> None:
+    def _stage_all(self, shard: int) -> None:
         groups = self._groups
         if len(self._core.shards) == 1:
             self._groups = {}
         else:
-            groups = {topic: group for topic, group in groups.items() if topic.shard == shard.number}
+            groups = {topic: group for topic, group in groups.items() if topic.shard == shard}
             for topic in groups:
                 del self._groups[topic]
         for topic, group in groups.items():

@@ -13,7 +13,7 @@ from topics.engine.transaction import FrameDraft, Gate, Transaction
 from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.control import encode_config_change
 from topics.formats.frame import FrameKind
-from topics.storage.commit import CommitTiming
+from topics.storage.timing import CommitTiming
 
 
 class Put(Transaction):

@@ -11,8 +11,8 @@ from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
 from topics.formats.control import encode_delete
 from topics.formats.frame import FrameKind
-from topics.storage.commit import CommitTiming
 from topics.storage.segments import SegmentDamaged, SegmentKey
+from topics.storage.timing import CommitTiming
 
 
 class Delete(Transaction):
