@@ -44,13 +44,13 @@ class EngineCore:
         self.layout, self.store = layout, store
         self.dice, self._clock = dice, clock
         self._last_now = 0
-        self.reader, self.census = RunReader(store), Totals()
-        self.retention = Retention(self.reader, self._segment_dropped, self.census)
+        self.reader, self.totals = RunReader(store), Totals()
+        self.retention = Retention(self.reader, self._segment_dropped, self.totals)
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
         self.path = WritePath(self)
         """The one way into the log."""
-        self.features, self.crossings = Features(), CrossShardGate()
+        self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.added: list[Callable[[Topic], None]] = []
         """Who wants to know of every topic that comes to be."""
         self.gone: list[Callable[[Topic], None]] = []
@@ -133,7 +133,7 @@ class EngineCore:
         self.topics[topic.id] = topic
         self.by_name[topic.name] = topic
         self.names.add(topic.name)
-        self.census.came(topic)
+        self.totals.came(topic)
         for told in self.added:
             told(topic)
 
@@ -148,7 +148,7 @@ class EngineCore:
         self.names.discard(topic.name)
         self.total_bytes -= topic.live_bytes
         self.retention.tail_bytes -= topic.tail_bytes
-        self.census.went(topic)
+        self.totals.went(topic)
         self.dirty[topic.shard].discard(topic)
         self.dropped[topic.shard].append(topic.id)
         if topic.guard is not None:
@@ -159,7 +159,7 @@ class EngineCore:
     def count_all(self) -> None:
         """Counts everything that is kept count of anew: recovery has put the topics together."""
         topics = self.topics.values()
-        self.census.begin(topics)
+        self.totals.begin(topics)
         self.total_bytes = sum([topic.live_bytes for topic in topics])
         self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
 

@@ -261,7 +261,7 @@ class Engine:
             return
         self._appender.append(topic, name, batch, done)
 
-    def gather(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
+    def append_lone(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
         """The shortest way for a lone record to a topic that exists and has no rules for single requests.
 
         It shares a block with the others of this tick, and `answer` is told of all of them together. False where it

@@ -63,14 +63,14 @@ def collect_stats(
     core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
 ) -> EngineStats:
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
-    census = core.census
-    by_class = {durability.value: count for durability, count in census.by_class.items()}
+    totals = core.totals
+    by_class = {durability.value: count for durability, count in totals.by_class.items()}
     routers = routing.registry.by_name.values()
     return EngineStats(
         topics=len(core.topics),
         topics_by_class=by_class,
-        queue_topics=census.queues,
-        records_live=census.records,
+        queue_topics=totals.queues,
+        records_live=totals.records,
         bytes_live=core.total_bytes,
         tail_bytes=core.retention.tail_bytes,
         seal_backlog_bytes=sealer.backlog_bytes,

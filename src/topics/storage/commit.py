@@ -35,7 +35,7 @@ class Submission:
 
     __slots__ = ("last_lsn", "needs_sync", "pieces", "size")
 
-    askers = 1
+    callers = 1
     """How many callers wait for it: what a cohort is counted by. Of the class, so that no constructor can forget it."""
 
     def __init__(self, pieces: list[bytes], needs_sync: bool) -> None:

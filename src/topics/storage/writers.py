@@ -124,7 +124,7 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        self._tick_window.close(sum([submission.askers for submission in batch]))
+        self._tick_window.close(sum([submission.callers for submission in batch]))
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
         else:
@@ -203,7 +203,7 @@ class ThreadCommitter:
             return self._queue.get_nowait()
         except Empty:
             pass
-        waiting = sum([submission.askers for submission in batch if submission.needs_sync])
+        waiting = sum([submission.callers for submission in batch if submission.needs_sync])
         linger_s = self._window.linger_s(waiting, self._writer.seconds()) if waiting else 0.0
         if linger_s:
             try:

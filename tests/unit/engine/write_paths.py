@@ -115,7 +115,7 @@ def _gather(world: World) -> Answers:
         assert callers == ["caller"]
         answers.append(outcome)
 
-    taken = world.engine.gather(TARGET, Record.of(world.payload), "caller", answer)
+    taken = world.engine.append_lone(TARGET, Record.of(world.payload), "caller", answer)
     return answers if taken else _lone(world)
 
 

@@ -110,11 +110,11 @@ def test_no_gap_is_put_behind_the_end_of_a_closed_stream(streams: Streams) -> No
     route(engine, "from", "into", "", filter=TagMatch("wanted"))
     append(streams, "into", b"1", JSON, close=True)
     # It does not come to the records in time.
-    engine.core.crossings.close(lambda: None)
+    engine.core.cross_shard_gate.close(lambda: None)
     router(engine, "from->into").blocked = True
     for number in range(5):
         write(engine, "from", number)
-    engine.core.crossings.reopen()
+    engine.core.cross_shard_gate.reopen()
     assert engine.info("into").head_seq == 2
     assert read(engine, "into", from_seq=2).tombstone is None
 

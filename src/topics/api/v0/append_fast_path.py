@@ -49,7 +49,7 @@ class AppendFastPath:
             or batch.config is not None
             or batch.delay_ms
             or batch.disable_backpressure
-            or not engine.gather(match.topic, records[0], exchange, self._answer_all)
+            or not engine.append_lone(match.topic, records[0], exchange, self._answer_all)
         ):
             return batch
         if counted:

@@ -87,7 +87,7 @@ class QueueFeature:
                 queue.book.rebuild(queue.jobs.is_live)
                 in_flight += queue.book.in_flight
         # Queues that the log deletes further on may have been counted on the way here.
-        core.census.in_flight.total = in_flight
+        core.totals.in_flight.total = in_flight
 
     # Snapshots
 

@@ -110,7 +110,7 @@ class Mover:
         if move.source.shard == move.dest.shard:
             self._begin(move, lambda: None)
         else:
-            self._core.crossings.enter(lambda: self._begin(move, self._core.crossings.leave))
+            self._core.cross_shard_gate.enter(lambda: self._begin(move, self._core.cross_shard_gate.leave))
 
     def _begin(self, move: Move, finished: Callable[[], None]) -> None:
         path = self._core.path

@@ -251,7 +251,7 @@ class Queues:
 
     def in_flight(self) -> int:
         """Leases over all queues, without looking at the time: for gauges."""
-        return self._core.census.in_flight.total
+        return self._core.totals.in_flight.total
 
     def list_leases(self, name: str, after: int = 0, limit: int = 100, node: str | None = None) -> LeasePage:
         """Who holds what, by seq: up to `limit` leases behind the seq `after`, of one node if one is given."""

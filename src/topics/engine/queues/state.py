@@ -144,7 +144,7 @@ class Queue:
     __slots__ = ("alarm", "book", "jobs", "scheduled", "waiting", "watching", "window", "workers")
 
     def __init__(self, topic: Topic, core: EngineCore) -> None:
-        self.book = LeaseBook(core.census.in_flight)
+        self.book = LeaseBook(core.totals.in_flight)
         self.jobs = TopicJobs(topic, core.reader)
         self.waiting: list[PollClaim] = []
         """Claims gathered by the open window."""

@@ -18,10 +18,10 @@ from topics.engine.topic import Topic
 from topics.engine.upkeep.sealing import Sealer
 from topics.engine.write.seq_reserve import grant
 from topics.formats.snapshot import TopicState
+from topics.storage.damage.segment_image import SegmentImage
+from topics.storage.damage.snapshot_chain import TopicRemains
 from topics.storage.fs import FileSystem
-from topics.storage.segment_image import SegmentImage
 from topics.storage.segments import SegmentKey
-from topics.storage.snapshot_chain import TopicRemains
 
 TellLoss = Callable[[Topic, SeqRange, bool], None]
 """Told a topic, a range that is lost, and whether it is sure that there were records."""

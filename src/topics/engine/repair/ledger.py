@@ -20,7 +20,7 @@ from topics.formats.queue import decode_delay, decode_departure, decode_lease
 from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
-from topics.storage.log_walk import Hole
+from topics.storage.damage.log_walk import Hole
 
 SeqRange = tuple[int, int]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from topics.formats.block import BASE_MAX
-from topics.storage.log_walk import Hole
+from topics.storage.damage.log_walk import Hole
 
 
 class Books(Protocol):

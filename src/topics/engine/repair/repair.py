@@ -1,7 +1,7 @@
 """Mending a damaged data folder: look, salvage, and one checkpoint that makes the result count.
 
-Good data is never touched and damaged files are never removed: `storage.staging` explains how the folder goes from one
-state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it again.
+Good data is never touched and damaged files are never removed: `storage.damage.staging` explains how the folder goes
+from one state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it again.
 """
 
 import msgspec
@@ -22,10 +22,7 @@ from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
-from topics.storage.segments import SegmentStore
-from topics.storage.staging import (
+from topics.storage.damage.staging import (
     Plan,
     StagedStore,
     carry_out,
@@ -35,6 +32,9 @@ from topics.storage.staging import (
     read_report,
     write_plan,
 )
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
 from topics.system.clock import Clock
 from topics.system.dice import Dice

@@ -8,9 +8,9 @@ from topics.engine.repair.verification import map_file, read_image
 from topics.engine.state.runs import Block, live_ranges
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState, TopicState
+from topics.storage.damage.segment_image import SegmentImage
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout, number_in
-from topics.storage.segment_image import SegmentImage
 from topics.storage.segments import SegmentKey
 from topics.wire.cuts import payload_sizes
 

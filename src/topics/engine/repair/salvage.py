@@ -39,9 +39,9 @@ from topics.formats.remains import records_at_most
 from topics.formats.routing import decode_forward
 from topics.formats.snapshot import WalPosition
 from topics.formats.stream import creation_in
+from topics.storage.damage.log_walk import Hole, LogWalker
+from topics.storage.damage.orphans import topic_folders
 from topics.storage.fs import FileSystem
-from topics.storage.log_walk import Hole, LogWalker
-from topics.storage.orphans import topic_folders
 from topics.storage.replay import LogDamaged, ShardEnd
 
 

@@ -20,13 +20,13 @@ from topics.formats.block import BlockParts
 from topics.formats.frame import Frame
 from topics.formats.segment import DELETED, SegmentHead
 from topics.formats.snapshot import SegmentState, TopicState, WalPosition
+from topics.storage.damage.log_walk import Hole, LogWalker
+from topics.storage.damage.orphans import find_orphans, topic_folders
+from topics.storage.damage.segment_image import SegmentImage, Trouble
+from topics.storage.damage.snapshot_chain import Chain
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout, number_in, wal_file
-from topics.storage.log_walk import Hole, LogWalker
-from topics.storage.orphans import find_orphans, topic_folders
-from topics.storage.segment_image import SegmentImage, Trouble
 from topics.storage.segments import SegmentKey
-from topics.storage.snapshot_chain import Chain
 from topics.wire.cuts import payload_sizes
 
 OnBytes = Callable[[int], None]

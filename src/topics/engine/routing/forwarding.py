@@ -169,10 +169,10 @@ class Forwarder:
         now = core.now()
         forwards = [self._stage(parcel, now) for parcel in parcels]
         # Nothing waits to be let in: whoever forwards has looked whether it would be.
-        core.crossings.enter(lambda: None)
+        core.cross_shard_gate.enter(lambda: None)
 
         def done(error: TopicsError | None) -> None:
-            core.crossings.leave()
+            core.cross_shard_gate.leave()
             finished([parcel.router for parcel in parcels], error)
 
         core.path.log_together(forwards, done)

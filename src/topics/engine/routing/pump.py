@@ -216,7 +216,7 @@ class Pump:
         if dest.closing:
             self._wait_for(router, dest, TopicNotFoundError.code)
             return 0
-        if core.crossings.closed:
+        if core.cross_shard_gate.closed:
             self._wait_for_turn(router)
             return 0
         core.expire(source)
@@ -275,7 +275,7 @@ class Pump:
         """Goes on with what another thread fetched, unless something changed meanwhile."""
         core, dest, part = self._core, router.dest, part_of(router.source)
         moved = router.cursor != plan.cursor or router.closing or core.closed or router.source.closing
-        if moved or dest is None or part is None or dest.closing or core.crossings.closed:
+        if moved or dest is None or part is None or dest.closing or core.cross_shard_gate.closed:
             self.due(router)
             return
         hops = part.hops_of(router.cursor + 1)[0] + 1 if router.cyclic else 0
@@ -385,11 +385,11 @@ class Pump:
 
         def turned() -> None:
             router.inflight = False
-            self._core.crossings.leave()
+            self._core.cross_shard_gate.leave()
             self.due(router)
             self._idle(router)
 
-        self._core.crossings.enter(turned)
+        self._core.cross_shard_gate.enter(turned)
 
     def _look_for_copies(self, router: Router, dest: Topic) -> None:
         """Finds out what an earlier router of the same name has copied; see `routing.evidence`."""

@@ -22,7 +22,7 @@ class Applier:
     def __init__(self, reader: RunReader, retention: Retention, reserve: int) -> None:
         self._reader = reader
         self._retention = retention
-        self._census = retention.census
+        self._totals = retention.totals
         self.reserve = reserve
         """How many seqs a topic may give out beyond the head that the disk knows (`engine.write.seq_reserve`)."""
         self.appended: list[Callable[[Topic], None]] = []
@@ -50,7 +50,7 @@ class Applier:
         self._retention.tail_bytes += size
         topic.head = first + count - 1
         topic.live_count += count
-        self._census.records += count
+        self._totals.records += count
         topic.live_bytes += block.payload_bytes
         topic.last_ts = topic.last_write_ts = block.ts
         if block.key is not None:
@@ -80,7 +80,7 @@ class Applier:
             # The change itself was synced, and with it everything before it: nothing is left to guard. An ephemeral
             # topic keeps its ceiling, because seqs may have been given out under it while the change was on its way.
             topic.ceiling = topic.ceiling_staged = 0
-        self._census.reconfigured(topic.config, config)
+        self._totals.reconfigured(topic.config, config)
         topic.configure(config)
         grant(topic, self.reserve)
         self._enforce_caps(topic)
@@ -154,7 +154,7 @@ class Applier:
             size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
             marked += count
             topic.live_count -= count
-            self._census.records -= count
+            self._totals.records -= count
             topic.live_bytes -= size
             run.live -= count
             run.live_bytes -= size

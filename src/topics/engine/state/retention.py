@@ -21,10 +21,10 @@ Dropped = Callable[[Topic, Segment], None]
 
 
 class Retention:
-    def __init__(self, reader: RunReader, dropped: Dropped, census: Totals) -> None:
+    def __init__(self, reader: RunReader, dropped: Dropped, totals: Totals) -> None:
         self._reader = reader
         self._dropped = dropped
-        self.census = census
+        self.totals = totals
         self.tail_bytes = 0
         """Memory held by the tails of all topics together: `Topic.tail_bytes`, summed up."""
 
@@ -109,7 +109,7 @@ class Retention:
             if run.live:
                 break
             self.drop_first(topic, run)
-        self.census.records -= removed
+        self.totals.records -= removed
         topic.earliest = max(topic.earliest, min(upto, topic.head + 1))
         self.settle_front(topic)
         return removed, last

@@ -100,7 +100,7 @@ class Checkpointer:
                 for shard in self._core.shards:
                     yield Until(partial(self._turn, shard, full))
             finally:
-                self._core.crossings.reopen()
+                self._core.cross_shard_gate.reopen()
             while self._due:
                 self._capture_slice()
                 yield Until(self._next_tick)
@@ -150,7 +150,7 @@ class Checkpointer:
                 told(shard.number)
             resume(None)
 
-        self._core.crossings.close(turn)
+        self._core.cross_shard_gate.close(turn)
 
     def _next_tick(self, resume: Callable[[object], None]) -> None:
         self._core.defer(lambda: resume(None))

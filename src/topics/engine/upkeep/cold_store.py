@@ -17,10 +17,10 @@ from functools import partial
 from topics.core.errors import ColdStoreUnavailableError, Finding
 from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
+from topics.storage.damage.orphans import topic_id_of
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.objects.store import StoreUnavailable
-from topics.storage.orphans import topic_id_of
 from topics.storage.segments import SegmentDamaged, SegmentKey
 
 _RETRY_MS = 30_000

@@ -50,18 +50,18 @@ class FrameExtension(Protocol):
 class Append(Transaction):
     """A batch: published when committed, as if it had never been when not."""
 
-    __slots__ = ("_core", "_created", "_done", "_extension", "askers", "followers", "ready_at")
+    __slots__ = ("_core", "_created", "_done", "_extension", "callers", "followers", "ready_at")
 
     def __init__(
         self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
-        extension: FrameExtension | None, askers: int,
+        extension: FrameExtension | None, callers: int,
     ) -> None:  # fmt: skip
         super().__init__(core.path, topic, (), block)
         self._core = core
         self._created = created
         self._done = done
         self._extension = extension
-        self.askers = askers
+        self.callers = callers
         self.ready_at = 0
         """For jobs that are held back: until when."""
         self.followers: list[AppendDone] | None = None
@@ -174,13 +174,13 @@ class Appender:
         extension: FrameExtension | None = None,
         given_ts: int | None = None,
         plain: PlainRecords | None = None,
-        askers: int = 1,
+        callers: int = 1,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
         core, key, logged = self._core, batch.idempotency_key, topic.rules.logged
         block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
         created = not topic.created and core.by_name.get(topic.name) is not topic
-        append = Append(core, topic, block, created, done, extension, askers)
+        append = Append(core, topic, block, created, done, extension, callers)
         frames = [FrameDraft(FrameKind.CREATE, creation_body(core, topic))] if created and extension is None else []
         if extension is not None:
             extension.staged(topic)

@@ -33,7 +33,7 @@ AnswerAll = Callable[[list[Any], AppendResult | TopicsError], None]
 class Stage(Protocol):
     """Stages a batch for so many callers (`Appender`)."""
 
-    def __call__(self, topic: Topic, batch: Batch, done: AppendDone, *, askers: int) -> None: ...
+    def __call__(self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int) -> None: ...
 
 
 class Group:
@@ -91,7 +91,7 @@ class Coalescer:
 
     def _stage_group(self, topic: Topic, group: Group) -> None:
         done = partial(group.answer, group.callers)
-        self._stage(topic, Batch(records=group.records), done, askers=len(group.callers))
+        self._stage(topic, Batch(records=group.records), done, callers=len(group.callers))
 
 
 def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:

@@ -82,21 +82,21 @@ def test_a_checkpoint_waits_for_the_second_half(disk: FakeDisk, clock: ManualClo
     hold(engine)
     claim(engine)
     closed: list[bool] = []
-    engine.core.crossings.close(lambda: closed.append(True))
+    engine.core.cross_shard_gate.close(lambda: closed.append(True))
     committers(engine)[topic(engine, DEAD).shard].flush()
     assert not closed
     committers(engine)[topic(engine, JOBS).shard].flush()
     assert closed
-    engine.core.crossings.reopen()
+    engine.core.cross_shard_gate.reopen()
 
 
 def test_a_move_that_comes_during_a_checkpoint_waits_for_it(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
-    engine.core.crossings.close(lambda: None)
+    engine.core.cross_shard_gate.close(lambda: None)
     claim(engine)
     assert (values(engine, JOBS), values(engine, DEAD)) == ([0, 1], [])
     assert claim(engine) == []
-    engine.core.crossings.reopen()
+    engine.core.cross_shard_gate.reopen()
     assert (values(engine, JOBS), values(engine, DEAD)) == ([], [0, 1])
     assert checkpoint(engine)
 
@@ -116,10 +116,10 @@ def test_a_source_deleted_meanwhile_takes_nothing_with_it(disk: FakeDisk, clock:
 
 def test_a_destination_deleted_before_it_began_is_a_move_that_failed(disk: FakeDisk, clock: ManualClock) -> None:
     engine = dying_jobs(disk, clock)
-    engine.core.crossings.close(lambda: None)
+    engine.core.cross_shard_gate.close(lambda: None)
     claim(engine)
     ask_drop(engine, DEAD)
-    engine.core.crossings.reopen()
+    engine.core.cross_shard_gate.reopen()
     assert values(engine, JOBS) == [0, 1]
     assert counted(engine) == (0, 0, 2, 0)
     clock.advance(1000)

@@ -11,7 +11,7 @@ from topics.formats import control
 from topics.formats.block import encode_block_head
 from topics.formats.frame import FrameKind, seal_frame
 from topics.formats.remains import FrameRemains, read_remains, records_at_most
-from topics.storage.log_walk import Hole
+from topics.storage.damage.log_walk import Hole
 from topics.wire.fragments import encode_fragments
 
 

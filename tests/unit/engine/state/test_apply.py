@@ -21,8 +21,8 @@ class Bench:
     def __init__(self, config: TopicConfig = DEFAULT_CONFIG) -> None:
         self.dropped: list[int] = []
         reader = RunReader(SegmentStore(FakeDisk(), Layout("data"), 1000))
-        self.census = Totals()
-        retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.census)
+        self.totals = Totals()
+        retention = Retention(reader, lambda topic, segment: self.dropped.append(segment.first_seq), self.totals)
         self.applier = Applier(reader, retention, 0)
         self.applier.cuts.append(self.cut)
         self.topic = Topic(1, "t", 1, config, 0)

@@ -51,7 +51,7 @@ class Callers:
         self._answer_all = self._answer
 
     def ask(self, name: str, caller: str, record: Record | None = None) -> bool:
-        return self._engine.gather(name, record or Record(b"1"), caller, self._answer_all)
+        return self._engine.append_lone(name, record or Record(b"1"), caller, self._answer_all)
 
     def _answer(self, callers: list[str], outcome: object) -> None:
         self.outcomes.append((callers, outcome))
@@ -196,11 +196,11 @@ def test_a_broken_callback_keeps_no_answer_from_the_others(engine: Engine, caplo
 
 def test_a_cohort_is_counted_by_those_who_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     put(engine, "a")
-    shard, askers = engine.core.shards[0], []
+    shard, callers = engine.core.shards[0], []
     whole = shard.submit
 
     def submit(submission: Submission) -> None:
-        askers.append(submission.askers)
+        callers.append(submission.callers)
         whole(submission)
 
     monkeypatch.setattr(shard, "submit", submit)
@@ -210,7 +210,7 @@ def test_a_cohort_is_counted_by_those_who_wait(engine: Engine, monkeypatch: pyte
     ask_append(engine, "a", 3, 4, 5)
     ask_append(engine, "a", 6)
     flush(engine)
-    assert [count for count in askers if count > 1] == [3]
+    assert [count for count in callers if count > 1] == [3]
 
 
 def test_those_who_come_the_shortest_way_are_answered_together(engine: Engine) -> None:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from topics.storage.damage.snapshot_chain import Chain
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout, number_in
 from topics.storage.segments import SegmentKey
-from topics.storage.snapshot_chain import Chain
 
 _OWN = (".topics.lock", "archive", "machine", "meta", "near", "pipeline", "repair", "topics", "wal")
 _OWN_META = ("catalog", "newest")
