@@ -1,7 +1,8 @@
 """Mending a damaged data folder: look, salvage, and one checkpoint that makes the result count.
 
 Good data is never touched and damaged files are never removed: `storage.damage.staging` explains how the folder goes
-from one state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it again.
+from one state to the other in spite of a crash. A repair that was cut short is finished, or begun anew, by running it
+again.
 """
 
 import msgspec

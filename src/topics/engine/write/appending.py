@@ -114,8 +114,8 @@ class Appender:
 
         It is the decision that `write` would come to for such a record, in fewer steps.
         """
-        limits = self._core.limits
-        if not topic.rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes:
+        core, limits = self._core, self._core.limits
+        if not topic.rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes or core.quiet:
             return False
         bare = record.tag is None and record.meta is None and record.node is None
         return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
@@ -156,7 +156,7 @@ class Appender:
         if rules.rejects or quota:
             path.check_fits(topic, batch.records)
         alone = len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
-        if alone and rules.plain and extension is None and ts is None and not quota:
+        if alone and rules.plain and extension is None and ts is None and not quota and not core.quiet:
             record = batch.records[0]
             if self.coalescer.take(topic, record, done, answer_each):
                 return
