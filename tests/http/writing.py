@@ -320,7 +320,7 @@ def _bury(site: Site) -> Answer:
 
 def _leaving(site: Site) -> bool:
     queue = find_queue(topic) if (topic := site.find(JOBS)) is not None else None
-    return queue is not None and bool(queue.book.leaving)
+    return queue is not None and bool(queue.book.leaving or queue.book.moving)
 
 
 def _bury_again(site: Site) -> Answer:

@@ -368,7 +368,6 @@ def test_a_write_meets_an_obstacle(way_name: str, obstacle_name: str, tmp_path: 
         assert way.done(site)
 
 
-@pytest.mark.xfail(strict=True, reason="a request with the head of an earlier one of its connection is let in unasked")
 def test_a_draining_server_lets_no_repetition_in_either(tmp_path: Path) -> None:
     """Clients keep their connections and send the same head again and again, which the server knows by its bytes."""
     body = b'{"records":[{"data":1}]}'
