@@ -14,7 +14,7 @@ from topics.engine.queues import dispatch, feature
 from topics.engine.queues.feature import QueueFeature
 from topics.engine.queues.moving import Departure, Mover
 from topics.engine.topic import Topic
-from topics.engine.transaction import WritePath
+from topics.engine.transaction import Gate, WritePath
 from topics.formats.frame import FrameKind
 from topics.formats.queue import QueuePart, encode_part
 from topics.storage.commit import Shard
@@ -39,8 +39,8 @@ def a_departure_does_not_wait_for_its_arrival(patch: pytest.MonkeyPatch) -> None
 
     def begin(self: Mover, move: Any, finished: Any) -> None:
         if move.source.shard != move.dest.shard:
-            frame = Departure(self._core, self._feature, move, arrived=True).frames[0]
-            self._core.path.note(move.source, frame.kind, frame.head)
+            kind, body, _ = Departure(self._core, self._feature, move, arrived=True).frames[0]
+            self._core.path.note(move.source, kind, body)
             self._core.path.after_sync(move.source.shard, lambda: None)
         whole(self, move, finished)
 
@@ -76,9 +76,10 @@ def releases_are_not_logged(patch: pytest.MonkeyPatch) -> None:
 def an_acknowledgement_is_answered_before_it_is_logged(patch: pytest.MonkeyPatch) -> None:
     whole = WritePath.waits
 
-    def waits(self: WritePath, topic: Topic, last_seq: int = 0) -> bool:
+    def waits(self: WritePath, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
         # Of a queue nothing but acknowledgements has no seq of its own.
-        return whole(self, topic, last_seq) and (last_seq > 0 or topic.config.type is not TopicType.QUEUE)
+        acknowledges = not last_seq and topic.config.type is TopicType.QUEUE and gate is Gate.CLASS
+        return not acknowledges and whole(self, topic, last_seq, has_frames, gate)
 
     patch.setattr(WritePath, "waits", waits)
 

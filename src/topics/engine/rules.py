@@ -8,7 +8,7 @@ from topics.core.config import Discard, TopicConfig
 
 
 class Rules:
-    __slots__ = ("acks_after_sync", "logged", "plain", "rejects", "reserves", "takes_all", "usual")
+    __slots__ = ("acks_after_sync", "ceilings", "logged", "plain", "rejects", "reserves", "takes_all", "usual", "waits")
 
     def __init__(
         self, config: TopicConfig, applied: TopicConfig, *, created: bool, guarded: bool, closing: bool
@@ -18,6 +18,10 @@ class Rules:
         self.logged = durability.logged
         self.acks_after_sync = durability.acks_after_sync
         self.reserves = durability.reserves_seqs
+        self.ceilings = durability.reserves_seqs or not durability.logged
+        """Whether its seqs are shown before the disk knows of them, so that they need a ceiling."""
+        self.waits = durability.acks_after_sync or not created
+        """Whether everything that is logged for it waits for a sync."""
         self.rejects = config.discard is Discard.REJECT and bool(config.cap_records or config.cap_bytes)
         """Whether it refuses what does not fit, instead of dropping the oldest."""
         self.usual = not guarded and not closing

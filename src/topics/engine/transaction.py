@@ -17,7 +17,7 @@ A transaction concerns one topic. Several of one shard may be logged in one writ
 import enum
 import logging
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
@@ -27,7 +27,7 @@ from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
 from topics.engine.write.room import check_room
-from topics.engine.write.seq_reserve import is_short, needs_ceiling, next_ceiling
+from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import Shard, Submission
@@ -44,12 +44,8 @@ class Gate(enum.Enum):
     TURN = "written; behind a sync only where something of the topic before it waits for one"
 
 
-class FrameDraft(NamedTuple):
-    """A frame that has no number yet: its body is `head` and `tail` behind each other."""
-
-    kind: FrameKind
-    head: bytes
-    tail: bytes = b""
+FrameDraft = tuple[FrameKind, bytes, bytes]
+"""A frame that has no number yet: its kind, and the two parts of its body."""
 
 
 class Books(Protocol):
@@ -100,8 +96,8 @@ class Transaction(Submission):
         topic.sync_inflight -= self.needs_sync
         books.before_change(topic)
         before = topic.live_bytes
-        if self.ceiling > topic.ceiling:
-            topic.ceiling = self.ceiling
+        if self.ceiling:
+            topic.ceiling = max(topic.ceiling, self.ceiling)
         if timing.sync_ms and not topic.config.durability.acks_after_sync:
             # Its class waits for none: the sync it came along with is another's.
             timing = CommitTiming(timing.write_ms)
@@ -200,7 +196,7 @@ class _Eviction(Transaction):
     __slots__ = ("_floor",)
 
     def __init__(self, path: "WritePath", topic: Topic, floor: int) -> None:
-        super().__init__(path, topic, (FrameDraft(FrameKind.EVICT, encode_evict(floor, expired=False)),))
+        super().__init__(path, topic, ((FrameKind.EVICT, encode_evict(floor, expired=False), b""),))
         self._floor = floor
         topic.evicting = True
 
@@ -293,16 +289,17 @@ class WritePath:
         topic = transaction.topic
         shard = self.books.shards[topic.shard]
         pieces = self._seal(shard, transaction)
-        needs_sync = self._waits(transaction, gate, bool(pieces))
+        last = topic.staged_head if transaction.first_seq else 0
+        needs_sync = transaction.needs_sync = self.waits(topic, last, bool(pieces), gate)
         transaction.pieces = pieces
         transaction.size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
-        transaction.needs_sync = needs_sync
-        topic.sync_inflight += needs_sync
+        if needs_sync:
+            topic.sync_inflight += 1
         if pieces or needs_sync:
             shard.submit(transaction)
         else:
             transaction.committed(AT_ONCE)
-        if transaction.first_seq:
+        if transaction.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
             self._reserve_ahead(topic, shard)
 
     def log_together(
@@ -315,7 +312,8 @@ class WritePath:
         for part in parts:
             sealed = self._seal(shard, part)
             pieces += sealed
-            needs_sync = needs_sync or self._waits(part, gate, bool(sealed))
+            last = part.topic.staged_head if part.first_seq else 0
+            needs_sync = needs_sync or self.waits(part.topic, last, bool(sealed), gate)
         # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
         needs_sync = needs_sync or (bool(pieces) and not all(part.topic.rules.logged for part in parts))
         bundle = Bundle(pieces, needs_sync, parts, finished)
@@ -327,7 +325,7 @@ class WritePath:
         else:
             bundle.committed(AT_ONCE)
         for part in parts:
-            if part.first_seq:
+            if part.first_seq and part.topic.staged_head + part.topic.reserve // 2 >= part.topic.ceiling_staged:
                 self._reserve_ahead(part.topic, shard)
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
@@ -345,23 +343,21 @@ class WritePath:
         shard = self.books.shards[shard_number]
         return shard.next_lsn - 1 <= shard.writer.synced_lsn
 
-    def waits(self, topic: Topic, last_seq: int = 0) -> bool:
-        """Whether something logged for the topic now waits for a sync; `last_seq` is the last seq that it is given."""
+    def waits(self, topic: Topic, last_seq: int, has_frames: bool, gate: Gate = Gate.CLASS) -> bool:
+        """Whether something that is logged for the topic now is published only behind a sync.
+
+        `last_seq` is the last seq that it is given; 0 when it is given none.
+        """
+        if topic.sync_inflight or gate is not Gate.CLASS:
+            # Nothing of the topic overtakes what waits.
+            return gate is Gate.SYNC or topic.sync_inflight > 0
         rules = topic.rules
         return (
-            rules.acks_after_sync
-            or topic.sync_inflight > 0
-            or not topic.created
-            or (rules.reserves and last_seq > topic.ceiling)
-        )
-
-    def _waits(self, transaction: Transaction, gate: Gate, logged: bool) -> bool:
-        topic = transaction.topic
-        if gate is Gate.CLASS:
-            last = topic.staged_head if transaction.first_seq else 0
+            rules.waits
+            or (last_seq > topic.ceiling and rules.reserves)
             # Later operations of an ephemeral topic have nothing to write: only behind a sync do they wait their turn.
-            return self.waits(topic, last) or (logged and not topic.rules.logged)
-        return gate is Gate.SYNC or topic.sync_inflight > 0
+            or (has_frames and not rules.logged)
+        )
 
     def _seal(self, shard: Shard, transaction: Transaction) -> list[bytes]:
         """Numbers the frames of a transaction, with the ceiling its seqs need."""
@@ -371,11 +367,10 @@ class WritePath:
             sealed = shard.frame(kind, topic.id, head, tail)
             pieces = pieces + sealed if pieces else sealed
         if transaction.first_seq:
-            rules, last = topic.rules, topic.staged_head
-            if not rules.logged:
+            if not topic.rules.logged:
                 topic.unlogged = True
-            elif rules.reserves and last > topic.ceiling_staged:
-                transaction.ceiling = self._next_ceiling(topic, last)
+            elif topic.staged_head > topic.ceiling_staged and topic.rules.reserves:
+                transaction.ceiling = self._next_ceiling(topic, topic.staged_head)
                 pieces = pieces + shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(transaction.ceiling))
         return pieces
 
@@ -392,12 +387,10 @@ class WritePath:
 
     def _reserve_ahead(self, topic: Topic, shard: Shard) -> None:
         """Raises the ceiling before it is reached, so that nobody has to wait for it."""
-        books, last = self.books, topic.staged_head
-        if not is_short(topic, last, books.reserve) or not needs_ceiling(topic.staged_config.durability):
+        books = self.books
+        if not topic.rules.ceilings or shard.writer.poison is not None:
             return
-        if shard.writer.poison is not None:
-            return
-        ceiling = self._next_ceiling(topic, last)
+        ceiling = self._next_ceiling(topic, topic.staged_head)
 
         def raised() -> None:
             books.before_change(topic)
@@ -431,5 +424,5 @@ class WritePath:
         def applied(timing: CommitTiming) -> None:
             self.books.applier.complete(topic)
 
-        frame = FrameDraft(FrameKind.EVICT, encode_complete())
+        frame = (FrameKind.EVICT, encode_complete(), b"")
         self.log(Change(self, topic, (frame,), applied, lambda error: None), Gate.TURN)

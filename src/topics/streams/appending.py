@@ -23,7 +23,7 @@ from topics.engine import AppendResult, Batch, Engine
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
-from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.transaction import Change, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
 from topics.storage.timing import CommitTiming
@@ -200,7 +200,7 @@ class StreamAppender:
             state.unstage(error)
             done(error)
 
-        frame = FrameDraft(FrameKind.STREAM_CLOSE, encode_mark(mark))
+        frame = (FrameKind.STREAM_CLOSE, encode_mark(mark), b"")
         core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
 
     def _answer_closed(self, topic: Topic, state: StreamState, request: AppendRequest, done: AppendedDone) -> None:

@@ -13,7 +13,7 @@ from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
-from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.transaction import Change, Gate
 from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
@@ -142,7 +142,7 @@ class Lifecycle:
             self._engine.write(topic, Batch(records=records), written, birth)
             return
         birth.staged(topic)
-        frame = FrameDraft(birth.kind, birth.prefix(topic))
+        frame = (birth.kind, birth.prefix(topic), b"")
         core.path.log(Change(core.path, topic, (frame,), applied, failed), Gate.SYNC)
 
     # Forks

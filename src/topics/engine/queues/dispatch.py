@@ -22,7 +22,7 @@ from topics.engine.queues.feature import leases_are_logged
 from topics.engine.queues.jobs import Cut, claimed_jobs, execute_cut, plan_cut
 from topics.engine.queues.state import Demand, PollClaim, Queue, Worker
 from topics.engine.topic import Topic
-from topics.engine.transaction import Change, FrameDraft
+from topics.engine.transaction import Change
 from topics.formats.frame import FrameKind
 from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
 from topics.storage.timing import AT_ONCE, CommitTiming
@@ -91,7 +91,7 @@ class Dispatcher:
         """Changes the book: at once, or by way of the leases log where that is durable."""
         topic, path = queue.jobs.topic, self._core.path
         if self._logs(topic):
-            path.log(_LeaseChange(path, topic, (FrameDraft(FrameKind.LEASE, body()),), applied, undone))
+            path.log(_LeaseChange(path, topic, ((FrameKind.LEASE, body(), b""),), applied, undone))
         else:
             applied(AT_ONCE)
 

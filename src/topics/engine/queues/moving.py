@@ -56,10 +56,10 @@ class Arrival(Transaction):
     __slots__ = ("timing",)
 
     def __init__(self, core: EngineCore, move: Move, block: Block) -> None:
-        frames = []
+        frames: list[FrameDraft] = []
         if move.dest.rules.logged:
             front = encode_arrival_head(move.reason, move.source.id, move.seqs)
-            frames.append(FrameDraft(FrameKind.ARRIVAL, front + block_head(block), block.text))
+            frames.append((FrameKind.ARRIVAL, front + block_head(block), block.text))
         super().__init__(core.path, move.dest, frames, block)
         self.timing = AT_ONCE
 
@@ -84,7 +84,7 @@ class Departure(Transaction):
         self._ranges: list[SeqRange] = as_ranges(move.seqs, source.head + 1)
         frames = []
         if core.path.logs_removals(source):
-            frames.append(FrameDraft(FrameKind.DEPARTURE, encode_departure(move.reason, move.dest.id, self._ranges)))
+            frames.append((FrameKind.DEPARTURE, encode_departure(move.reason, move.dest.id, self._ranges), b""))
         super().__init__(core.path, source, frames)
 
     def apply(self, timing: CommitTiming) -> None:

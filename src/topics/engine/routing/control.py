@@ -243,7 +243,7 @@ class RouterController:
             self._pump.due(router)
             return RouterPutResult(info_of(router), True)
 
-        self._log(source, FrameDraft(FrameKind.ROUTER, encode_router(state)), apply, finish)
+        self._log(source, (FrameKind.ROUTER, encode_router(state), b""), apply, finish)
 
     def _fresh_id(self, source: Topic) -> int:
         """An id that no router of the source has: forwards in the log know their router by it."""
@@ -288,7 +288,7 @@ class RouterController:
         def undo() -> None:
             router.inflight = False
 
-        self._log(source, FrameDraft(FrameKind.ROUTER, encode_router(state)), apply, finish, undo)
+        self._log(source, (FrameKind.ROUTER, encode_router(state), b""), apply, finish, undo)
 
     def _change_again(self, name: str, wish: RouterWish, finish: Finish) -> None:
         self._put(name, wish, finish)
@@ -323,7 +323,7 @@ class RouterController:
         def undo() -> None:
             router.closing = False
 
-        self._log(source, FrameDraft(FrameKind.UNROUTE, encode_unroute(router.id)), apply, finish, undo)
+        self._log(source, (FrameKind.UNROUTE, encode_unroute(router.id), b""), apply, finish, undo)
 
     def _log(
         self, source: Topic, frame: FrameDraft, apply: Callable[[], object], finish: Finish,

@@ -157,7 +157,7 @@ class Forwarder:
         groups: dict[tuple[int, bool, bool], list[Parcel]] = {}
         for parcel in parcels:
             dest, load = parcel.dest, parcel.load
-            waits = self._core.path.waits(dest, dest.staged_head + load.lost + load.count)
+            waits = self._core.path.waits(dest, dest.staged_head + load.lost + load.count, False)
             groups.setdefault((dest.shard, waits, dest.rules.logged), []).append(parcel)
         # Those that need no sync go first: they are not to wait for the others.
         for group in sorted(groups):
@@ -191,8 +191,8 @@ class Forwarder:
             dest.staged_bytes += payload_bytes
             self._core.staged_bytes += payload_bytes
         dest.staged_head += load.lost + load.count
-        frames = []
+        frames: list[FrameDraft] = []
         if dest.rules.logged:
             text = block.text if block is not None and load.by_value else b""
-            frames.append(FrameDraft(FrameKind.FORWARD, load.frame(router, first, ts, base, block), text))
+            frames.append((FrameKind.FORWARD, load.frame(router, first, ts, base, block), text))
         return Forward(self._core, parcel, first, block, frames)

@@ -15,7 +15,7 @@ from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
 from topics.engine.topic import Inheritance, Records, Topic
-from topics.engine.transaction import Change, FrameDraft, Gate
+from topics.engine.transaction import Change, Gate
 from topics.engine.write.control import drop_topic
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.stream import StreamPart, decode_part, decode_renewal, encode_part, encode_renewal, mark_in, part_in
@@ -179,7 +179,7 @@ class StreamFeature:
                 state.refs = 1
                 self.release(topic)
 
-        frame = FrameDraft(FrameKind.STREAM_RETIRE, b"")
+        frame = (FrameKind.STREAM_RETIRE, b"", b"")
         core.path.log(Change(core.path, topic, (frame,), retired, done), Gate.SYNC)
 
     def removed(self, topic: Topic) -> None:

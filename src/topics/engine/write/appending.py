@@ -56,7 +56,12 @@ class Append(Transaction):
         self, core: EngineCore, topic: Topic, block: Block, created: bool, done: AppendDone,
         extension: FrameExtension | None, callers: int,
     ) -> None:  # fmt: skip
-        super().__init__(core.path, topic, (), block)
+        # Every field at once instead of through two constructors: this is made for each append there is.
+        self.path = core.path
+        self.topic = topic
+        self.block = block
+        self.first_seq = block.first_seq
+        self.ceiling = self.last_lsn = 0
         self._core = core
         self._created = created
         self._done = done
@@ -130,7 +135,7 @@ class Appender:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, done):
             return
-        else:
+        elif topic.guard is not None:
             core.path.check_records(topic, lambda: records)
         self.write(topic, batch, done, plain=plain)
 
@@ -181,18 +186,19 @@ class Appender:
         block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
         created = not topic.created and core.by_name.get(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
-        frames = [FrameDraft(FrameKind.CREATE, creation_body(core, topic))] if created and extension is None else []
+        frames: list[FrameDraft] = []
+        if created and extension is None:
+            frames.append((FrameKind.CREATE, creation_body(core, topic), b""))
         if extension is not None:
             extension.staged(topic)
         if batch.delay_ms:
             append.ready_at = block.ts + clamp_delay_ms(batch.delay_ms)
             if logged:
-                body = encode_delay(append.ready_at, block.first_seq, block.last_seq)
-                frames.append(FrameDraft(FrameKind.DELAY, body))
+                frames.append((FrameKind.DELAY, encode_delay(append.ready_at, block.first_seq, block.last_seq), b""))
         if logged and extension is None:
-            frames.append(FrameDraft(FrameKind.APPEND, block_head(block), block.text))
+            frames.append((FrameKind.APPEND, block_head(block), block.text))
         elif logged and extension is not None:
-            frames.append(FrameDraft(extension.kind, extension.prefix(topic) + block_head(block), block.text))
+            frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
         if key is not None:
             if topic.inflight_keys is None:

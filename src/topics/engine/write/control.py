@@ -51,7 +51,7 @@ class Drop(Transaction):
     __slots__ = ("_core", "_done")
 
     def __init__(self, core: EngineCore, topic: Topic, done: DropDone) -> None:
-        super().__init__(core.path, topic, (FrameDraft(FrameKind.DROP, b""),))
+        super().__init__(core.path, topic, ((FrameKind.DROP, b"", b""),))
         self._core = core
         self._done = done
         topic.closing = True
@@ -98,13 +98,13 @@ class Controller:
         core.expire(topic)
         topic.staged_config = config
         body = encode_config_change(topic.staged_head, encode_config(config))
-        core.path.log(Put(core, topic, FrameDraft(FrameKind.CONFIG, body), config, done), Gate.SYNC)
+        core.path.log(Put(core, topic, (FrameKind.CONFIG, body, b""), config, done), Gate.SYNC)
 
     def _create(self, name: str, config: TopicConfig, done: PutDone) -> None:
         core = self._core
         topic = make_topic(core, name, config)
         core.path.check(topic)
-        frame = FrameDraft(FrameKind.CREATE, creation_body(core, topic))
+        frame = (FrameKind.CREATE, creation_body(core, topic), b"")
         core.path.log(Put(core, topic, frame, config, done), Gate.SYNC)
 
     def drop(self, name: str, if_empty: bool, done: DropDone) -> None:

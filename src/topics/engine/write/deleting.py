@@ -43,7 +43,7 @@ def delete_frames(core: EngineCore, topic: Topic, before_seq: int, ranges: list[
     """What is logged of a delete: nothing where a replay has nothing of the topic."""
     if not core.path.logs_removals(topic):
         return []
-    return [FrameDraft(FrameKind.DELETE, encode_delete(before_seq, ranges))]
+    return [(FrameKind.DELETE, encode_delete(before_seq, ranges), b"")]
 
 
 class Deleter:

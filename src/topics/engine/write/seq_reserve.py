@@ -33,17 +33,13 @@ def grant(topic: Topic, reserve: int) -> None:
     if needs_ceiling(topic.config.durability):
         topic.ceiling = max(topic.ceiling, topic.head + reserve)
         topic.ceiling_staged = max(topic.ceiling_staged, topic.ceiling)
-
-
-def is_short(topic: Topic, last: int, reserve: int) -> bool:
-    """Whether it is time to ask for more, with seqs given out up to `last`."""
-    return last + max(topic.reserve, reserve) // 2 >= topic.ceiling_staged
+        topic.reserve = max(topic.reserve, reserve)
 
 
 def next_ceiling(topic: Topic, last: int, now: int, reserve: int) -> int:
     """Stages a higher ceiling. A quiet topic gets little, because a crash leaves the rest as a hole."""
     quick = now - topic.reserved_at < _QUICK_MS
-    topic.reserve = min(max(topic.reserve, reserve) * 2, _RESERVE_MAX) if quick else reserve
+    topic.reserve = max(min(topic.reserve * 2, _RESERVE_MAX) if quick else 0, reserve)
     topic.reserved_at = now
-    topic.ceiling_staged = last + max(topic.reserve, reserve)
+    topic.ceiling_staged = last + topic.reserve
     return topic.ceiling_staged
