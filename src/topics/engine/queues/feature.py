@@ -40,7 +40,7 @@ class QueueFeature:
         self._core = core
         self._arrivals: list[Arrival] = []
         """Moves found in the log. Those whose other half is missing are finished by `settle`."""
-        self.freed: Callable[[Queue], None] = lambda queue: None
+        self.freed: list[Callable[[Queue], None]] = []
         """Told of a queue whose workers may have lost jobs that they held (`engine.queues.dispatch`)."""
         core.applier.deleted.append(self._deleted)
         core.gone.append(self._gone)
@@ -130,7 +130,8 @@ class QueueFeature:
         if queue is not None:
             queue.book.forget(before_seq, ranges)
             if queue.workers:
-                self.freed(queue)
+                for told in self.freed:
+                    told(queue)
 
 
 def leases_are_logged(topic: Topic) -> bool:

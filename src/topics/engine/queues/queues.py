@@ -108,7 +108,7 @@ class Queues:
         core.features.add(feature)
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
-        feature.freed = self._dispatcher.schedule
+        feature.freed.append(self._dispatcher.schedule)
         core.delayed.append(feature.delay)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -60,7 +60,7 @@ class Load:
         self._rendered: tuple[int, int, int, Fragments] | None = None
         """The last rendering with its first seq, ts and base. Destinations that stand alike share it, text and all."""
         self._framed: tuple[int, int, int, bytes] | None = None
-        """The same for the body of the frame, less the router's id with which it begins."""
+        """The last body of a frame with its first seq, ts and base, less the router's id with which it begins."""
 
     def first(self, count: int) -> "Load":
         """As much of it as the first few records."""
