@@ -1,9 +1,9 @@
 """The fast path of appends: one record and nothing else.
 
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
-a block in the log (`engine.write.coalescing`), and here they share the rest: none has an object or a callback besides its
-exchange, and one pass answers all of them. Whatever is not as plain as that is left to `records.append`, which knows
-all of it and gets the body as it was decoded here.
+a block in the log (`engine.write.coalescing`), and here they share the rest: none has an object or a callback besides
+its exchange, and one pass answers all of them. Whatever is not as plain as that is left to `records.append`, which
+knows all of it and gets the body as it was decoded here.
 """
 
 from collections.abc import Callable
