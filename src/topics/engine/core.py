@@ -166,12 +166,16 @@ class EngineCore:
     # Changes
 
     def begin(self) -> None:
-        """Comes before the first seq that is given out after a start."""
+        """Comes before the first seq that is given out, where a start has not noted the run already."""
         try:
-            for noted in self.begins:
-                noted()
+            self.note_run()
         except OSError as error:
             raise ReadOnlyError(0, str(error)) from error
+
+    def note_run(self) -> None:
+        """Notes that seqs are about to be given out; raises OSError where that is not possible."""
+        for noted in self.begins:
+            noted()
         self.quiet = False
 
     def before_change(self, topic: Topic) -> None:

@@ -173,7 +173,7 @@ class Engine:
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
-        self.core.begin()
+        self.core.note_run()
         options = self.core.options
         self._loop = loop
         self.core.defer = loop.call_soon
