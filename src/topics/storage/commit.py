@@ -160,6 +160,9 @@ class Writer:
     def _sync(self) -> None:
         written, begun = self._written_lsn, self.seconds()
         self._log.sync()
+        # What the loop has written meanwhile waits since then at the most. Counted from before the sync, a busy log
+        # would be synced again at once, and again.
+        self._unsynced_since = max(self._unsynced_since, begun)
         self.sync_latency.add(self.seconds() - begun)
         self.synced_lsn = written
         self.syncs += 1

@@ -203,6 +203,26 @@ def test_a_frame_says_what_was_on_disk_when_it_was_made() -> None:
     assert [frame.synced for frame in bench.frames()] == [0, 0, 2, 2]
 
 
+def test_what_was_written_during_a_sync_waits_since_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy log, into which the loop writes all the time, is synced once an interval and not without a pause."""
+    bench = Bench()
+    bench.submit("first")
+    log = bench.writer._log
+    assert log._file is not None
+    whole = log._file.sync
+
+    def sync() -> None:
+        bench.now += 0.25
+        bench.submit("meanwhile")
+        bench.now += 0.25
+        whole()
+
+    monkeypatch.setattr(log._file, "sync", sync)
+    bench.now = 1.0
+    bench.writer.sync()
+    assert bench.writer.unsynced_for() == 0.5
+
+
 def test_a_background_sync_moves_what_is_known_to_be_on_disk() -> None:
     bench = Bench()
     bench.submit("a")
