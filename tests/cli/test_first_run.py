@@ -1,5 +1,6 @@
 """What `make serve` does on a fresh machine, read from what make would run and from the script that installs."""
 
+import os
 import shutil
 import stat
 import subprocess
@@ -23,10 +24,22 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def dry_run(checkout: Path, target: str) -> str:
+    """What make would run. The make that runs these tests is not to speak to it: its variables say how to print."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-n", "--no-print-directory", target]
+    done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
 def planned(checkout: Path, target: str) -> list[str]:
     """The requirements that making a target would install, in order."""
-    done = subprocess.run(["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True, timeout=60)
-    words = [word for line in done.stdout.splitlines() if "requirements/install" in line for word in line.split()]
+    words = [
+        word
+        for line in dry_run(checkout, target).splitlines()
+        if "requirements/install" in line
+        for word in line.split()
+    ]
     return [word for word in words if word.startswith("requirements/") and word.endswith(".txt")]
 
 
@@ -43,10 +56,7 @@ def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Pa
 
 
 def test_what_is_installed_is_not_installed_again_until_a_pin_changes(checkout: Path) -> None:
-    done = subprocess.run(
-        ["make", "-n", "setup-serve"], cwd=checkout, capture_output=True, text=True, check=True, timeout=60
-    )
-    stamp = done.stdout.rpartition("touch ")[2].strip()
+    stamp = dry_run(checkout, "setup-serve").rpartition("touch ")[2].strip()
     (checkout / ".venv").mkdir()
     (checkout / stamp).touch()
     assert planned(checkout, "serve") == []
