@@ -85,7 +85,7 @@ def test_an_installation_shows_packages_sizes_and_times(tmp_path: Path) -> None:
     said = (
         "Collecting a==1.0 (from -r x (line 1))\n"
         "  Downloading a-1.0-py3-none-any.whl.metadata (2.0 kB)\n"
-        "  Downloading https://index/packages/a-1.0-py3-none-any.whl (1.5 MB)\n"
+        "  Downloading mirror/a-1.0-py3-none-any.whl (1.5 MB)\n"
         "  Using cached b-2.0-py3-none-any.whl (20 kB)\n"
         "  Using cached c-3.0-py2.py3-none-any.whl\n"
         "  Using cached c-3.0-py2.py3-none-any.whl.metadata\n"
