@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, create_with, offset_of
+from tests.http.streams.conftest import append, create, create_with, offset_of, reason_of
 
 
 def test_a_new_stream_is_told_with_its_address_and_its_end(http: httpx.Client, path: str) -> None:
@@ -42,7 +42,7 @@ def test_other_settings_are_a_conflict(
     create(http, "/v1/stream/the-source")
     create(http, path)
     answer = create_with(http, path, content_type, headers)
-    assert (answer.status_code, code_of(answer)) == (409, "stream_conflict")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_conflict")
 
 
 def test_a_body_is_the_first_content(http: httpx.Client, path: str) -> None:
@@ -67,7 +67,7 @@ def test_bad_json_creates_nothing(http: httpx.Client, path: str) -> None:
 )  # fmt: skip
 def test_a_header_that_makes_no_sense_is_refused(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
     answer = create_with(http, path, "text/plain", headers)
-    assert (answer.status_code, code_of(answer)) == (400, "invalid_request")
+    assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
     assert http.head(path).status_code == 404
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.api.events import watch
 from tests.http.live import LiveServer
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def diff(http: httpx.Client, name: str, **body: object) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def test_a_cap_takes_records_and_the_loss_is_told(http: httpx.Client, name: str,
     for number in range(1, 8):
         append(http, path, b"%d" % number, "application/json")
     stale = http.get(path, params={"offset": first})
-    assert (stale.status_code, code_of(stale)) == (410, "offset_gone")
+    assert (stale.status_code, reason_of(stale)) == (410, "offset_gone")
     assert http.get(path, params={"offset": first, "live": "sse"}).status_code == 410
     assert http.get(path, params={"offset": first, "live": "long-poll"}).status_code == 410
     answer = http.get(path, params={"offset": "-1"})
@@ -99,13 +99,13 @@ def test_a_topic_that_rejects_rejects_a_stream_too(http: httpx.Client, name: str
     create(http, path, "application/json", b"[1,2]")
     http.put(f"/v0/topics/{name}", json={"cap_records": 2, "discard": "reject"})
     answer = append(http, path, b"3", "application/json")
-    assert (answer.status_code, code_of(answer)) == (422, "topic_full")
+    assert (answer.status_code, reason_of(answer)) == (422, "topic_full")
 
 
 def test_a_closed_stream_takes_nothing_through_the_other_door(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", stream_closed="true")
     answer = write(http, name, {"data": 1})
-    assert (answer.status_code, code_of(answer)) == (409, "stream_closed")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_closed")
 
 
 def test_deleting_the_topic_deletes_the_stream_and_the_reverse(http: httpx.Client, name: str, path: str) -> None:
@@ -190,7 +190,7 @@ def test_a_router_writes_nothing_into_a_closed_stream(http: httpx.Client, name: 
     create(http, f"{path}-closed", "application/json", b"[0]", stream_closed="true")
     wish = {"source": name, "dest": f"{name}-closed"}
     refused = http.put(f"/v0/routers/{name}", json=wish)
-    assert (refused.status_code, code_of(refused)) == (409, "stream_closed")
+    assert (refused.status_code, reason_of(refused)) == (409, "stream_closed")
     create(http, f"{path}-copy", "application/json", b"[0]")
     assert http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"}).status_code == 201
     append(http, f"{path}-copy", b"1", "application/json", stream_closed="true")

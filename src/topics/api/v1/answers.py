@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from topics.api.calls import Call
-from topics.api.errors import error_headers, render_error, status_of
+from topics.api.errors import error_headers
+from topics.api.refusals import V1_ROOT, refusal_of
 from topics.core.errors import ProducerFencedError, ProducerGapError, StreamClosedError, TopicsError
 from topics.streams.offsets import tail_offset
 
@@ -31,9 +32,6 @@ CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")
 
-_STATUS = {"record_too_large": 413, "batch_too_large": 413}
-"""Where this protocol has another word for a refusal."""
-
 
 def base_url(call: Call) -> str:
     """How the client reached the server: scheme, host and port, and nothing behind them."""
@@ -47,10 +45,8 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    call.finish(
-        _STATUS.get(error.code) or status_of(error), render_error(error), (*EVERY, *_told(call, error)),
-        "application/json",
-    )  # fmt: skip
+    status, body = refusal_of(error, V1_ROOT)
+    call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
