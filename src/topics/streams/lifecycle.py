@@ -29,7 +29,7 @@ TTL_S_MAX = 9_999_999_999
 """317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
 _DEFAULT_TYPE = "application/octet-stream"
 
-__all__ = ["CreateRequest", "Created", "ForkFrom", "Lifecycle", "StreamInfo"]
+__all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +62,15 @@ class Created(msgspec.Struct, frozen=True):
     created: bool
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    next_offset: str
+    """Where the stream ended."""
+    routers_removed: list[str]
+    """The routers that had it as source or destination."""
+
+
 CreatedDone = Callable[[Created | TopicsError], None]
-DeletedDone = Callable[[DropResult | TopicsError], None]
+DeletedDone = Callable[[Deleted | TopicsError], None]
 
 
 class _Birth:
@@ -265,7 +272,14 @@ class Lifecycle:
             raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
         core.expire(topic)
         self._feature.state(topic)
-        self._feature.drop(topic, done)
+
+        def dropped(outcome: DropResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                done(Deleted(tail_offset(topic), outcome.routers_removed))
+
+        self._feature.drop(topic, dropped)
 
 
 def describe(topic: Topic) -> StreamInfo:

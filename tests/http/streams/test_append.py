@@ -90,8 +90,20 @@ def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
     for stale in ("b", "a", "B"):
         answer = append(http, path, b"x", stream_seq=stale)
         assert (answer.status_code, reason_of(answer)) == (409, "sequence_conflict")
+        assert (answer.headers["stream-expected-seq"], answer.headers["stream-received-seq"]) == ("b", stale)
     assert append(http, path, b"b", stream_seq="ba").status_code == 204
     assert http.get(path).text == "ab"
+
+
+def test_a_sequence_is_told_back_byte_by_byte(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    last, stale = "ü2".encode(), "ü1".encode()
+    for seq, status in ((last, 204), (stale, 409)):
+        headers = [(b"content-type", b"text/plain"), (b"stream-seq", seq)]
+        answer = http.post(path, content=b"x", headers=headers)
+        assert answer.status_code == status
+    told = dict(answer.headers.raw)
+    assert (told[b"stream-expected-seq"], told[b"stream-received-seq"]) == (last, stale)
 
 
 def test_a_time_may_lie_in_the_past_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:

@@ -87,9 +87,10 @@ def test_a_refused_fork_holds_nothing_back(http: httpx.Client, path: str, header
 
 
 def test_a_source_that_is_deleted_stays_for_its_forks_alone(http: httpx.Client, path: str) -> None:
-    create(http, path, body=b"abc")
+    end = offset_of(create(http, path, body=b"abc"))
     fork(http, f"{path}-f", path)
-    assert http.delete(path).status_code == 204
+    deleted = http.delete(path)
+    assert (deleted.status_code, offset_of(deleted)) == (204, end)
     for answer in (http.get(path), append(http, path, b"x"), http.delete(path)):
         assert (answer.status_code, reason_of(answer)) == (410, "stream_gone")
     assert http.head(path).status_code == 410

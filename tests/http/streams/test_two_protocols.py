@@ -95,6 +95,25 @@ def test_a_cap_takes_records_and_the_loss_is_told(http: httpx.Client, name: str,
     assert (answer.json(), answer.headers["stream-gap"]) == ([5, 6, 7], "1-5; reason=cap")
 
 
+@pytest.mark.parametrize(
+    ("given", "durability"),
+    [({}, "fsync"), ({"durability": "disk"}, "disk"), ({"durable": False}, "disk"), ({"durable": True}, "fsync")],
+)
+def test_a_stream_keeps_its_class_unless_a_config_names_one(
+    http: httpx.Client, name: str, path: str, given: dict[str, object], durability: str
+) -> None:
+    create(http, path, "application/json")
+    answer = http.put(f"/v0/topics/{name}", json={"cap_records": 9, **given})
+    assert (answer.status_code, answer.json()["config"]["durability"]) == (200, durability)
+    config = http.get(f"/v0/topics/{name}").json()["config"]
+    assert (config["cap_records"], config["durability"]) == (9, durability)
+
+
+def test_a_topic_that_is_no_stream_loses_its_class_with_the_rest_of_its_config(http: httpx.Client, name: str) -> None:
+    http.put(f"/v0/topics/{name}", json={"durability": "fsync"})
+    assert http.put(f"/v0/topics/{name}", json={}).json()["config"]["durability"] == "disk"
+
+
 def test_a_topic_that_rejects_rejects_a_stream_too(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", b"[1,2]")
     http.put(f"/v0/topics/{name}", json={"cap_records": 2, "discard": "reject"})

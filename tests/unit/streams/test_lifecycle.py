@@ -13,8 +13,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.limits import Limits
-from topics.engine import DropResult
-from topics.streams import Created, CreateRequest, Streams
+from topics.streams import Created, CreateRequest, Deleted, Streams
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
 from topics.testing import FakeDisk, ManualClock
 
@@ -44,7 +43,7 @@ def test_two_who_create_the_same_at_once_both_have_it(streams: Streams) -> None:
 def test_a_name_is_free_when_the_deletion_is_safe(streams: Streams) -> None:
     create(streams, "a", body=b"old")
     hold(streams.engine)
-    dropped: list[DropResult | TopicsError] = []
+    dropped: list[Deleted | TopicsError] = []
     made: list[Created | TopicsError] = []
     streams.delete("a", dropped.append)
     for use in (lambda: append(streams, "a", b"x"), lambda: fork(streams, "f", "a"), lambda: text(streams, "a")):

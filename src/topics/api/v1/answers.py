@@ -5,7 +5,14 @@ from collections.abc import Callable
 from topics.api.calls import Call
 from topics.api.errors import error_headers
 from topics.api.refusals import V1_ROOT, refusal_of
-from topics.core.errors import ProducerFencedError, ProducerGapError, StreamClosedError, TopicsError
+from topics.api.v1.values import latin1, write_time
+from topics.core.errors import (
+    ProducerFencedError,
+    ProducerGapError,
+    SequenceConflictError,
+    StreamClosedError,
+    TopicsError,
+)
 from topics.streams.offsets import tail_offset
 
 Header = tuple[str, str]
@@ -40,6 +47,11 @@ def base_url(call: Call) -> str:
     return f"{scheme if scheme in ('http', 'https') else 'http'}://{headers.get('host', 'localhost')}"
 
 
+def expiry(deadline_ms: int | None) -> tuple[Header, ...]:
+    """When the stream ends, where it does."""
+    return () if deadline_ms is None else (("stream-expires-at", write_time(deadline_ms)),)
+
+
 def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b"", content_type: str = "") -> None:
     call.finish(status, body, (*EVERY, *headers), content_type)
 
@@ -71,6 +83,9 @@ def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
             ("producer-expected-seq", str(error.expected)),
             ("producer-received-seq", str(error.received)),
         )
+    if isinstance(error, SequenceConflictError):
+        # Seqs are compared and not counted: what is expected is anything above the last one, which is told.
+        return (("stream-expected-seq", latin1(error.last)), ("stream-received-seq", latin1(error.given)))
     if isinstance(error, ProducerFencedError):
         return (("producer-epoch", str(error.epoch)),)
     return error_headers(error)

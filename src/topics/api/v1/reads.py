@@ -6,12 +6,13 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
-from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
+from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, expiry, refuse
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import split_path
 from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams import ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
@@ -168,7 +169,13 @@ def gap_text(found: StreamSlice) -> str:
 
 
 def _ends(topic: Topic) -> tuple[Header, ...]:
-    return (("stream-end-offset", tail_offset(topic)),)
+    """Where the stream ends now, and when it ends for good."""
+    return (("stream-end-offset", tail_offset(topic)), *lifetime(topic))
+
+
+def lifetime(topic: Topic) -> tuple[Header, ...]:
+    state = stream_of(topic)
+    return () if state is None else expiry(state.deadline(topic))
 
 
 def is_closed(streams: Streams, topic: Topic) -> bool:
