@@ -7,7 +7,7 @@ import msgspec
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.core.names import is_own_name
+from topics.core.names import is_own_name, is_reserved_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.streams.feature import check_visible
@@ -120,6 +120,7 @@ class Lifecycle:
         if topic is not None:
             self._confirm(topic, request, done)
             return
+        check_not_reserved(name)
         source, point = self._fork_point(request)
         content_type = self._content_type(request, source)
         records = self._first_records(request, content_type, point)
@@ -315,3 +316,9 @@ def check_stream_name(name: str) -> None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
         )
+
+
+def check_not_reserved(name: str) -> None:
+    """A new stream must not have a name that is the server's, or that no path could lead to."""
+    if is_reserved_name(name):
+        raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")
