@@ -212,9 +212,9 @@ def watch(
 
     `topics` is a name or several, followed from the beginning, or a mapping of names to cursors, where None means only
     what is new, and a pair is a cursor and the epoch of the topic that it is of: one that was made again since is told
-    by a gap `recreated`. With `lenient`, topics that are not there are left out. The server's `heartbeat_ms` is what a broken
-    line is noticed by. A server that restarts, throttles or cannot be reached is asked again for `deadline_s`, by
-    default for ever, and nothing is lost or repeated meanwhile. With `raise_on_gap` a gap is raised as a `GapError`.
+    by a gap `recreated`. With `lenient`, topics that are not there are left out. The server's `heartbeat_ms` is what a
+    broken line is noticed by. A server that restarts, throttles or cannot be reached is asked again for `deadline_s`,
+    by default for ever, and nothing is lost or repeated meanwhile. With `raise_on_gap` a gap is raised as a `GapError`.
     """
     given = {
         "node": node,
