@@ -12,6 +12,7 @@ import msgspec
 
 from topics.api.auth import Key
 from topics.api.errors import error_headers, render_error, status_of
+from topics.api.isolation import told_to
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
 
@@ -97,7 +98,8 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        self.finish(status_of(error), render_error(error, self.spent_ms()), error_headers(error))
+        told = told_to(self.key, error)
+        self.finish(status_of(error), render_error(told, self.spent_ms()), error_headers(error))
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Calls back if the client goes away before it is answered."""

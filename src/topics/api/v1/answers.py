@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from topics.api.calls import Call
 from topics.api.errors import error_headers, render_error, status_of
+from topics.api.isolation import told_to
 from topics.core.errors import ProducerFencedError, ProducerGapError, StreamClosedError, TopicsError
 from topics.streams.offsets import tail_offset
 
@@ -47,10 +48,8 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    call.finish(
-        _STATUS.get(error.code) or status_of(error), render_error(error), (*EVERY, *_told(call, error)),
-        "application/json",
-    )  # fmt: skip
+    status, body = _STATUS.get(error.code) or status_of(error), render_error(told_to(call.key, error))
+    call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
