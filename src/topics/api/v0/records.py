@@ -6,6 +6,7 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.live import Frame, LongPoll, Projection
+from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
 from topics.api.v0.appends import decode_append, encode_appended, throttled, with_config_of, with_key
 from topics.api.v0.bodies import check_number, decode_body
@@ -14,7 +15,7 @@ from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
-from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
+from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
 from topics.engine.topic import Topic
 from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
@@ -46,6 +47,16 @@ def append(call: Call) -> None:
 class DiffSource(Projection, frozen=True, kw_only=True):
     """Records for a diff that waits."""
 
+    epoch: int | None = None
+
+    def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
+        # By the name, as every read: a topic that was made again while somebody waited is told as another one.
+        request = ReadRequest(
+            from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
+            include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
+        )  # fmt: skip
+        engine.read(topic.name, request, done)
+
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
 
@@ -61,7 +72,7 @@ def diff(call: Call) -> None:
         return
     source = DiffSource(
         framing=SHARED, nodes=request.nodes, include_tags=request.include_tags, include_meta=request.include_meta,
-        limit=request.limit, max_bytes=request.max_bytes,
+        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch,
     )  # fmt: skip
     # Records of the reader's own node move its cursor and do not end the wait.
     answer = partial(_answer_read, call)
@@ -73,12 +84,14 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     check_number("diff", "limit", asked.limit)
     check_number("diff", "wait_ms", asked.wait_ms)
     check_number("diff", "max_batch_bytes", asked.max_batch_bytes)
+    if asked.epoch is not None:
+        check_number("diff", "epoch", asked.epoch, MAX_U64)
     node = asked.node
     return ReadRequest(
         from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),
         nodes=() if node is None else (node,) if isinstance(node, str) else tuple(node),
         include_tags=asked.include_tags, include_meta=asked.include_meta,
-        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes),
+        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes), epoch=asked.epoch,
     )  # fmt: skip
 
 
@@ -90,10 +103,11 @@ def _answer_read(call: Call, outcome: ReadResult | TopicsError, throttled_ms: in
     next_from_seq, head = outcome.next_from_seq, outcome.head_seq
     encoded = (
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
-        b'"tombstone":%b,"lag":%d}'
+        b'"tombstone":%b,"lag":%d,"epoch":%d}'
     ) % (
         _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
         b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
+        outcome.epoch,
     )  # fmt: skip
     measured = b',"records_scanned":%d' % outcome.scanned
     call.reply(200, encoded, measured + throttled(throttled_ms) if throttled_ms else measured)

@@ -63,6 +63,7 @@ def list_topics(call: Call) -> None:
         TopicSummary(
             topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
             bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
+            epoch=info.epoch,
         )
         for info in page
     ]  # fmt: skip
