@@ -31,8 +31,10 @@ class UnwillingGuard:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def check_append(self, topic: Topic, records: object = ()) -> None:
+    def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
+
+    def admit(self, topic: Topic, records: object, moved: bool) -> None: ...
 
     def hides(self, topic: Topic) -> bool:
         return False
