@@ -1,7 +1,7 @@
 """Conversations with another server of the same protocol, held again with ours.
 
-Statuses, the codes of errors and the named fields hold for us. Wording, times, sizes and the spelling of offsets are each
-server's own, and so is what a profile installs to be searched.
+Statuses, the codes of errors and the named fields hold for us. Wording, times, sizes and the spelling of offsets are
+each server's own, and so is what a profile installs to be searched.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Schemas, lenses, routing keys and profiles over the wire: who may change them, and what they mean for both protocols."""
+"""Schemas, lenses, routing keys and profiles over the wire, and what they mean for both protocols."""
 
 import json
 from pathlib import Path
@@ -75,9 +75,9 @@ def test_the_parts_of_a_registry_are_changed_one_by_one(http: httpx.Client, desc
     found = evolve(http, described).json()
     assert (found["routingKey"], found["currentVersion"]) == (KEY, 2), "what an update does not mention stays"
     assert found["search"]["primaryTimestampField"] == "at"
-    for part in ("routingKey", "search"):
-        found = http.post(f"{described}/_schema", json={part: None}).json()
-        assert part not in found
+    for name in ("routingKey", "search"):
+        found = http.post(f"{described}/_schema", json={name: None}).json()
+        assert name not in found
     assert http.get(f"{described}/_schema").json() == found
 
 

@@ -1,4 +1,4 @@
-"""Schemas and profiles of streams: kept, changed in the order of the log, and inherited by forks up to where they leave."""
+"""Schemas and profiles of streams: kept, changed in the order of the log, inherited by forks up to where they leave."""
 
 import json
 

@@ -1,6 +1,7 @@
-"""Whichever way entries come into a stream that describes them: checked, normalised, given their keys, all or nothing."""
+"""Whichever way entries come into a stream that describes them: checked, normalised, given keys, all or nothing."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -23,13 +24,17 @@ from topics.testing import FakeDisk, ManualClock
 KEYED = {"jsonPointer": "/key", "required": True}
 
 
-def body(streams: Streams, name: str, **spec: object) -> list[object]:
-    found: list[object] = json.loads(slice_of(streams, name, **spec).body)
+def body(streams: Streams, name: str, key: str | None = None) -> list[Any]:
+    found: list[Any] = json.loads(slice_of(streams, name, key=key).body)
     return found
 
 
+def records(engine: Engine, name: str) -> list[Any]:
+    return list(read(engine, name, include_tags=True).records())
+
+
 def tags(engine: Engine, name: str) -> list[str | None]:
-    return [record.get("$tag") for record in read(engine, name, include_tags=True).records()]
+    return [record.get("$tag") for record in records(engine, name)]
 
 
 def test_a_batch_with_one_bad_entry_stores_nothing(streams: Streams) -> None:
@@ -100,8 +105,8 @@ def test_a_profile_normalises_and_gives_keys(streams: Streams, disk: FakeDisk, c
     append(streams, "log", b'{"message":"three","requestId":"r3"}', JSON, key="mine")
     for each in (streams, reopened(disk.clone(), clock)):
         first, *_ = entries = body(each, "log")
-        assert [entry["message"] for entry in entries] == ["hi", "two", "three"]  # type: ignore[index]
-        assert first["context"] == {"extra": 1}  # type: ignore[index]
+        assert [entry["message"] for entry in entries] == ["hi", "two", "three"]
+        assert first["context"] == {"extra": 1}
         assert tags(each.engine, "log") == ["r1", "r2", "mine"]
 
 
@@ -134,7 +139,7 @@ def test_a_copy_gets_the_key_of_its_entry(
         streams.engine.run_job(streams.engine.checkpointer.job())
     again = reopened(disk.clone(), clock)
     for each in (streams, again):
-        first, second = read(each.engine, "into", include_tags=True).records()
+        first, second = records(each.engine, "into")
         assert (first["data"], first["$tag"], first["$node"]) == ({"key": "x"}, "x", "node")
         assert first["meta"]["m"] == 1
         assert (second["data"], second["$tag"]) == ({"key": "y", "n": 1.5}, "y")

@@ -194,8 +194,8 @@ def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
     """A chunk that is full never changes; one at the end will be longer, and nothing at all may be anything soon."""
     if not found.count:
         return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there is
-    # a schema, a later one may come with a lens that shows the same entries otherwise.
+    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
+    # is a schema, a later one may come with a lens that shows the same entries otherwise.
     bound = bool(read.offset) and read.offset != START and not has_versions(read.topic)
     header = _IMMUTABLE if bound and not found.at_tail and read.spec.key is None else _AT_TAIL
     return header if call.key.number < 0 else _PRIVATE[header]
