@@ -178,7 +178,7 @@ _APPEND: Row = {
     "read-only": (503, "read_only"),
     # No code of ours: whatever a guard says reaches the client.
     "guard": (500, "unwilling"),
-    "schema": (400, "invalid_request"),
+    "schema": (400, "schema"),
     "record too large": (400, "record_too_large"),
 }
 _CREATING: Row = {
@@ -245,9 +245,9 @@ TABLE: dict[str, Row] = {
         else (0, cell[1])
         if isinstance(cell, tuple)
         else cell
-        for refusal, cell in _APPEND.items()
+        for refusal, cell in {**_APPEND, "schema": (400, "invalid_request")}.items()
     },
-    "Spark sink": _CREATING,
+    "Spark sink": {**_CREATING, "schema": (400, "invalid_request")},
     "append to a stream": _POST,
     "append by a producer": _POST,
     "close": {
@@ -269,7 +269,7 @@ TABLE: dict[str, Row] = {
     "fork with first records": {
         **_FORK,
         "quota": (429, "throttled"),
-        "schema": (400, "invalid_request"),
+        "schema": (400, "schema"),
         "record too large": (413, "record_too_large"),
     },
     "create a stream with a body": {
@@ -321,7 +321,7 @@ TABLE: dict[str, Row] = {
         "quota": _MOVED,
         "read-only": (503, "read_only"),
         "guard": (500, "unwilling"),
-        "schema": (400, "invalid_request"),
+        "schema": (400, "schema"),
         "record too large": Goes("the job was let in where it entered"),
     },
     "ack": _JOB,

@@ -50,6 +50,7 @@ def _check(step: dict[str, Any], response: httpx.Response) -> None:
         return
     found = response.json()
     if response.is_error:
+        assert found["error"]["code"] == recorded["error"]["code"]
         assert found["error"]["message"]
     elif step["path"].endswith("/_schema"):
         profiled = recorded.get("search", {}).get("profile") is not None

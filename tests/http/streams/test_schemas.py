@@ -116,6 +116,7 @@ def test_the_other_protocol_meets_the_schema(http: httpx.Client, server: LiveSer
 def test_a_refusal_of_this_protocol_says_the_same(http: httpx.Client, described: str) -> None:
     answer = put(http, described, {"id": 1}, {"id": None})
     assert answer.status_code == 400
+    assert (answer.json()["error"]["code"], detail_of(answer)["reason"]) == ("bad_request", "schema")
     assert detail_of(answer)["index"] == 1
     assert append(http, described, b"text").status_code == 400
 
