@@ -25,12 +25,11 @@ class FreshIndex:
     It is not for several threads: nobody asks while somebody adds.
     """
 
-    def __init__(self, config: SearchConfig, version: int) -> None:
-        self.config = config
-        self.version = version
+    def __init__(self, config: SearchConfig | None, version: int) -> None:
+        """Without a description of fields it knows routing keys only."""
         self._extracts: list[tuple[Extract, Column]] = []
         self.columns: dict[str, Column] = {}
-        for name, field in config.fields.items():
+        for name, field in ({} if config is None else config.fields).items():
             column = self.columns[name] = column_for(field)
             self._extracts.append((extractor(field, version), column))
         self.keys = Keywords()
@@ -53,6 +52,11 @@ class FreshIndex:
     @property
     def numbers(self) -> Numbers:
         return self._numbers.filled
+
+    def count_between(self, first: int, last: int) -> int:
+        """How many entries it has of a range."""
+        begin, end = np.searchsorted(self.numbers, (first, last + 1))
+        return int(end - begin)
 
     @property
     def sheet(self) -> Sheet:
@@ -125,8 +129,7 @@ class FreshPart:
         return mask
 
     def _looked_at(self) -> int:
-        begin, end = np.searchsorted(self._numbers, (self.span.first, self.span.last + 1))
-        return int(end - begin)
+        return self._index.count_between(self.span.first, self.span.last)
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         judge = Judge(self._index.columns, len(self._numbers))

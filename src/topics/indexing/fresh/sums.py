@@ -26,10 +26,10 @@ _FEW = 1 << 20
 class Sheet:
     """What aggregations need besides the columns of fields: entries that are summaries already, one list a measure."""
 
-    def __init__(self, config: SearchConfig) -> None:
+    def __init__(self, config: SearchConfig | None) -> None:
         self.states: dict[tuple[str, str], list[Summed | None]] = {}
         self._contribute: list[tuple[Any, list[Summed | None]]] = []
-        for rollup_name, rollup in config.rollups.items():
+        for rollup_name, rollup in ({} if config is None else config.rollups).items():
             for name, measure in rollup.measures.items():
                 if isinstance(measure, SummaryParts):
                     states = self.states[rollup_name, name] = []
