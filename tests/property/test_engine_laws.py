@@ -181,7 +181,7 @@ class EngineLaws(RuleBasedStateMachine):
         kind, name, argument = operation
         topic = self.engine.core.by_name.get(name)
         head = topic.head if topic is not None and topic.created else None
-        self.model.expire(self.engine.core.now())
+        self.model.expire(self.engine.core.wall())
         answers: Answers = []
         try:
             if kind == "append":
@@ -205,7 +205,7 @@ class EngineLaws(RuleBasedStateMachine):
             self.judge_delete(name, argument, head, answers[0])
 
     def judge_append(self, name: str, batch: Batch, answer: object) -> None:
-        now, topic = self.engine.core.now(), self.model.get(name)
+        now, topic = self.engine.core.wall(), self.model.get(name)
         created = topic is None
         if topic is None:
             topic = ModelTopic(resolve_config(batch.config or TopicConfigPatch(), name, None))
@@ -288,7 +288,7 @@ class EngineLaws(RuleBasedStateMachine):
             except TopicNotFoundError:
                 return
             raise AssertionError("a topic that does not exist was read")
-        topic.expire(self.engine.core.now())
+        topic.expire(self.engine.core.wall())
         check_read(topic, request, self.engine.read_now(name, request))
 
     # Time and upkeep: nothing here may change what anybody sees.
@@ -436,7 +436,7 @@ class EngineLaws(RuleBasedStateMachine):
             check_scan(topic, partial(self.engine.read_now, name), cursor, self.dice)
 
     def topics_are_those_of_the_model(self) -> None:
-        now = self.engine.core.now()
+        now = self.engine.core.wall()
         assert now >= self.clock.now_ms()
         assert [info.topic for info in self.engine.list_topics()] == sorted(self.model)
         self.model.expire(now)

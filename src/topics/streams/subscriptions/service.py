@@ -90,7 +90,7 @@ class Subscriptions:
                 raise SubscriptionConflictError(subscription_id)
             done(known, False)
             return
-        made = Subscription(subscription_id, request, base_url, self._core.now())
+        made = Subscription(subscription_id, request, base_url, self._core.wall())
         made.links = {name: Link(explicit=True) for name in request.streams}
         for name in self._links.matching(made):
             made.links.setdefault(name, Link(explicit=False))
