@@ -8,6 +8,7 @@ that add to each other, and log files that come and go.
 After each step every topic is compared with the model and read from some cursor to its end.
 """
 
+from bisect import bisect_left
 from functools import partial
 from random import Random
 from typing import Any
@@ -297,6 +298,11 @@ class EngineLaws(RuleBasedStateMachine):
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
 
+    @rule(ms=st.sampled_from([-86_400_000, -1_000, -1, 1, 700, 3_600_000]))
+    def set_clock(self, ms: int) -> None:
+        """Somebody sets the machine's clock; the model knows of no other."""
+        self.clock.jump(max(ms, EPOCH_MS - self.clock.now_ms()))
+
     @rule(full=st.booleans())
     def checkpoint(self, full: bool) -> None:
         self.sealing.hurry()
@@ -421,7 +427,22 @@ class EngineLaws(RuleBasedStateMachine):
             # What is below the floor here need not have been logged, so the floor may have been forgotten: marks begin
             # again, and the lost ranges tell in its place.
             self.marks.pop(found.name, None)
+            # Nor need have been what told that the clock had been set back.
+            topic.last_written = found.last_write_ts
+            for record in topic.live:
+                record.written = self.written(found, record.seq)
+            for key, (_, _, used) in (found.keys or {}).items():
+                topic.keys[key].ts = used
         topic.adopt(lost, *floors, found.last_ts)
+
+    def written(self, topic: Topic, seq: int) -> int:
+        """When the engine believes a record to have been written: before any later moment, and not before that one."""
+        reader, run = self.engine.core.reader, next(iter(topic.runs_from(seq)))
+        moments = range(topic.last_write_ts + 1)
+        found = bisect_left(
+            moments, True, key=lambda moment: reader.written_before(topic.id, run, moment + 1) > seq - run.first_seq
+        )
+        return moments[found]
 
     # Laws that hold after every step
 
@@ -437,7 +458,6 @@ class EngineLaws(RuleBasedStateMachine):
 
     def topics_are_those_of_the_model(self) -> None:
         now = self.engine.core.wall()
-        assert now >= self.clock.now_ms()
         assert [info.topic for info in self.engine.list_topics()] == sorted(self.model)
         self.model.expire(now)
         for name, topic in self.model.items():
