@@ -159,8 +159,8 @@ class ModelTopic:
         self.last_ts = max(self.last_ts, now)
         if now < self.last_written:
             # The clock was set back: nothing before this can have been written after it.
-            for record in self.records:
-                record.written = min(record.written, now)
+            for older in self.records:
+                older.written = min(older.written, now)
             for used in self.keys.values():
                 used.ts = min(used.ts, now)
         self.last_written = now
