@@ -100,6 +100,10 @@ class EventSource(Source, frozen=True, kw_only=True):
         data = data_event(found.body, self.as_text) if found.count else b": gap\n\n" if gap else b""
         return [Events(FrameKind.TOMBSTONE if gap else FrameKind.RECORDS, data, cursor, found.position, gap)]
 
+    def shape(self, topic: Topic) -> object:
+        state = self.streams.state(topic)
+        return None if state is None else state.description
+
     def is_full(self, found: StreamSlice) -> bool:
         return found.count >= self.spec.max_records or 2 * len(found.body) >= self.spec.max_bytes
 

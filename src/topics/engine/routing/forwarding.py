@@ -69,6 +69,10 @@ class Load:
         copies = self.copies.first(count)
         return Load(self.lost, ranges[-1][1], ranges, copies, self.rules, self.stamp, self.hops, self.by_value)
 
+    def by_its_value(self, copies: Copies) -> "Load":
+        """The same records as their destination stores them."""
+        return Load(self.lost, self.upto, self.ranges, copies, self.rules, self.stamp, self.hops, by_value=True)
+
     def render(self, first_seq: int, ts: int, base: int) -> Fragments:
         assert self.copies is not None
         known = self._rendered

@@ -6,13 +6,16 @@ nobody, until the last fork is gone. How many forks there are is counted and nev
 that is wrong.
 """
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
 from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
+from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult
+from topics.engine.streams.description import Description
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
 from topics.engine.topic import Inheritance, Records, Topic
 from topics.engine.transaction import Change, Gate
@@ -29,7 +32,7 @@ class StreamFeature:
     kinds = frozenset(
         (
             FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RENEW,
-            FrameKind.STREAM_RETIRE,
+            FrameKind.STREAM_RETIRE, FrameKind.STREAM_CONTRACT,
         )
     )  # fmt: skip
 
@@ -51,6 +54,8 @@ class StreamFeature:
             state.renewed_ms = state.renewed_logged = decode_renewal(frame.body)
         elif frame.kind is FrameKind.STREAM_RETIRE:
             state.retired = True
+        elif frame.kind is FrameKind.STREAM_CONTRACT:
+            state.description = Description.decode(frame.body)
         else:
             state.apply(mark_in(frame))
 
@@ -125,7 +130,7 @@ class StreamFeature:
 
     # What others may do to a stream (`engine.topic.Guard`)
 
-    def check_append(self, topic: Topic, records: Records) -> None:
+    def check_append(self, topic: Topic) -> None:
         state = stream_of(topic)
         if state is None:
             return
@@ -135,6 +140,13 @@ class StreamFeature:
             raise StreamGoneError(topic.name)
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
+
+    def admit(self, topic: Topic, records: Records, moved: bool) -> Sequence[Record] | None:
+        state = stream_of(topic)
+        description = state.staged_description if state is not None else None
+        if description is None or description.intake.is_idle:
+            return None
+        return description.admit(records(), self._core.now(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.core.errors import NotAQueueError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
@@ -136,7 +138,9 @@ class Appender:
         elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
-            core.path.check_records(topic, lambda: records)
+            admitted = core.path.admit(topic, lambda: records)
+            if admitted is not None:
+                batch, plain = msgspec.structs.replace(batch, records=admitted), None
         self.write(topic, batch, done, plain=plain)
 
     def write(
