@@ -173,7 +173,7 @@ class StreamAppender:
             raise InvalidRequestError(
                 "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
             )
-        return description.admit(records, self._engine.core.now(), moved=False) or records
+        return description.admit(records, self._engine.core.wall(), moved=False) or records
 
     def _write(
         self,

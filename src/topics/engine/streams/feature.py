@@ -146,7 +146,7 @@ class StreamFeature:
         description = state.staged_description if state is not None else None
         if description is None or description.intake.is_idle:
             return None
-        return description.admit(records(), self._core.now(), moved)
+        return description.admit(records(), self._core.wall(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
