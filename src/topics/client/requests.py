@@ -77,14 +77,20 @@ def get_topic(topic: str, *, touch: bool = True) -> Request[TopicState]:
 
 
 def list_topics(
-    prefix: str = "", *, page_size: int | None = None, cursor: str | None = None, touch: bool = False
+    prefix: str = "",
+    *,
+    page_size: int | None = None,
+    cursor: str | None = None,
+    touch: bool = False,
+    streams: bool = False,
 ) -> Request[TopicPage]:
-    """One page of topics, in the order of their names."""
+    """One page of topics, in the order of their names; with `streams` also those that only streams can be called."""
     query = {
         "prefix": prefix or None,
         "page_size": page_size,
         "cursor": cursor or None,
         "touch": "true" if touch else None,
+        "streams": "true" if streams else None,
     }
     return Request(method="GET", target="/v0/topics" + _query(query), answer=TopicPage)
 

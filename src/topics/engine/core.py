@@ -108,8 +108,15 @@ class EngineCore:
 
     # Topics
 
+    def readable(self, name: str) -> Topic:
+        """The topic of that name for those who read: also a stream whose name topics cannot have."""
+        topic = self.by_name.get(name)
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
+            raise TopicNotFoundError(name)
+        return topic
+
     def existing(self, name: str) -> Topic:
-        """The topic of that name as readers see it."""
+        """The topic of that name for those who change it."""
         topic = self.by_name.get(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
             raise TopicNotFoundError(name)

@@ -78,7 +78,7 @@ def diff(call: Call) -> None:
     )  # fmt: skip
     # Records of the reader's own node move its cursor and do not end the wait.
     answer = partial(_answer_read, call)
-    LongPoll(call, call.engine.core.existing(call.topic), source, wait_ms / 1000.0, answer).begin(request.from_seq)
+    LongPoll(call, call.engine.core.readable(call.topic), source, wait_ms / 1000.0, answer).begin(request.from_seq)
 
 
 def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:

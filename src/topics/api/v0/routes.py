@@ -38,6 +38,7 @@ V0_ROUTES = (
                 Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
                 Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
                 Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
+                Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told."),
             ),
         ),
     ),
