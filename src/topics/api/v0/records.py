@@ -4,12 +4,11 @@ from functools import partial
 
 import msgspec
 
-from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
-from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
+from topics.api.v0.appends import decode_append, encode_appended, throttled, with_config_of, with_key
 from topics.api.v0.bodies import check_number, decode_body
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
@@ -32,9 +31,8 @@ def append(call: Call) -> None:
         batch = with_key(batch, batch.idempotency_key)
     elif b"idempotency-key" in head.headers.first:
         batch = with_key(batch, head.headers.get("idempotency-key"))
-    if batch.config is not None and call.topic not in call.engine.core.by_name:
-        # Creating with a config of one's own is the control plane by another door.
-        call.key.check(Scope.ADMIN)
+    if batch.config is not None:
+        batch = with_config_of(call.key, call.engine, call.topic, batch)
 
     def done(outcome: AppendResult | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
