@@ -183,7 +183,12 @@ def test_what_is_later_than_wanted_is_not_read(access: dict[str, str], client: C
 
 
 def test_without_the_place_of_the_cold_tier_the_server_is_asked(tmp_path: Path) -> None:
-    settings = {"segment_max_events": "50", "snapshot_interval_ms": "200", "hot_retain_segments": "0", "pipeline": "off"}
+    settings = {
+        "segment_max_events": "50",
+        "snapshot_interval_ms": "200",
+        "hot_retain_segments": "0",
+        "pipeline": "off",
+    }
     with LiveServer(tmp_path, **settings, cold_dir=str(tmp_path / "cold")) as server, Client(server.url) as client:
         client.append_many("orders", range(120))
 

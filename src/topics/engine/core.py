@@ -108,17 +108,17 @@ class EngineCore:
 
     # Topics
 
-    def readable(self, name: str) -> Topic:
-        """The topic of that name for those who read: also a stream whose name topics cannot have."""
+    def existing(self, name: str) -> Topic:
+        """The topic of that name as readers see it."""
         topic = self.by_name.get(name)
-        if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
             raise TopicNotFoundError(name)
         return topic
 
-    def existing(self, name: str) -> Topic:
-        """The topic of that name for those who change it."""
+    def readable(self, name: str) -> Topic:
+        """The topic of that name for those who read streams as well: also one whose name topics cannot have."""
         topic = self.by_name.get(name)
-        if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
         return topic
 

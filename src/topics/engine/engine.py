@@ -338,7 +338,7 @@ class Engine:
 
     def read(self, name: str, request: ReadRequest, done: Callable[[ReadResult | TopicsError], None]) -> None:
         """Reads from a cursor; answers at once unless the cold folder has to be asked."""
-        self.read_as(self.core.readable(name), request, execute_read, done)
+        self.read_as(self.core.existing(name), request, execute_read, done)
 
     def read_as(
         self,
@@ -368,7 +368,7 @@ class Engine:
 
     def read_now(self, name: str, request: ReadRequest) -> ReadResult:
         """Reads from a cursor on the caller's stack, wherever the records are."""
-        topic = self.core.readable(name)
+        topic = self.core.existing(name)
         self._touch(topic, request)
         return execute_read(plan_read(topic, request), self.core.reader)
 
@@ -377,7 +377,7 @@ class Engine:
 
         Nothing is lost between a read that found nothing and this call when both happen in the same tick.
         """
-        return self.watch_topic(self.core.readable(name), woken)
+        return self.watch_topic(self.core.existing(name), woken)
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
@@ -391,9 +391,9 @@ class Engine:
 
         return cancel
 
-    def info(self, name: str, touch: bool = True) -> TopicInfo:
-        """A topic's state; `touch` counts as consuming it."""
-        topic = self.core.readable(name)
+    def info(self, name: str, touch: bool = True, streams: bool = False) -> TopicInfo:
+        """A topic's state; `touch` counts as consuming it. With `streams` its name may be any stream's."""
+        topic = self.core.readable(name) if streams else self.core.existing(name)
         self.catch_up(topic)
         self.core.expire(topic)
         if touch:

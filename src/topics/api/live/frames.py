@@ -168,7 +168,7 @@ class Projection(Source, frozen=True, kw_only=True):
         )  # fmt: skip
 
     def sees(self, topic: Topic) -> bool:
-        return topic.guard is None or not topic.guard.over(topic)
+        return topic.guard is None or not topic.guard.hides(topic)
 
     def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
         request = ReadRequest(

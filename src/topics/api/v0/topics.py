@@ -35,7 +35,7 @@ def put_topic(call: Call) -> None:
 
 
 def get_topic(call: Call) -> None:
-    info = call.engine.info(call.topic, touch=call.flag("touch", True))
+    info = call.engine.info(call.topic, touch=call.flag("touch", True), streams=call.flag("streams", False))
     counters = info.queue
     answer = TopicAnswer(
         topic=info.topic, type=info.config.type.value, head_seq=info.head_seq, earliest_seq=info.earliest_seq,

@@ -59,7 +59,7 @@ def plan_history(
             losses.met(manifest.topic, first, last, "neither the archive nor the log has them")
         parts += _parts(store, manifest, position, options)
     for name in sorted(wanted.keys() - found):
-        _log.warning("the archive has nothing of topic %s", name)
+        _log.warning("the archive has nothing of a topic", extra={"topic": name})
     return _packed(parts, options.bytes_per_partition)
 
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from topics.client import Client, TopicNotFound
+from topics.client import Client, Diff, TopicNotFound
 from topics.core.ranges import Ranges, SeqRange, intersection, union
 from topics.formats.catalog import Catalog, CatalogTopic
 from topics.spark.connector.options import Access, OptionError, ReadOptions
@@ -68,8 +68,8 @@ def found_positions(origin: Origin, options: ReadOptions) -> dict[str, Position]
             "are there"
         )
     if not positions:
-        wanted = f"pattern {options.pattern}" if options.pattern else f"topics {', '.join(options.topics)}"
-        _log.warning("nothing is there to be read of %s", wanted)
+        wanted = options.pattern or ", ".join(options.topics)
+        _log.warning("no topic is there to be read", extra={"wanted": wanted})
     return positions
 
 
@@ -102,7 +102,7 @@ class HttpOrigin:
         with Client(self._url, api_key=self._api_key) as client:
             while low < high:
                 middle = (low + high) // 2
-                answer = client.diff(position.topic, middle, limit=1, include_meta=False, epoch=position.epoch or None)
+                answer = _peek(client, position, middle)
                 if answer.records and answer.records[0].ts < ts:
                     low = max(answer.records[0].seq, middle + 1)
                 else:
@@ -117,7 +117,7 @@ class HttpOrigin:
         cursor = 0
         with Client(self._url, api_key=self._api_key) as client:
             while cursor < position.earliest - 1:
-                answer = client.diff(position.topic, cursor, limit=1, include_meta=False, epoch=position.epoch or None)
+                answer = _peek(client, position, cursor)
                 gap = answer.tombstone
                 if gap is None:
                     break
@@ -206,12 +206,18 @@ def _one_by_one(client: Client, names: Iterable[str]) -> dict[str, Position]:
     positions = {}
     for name in names:
         try:
-            state = client.get_topic(name, touch=False)
+            state = client.get_topic(name, touch=False, streams=True)
         except TopicNotFound:
             continue
         each = state.bytes // state.count if state.count else 0
         positions[name] = Position(name, state.epoch, state.earliest_seq, state.head_seq, each)
     return positions
+
+
+def _peek(client: Client, position: Position, cursor: int) -> Diff:
+    """The next record behind a cursor of this topic, and of no other of its name."""
+    epoch = position.epoch or None
+    return client.diff(position.topic, cursor, limit=1, include_meta=False, epoch=epoch, streams=True)
 
 
 def _common_start(names: Iterable[str]) -> str:

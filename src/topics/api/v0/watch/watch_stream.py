@@ -52,7 +52,7 @@ class WatchStream(EventSink):
         cursor = self._session.cursors[topic]
         try:
             feeds = self._live.feeds
-            followed = feeds.engine.core.readable(topic)
+            followed = feeds.engine.core.existing(topic)
             self._subscriptions[topic] = feeds.subscribe(self, followed, projection, cursor, topic)
         except TopicNotFoundError:
             # Gone since the session was made. Its head is not known any more, but what was delivered of it.

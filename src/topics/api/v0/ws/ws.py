@@ -245,14 +245,14 @@ class Session(Sink):
         self._check_room(starts)
         infos = {name: self._engine.info(name) for name in starts}
         positions: dict[str, Position] = {}
-        readable = self._engine.core.readable
+        existing = self._engine.core.existing
         for name, start in starts.items():
             info = infos[name]
             from_seq = info.head_seq if start.tail else start.from_seq
             is_other = not start.tail and start.epoch is not None and start.epoch != info.epoch
             self._stop_following(name)
             cursor = BEFORE_ALL if is_other else from_seq
-            self._subscriptions[name] = self._live.feeds.subscribe(self, readable(name), projection, cursor)
+            self._subscriptions[name] = self._live.feeds.subscribe(self, existing(name), projection, cursor)
             positions[name] = Position(
                 from_seq=from_seq, head_seq=info.head_seq, earliest_seq=info.earliest_seq, epoch=info.epoch
             )
