@@ -1,7 +1,7 @@
 """Every /v1 route: which method of which resource is answered by whom, and what it needs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -103,6 +103,13 @@ class StreamsApi:
         if route is None:
             raise MethodNotAllowedError(method, (*table, "OPTIONS"))
         return route, where.name
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        yield from ((route.method, route.path) for route in (self._list, self._preflight))
+        for resource, table in self._tables.items():
+            below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
+            yield from ((method, STREAM + below) for method in table)
+        yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
         return Route(method, STREAM, guarded(handler), scopes)
