@@ -1,4 +1,4 @@
-"""The conversations on the pages of /v1 are held with a server: the same statuses, and answers with the same members."""
+"""The conversations on the pages of /v1 are held with a server: the same statuses, answers with the same members."""
 
 import json
 import re
