@@ -3,6 +3,7 @@ back after a kill, a search finds what a plain filter over its live entries find
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -107,7 +108,7 @@ class Life:
             request = AppendRequest(
                 body=json.dumps([named]).encode(), content_type=JSON, key="odd" if self.count % 2 else "even"
             )
-            self.ask(lambda done, request=request: self.streams.append(self.name, request, done))
+            self.ask(partial(self.streams.append, self.name, request))
 
     def read(self, position: Position, **more: Any) -> StreamSlice:
         topic = self.streams.topic(self.name)

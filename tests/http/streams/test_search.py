@@ -151,9 +151,9 @@ def test_another_description_is_another_index(http: httpx.Client, logs: str) -> 
 def test_pages_join_while_entries_are_appended(http: httpx.Client, logs: str) -> None:
     put(http, logs, *({"eventTime": number % 3, "status": number} for number in range(20)))
     seen: list[int] = []
-    after = None
+    after: list[Any] | None = None
     while True:
-        more = {} if after is None else {"search_after": after}
+        more: dict[str, Any] = {} if after is None else {"search_after": after}
         answer = find(http, logs, "status:<20", sort=["eventTime:asc"], size=7, **more)
         seen += [entry["status"] for entry in sources(answer)]
         put(http, logs, {"eventTime": 0, "status": 99})
