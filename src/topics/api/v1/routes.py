@@ -29,6 +29,7 @@ from topics.http.exchange import Exchange
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
 from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import Subscriptions
 from topics.system.clock import SystemClock
 
@@ -153,6 +154,9 @@ class StreamsApi:
             self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
             self._subscriptions.start()
         return self._subscriptions
+
+    def search_stats(self) -> SearchStats:
+        return SearchStats() if self._streams is None else self._streams.search.stats()
 
     async def close(self) -> None:
         """Ends calls of webhooks that are on their way, and the searching process."""
