@@ -101,7 +101,10 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 def _streams_api(settings: Settings) -> StreamsApi:
     """Webhooks may call this machine itself only where nobody else can ask for them."""
-    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    values = {
+        **msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host),
+        "immutable": _is_on(settings.streams_immutable),
+    }  # fmt: skip
     try:
         return StreamsApi(msgspec.convert(values, StreamOptions))
     except OSError as error:

@@ -158,6 +158,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    streams_immutable: Annotated[
+        _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
+    ] = "1"
     # The pipeline on Spark, and the archive that it keeps.
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")
