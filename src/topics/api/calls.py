@@ -12,6 +12,7 @@ import msgspec
 
 from topics.api.auth import Key
 from topics.api.errors import error_headers
+from topics.api.isolation import told_to
 from topics.api.refusals import refusal_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
@@ -98,7 +99,7 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        status, body = refusal_of(error, self.exchange.head.path, self.spent_ms())
+        status, body = refusal_of(told_to(self.key, error), self.exchange.head.path, self.spent_ms())
         self.finish(status, body, error_headers(error))
 
     def on_gone(self, callback: Callable[[], None]) -> None:

@@ -22,8 +22,13 @@ Records = Callable[[], Sequence[Record]]
 class Guard(Protocol):
     """Has a say in what may be done to a topic that is more than a log."""
 
-    def check_append(self, topic: "Topic", records: Records) -> None:
-        """Raises where the topic does not take these records, whichever way they come."""
+    def check_append(self, topic: "Topic") -> None:
+        """Raises where the topic takes no records, whichever way they come."""
+        ...
+
+    def admit(self, topic: "Topic", records: Records, moved: bool) -> Sequence[Record] | None:
+        """The records as they are to be stored, None where that is as they are; raises where one of them is not what
+        the topic's are. `moved` says that they were written to another topic first."""
         ...
 
     def hides(self, topic: "Topic") -> bool:

@@ -5,7 +5,7 @@ its producer, its `Stream-Seq`. A repetition by a producer is recognised before 
 meet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
+from topics.engine.streams.description import REASON, Description
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -131,6 +132,8 @@ class StreamAppender:
             return
         content_type = state.content_type if state is not None else JSON_TYPE
         if request.body and media_type(request.content_type) != media_type(content_type):
+            if state is not None and state.staged_description is not None:
+                state.staged_description.intake.check_bytes()
             raise StreamConflictError(
                 f"the stream holds {quoted(content_type)}, not {quoted(request.content_type)}",
                 content_type=content_type,
@@ -149,11 +152,12 @@ class StreamAppender:
         if state is not None:
             self._feature.renew(topic)
         if request.body:
-            self._write(topic, state, self._records(topic, content_type, request), request, done)
+            records = self._records(content_type, request, state.staged_description if state is not None else None)
+            self._write(topic, state, records, request, done)
         else:
             self._close(topic, request, done)
 
-    def _records(self, topic: Topic, content_type: str, request: AppendRequest) -> list[Record]:
+    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> Sequence[Record]:
         limits = self._engine.core.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
@@ -163,13 +167,24 @@ class StreamAppender:
         else:
             records = [bytes_record(request.body, content_type, request.key)]
             check_entries((), limits, request.key)
-        return records
+        if description is None or description.intake.is_idle:
+            return records
+        if request.key is not None and description.has_routing_key:
+            raise InvalidRequestError(
+                "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
+            )
+        return description.admit(records, self._engine.core.now(), moved=False) or records
 
     def _write(
-        self, topic: Topic, state: StreamState | None, records: list[Record], request: AppendRequest, done: AppendedDone
+        self,
+        topic: Topic,
+        state: StreamState | None,
+        records: Sequence[Record],
+        request: AppendRequest,
+        done: AppendedDone,
     ) -> None:
         core, extension = self._engine.core, None
-        now = core.now()
+        now = core.wall()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
             extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
@@ -181,14 +196,13 @@ class StreamAppender:
                 # The stream may have grown since: what is told is the end of this batch.
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
-        ts = None if request.ts is None else min(request.ts, now)
-        self._engine.write(topic, Batch(records=records), written, extension, ts)
+        self._engine.write(topic, Batch(records=records), written, extension, request.ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core
         state = self._feature.state(topic)
         core.path.check(topic)
-        mark = StreamMark(core.now(), request.seq, request.producer, True)
+        mark = StreamMark(core.wall(), request.seq, request.producer, True)
         state.stage(mark)
 
         def applied(timing: CommitTiming) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from topics.api.calls import Call
 from topics.api.errors import error_headers
+from topics.api.isolation import told_to
 from topics.api.refusals import V1_ROOT, refusal_of
 from topics.api.v1.values import latin1, write_time
 from topics.core.errors import (
@@ -57,7 +58,7 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    status, body = refusal_of(error, V1_ROOT)
+    status, body = refusal_of(told_to(call.key, error), V1_ROOT)
     call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
 
 

@@ -1,14 +1,15 @@
 """What caches may keep of a read, and how they ask whether it still holds.
 
     W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter="            as the protocol has it
-    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=:r=<what is left>:c"
+    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=:v2:r=<what is left>:c"
 
 Entries never change, so the places where a slice begins and ends say all about it, for as long as every entry between
 them is there and shown as it was written. Once some are gone the tag says what is left. A count of removals would not
 do: a crash may take back a delete of a class that does not sync, and the next delete would be given its number. What is
 left is therefore told by a digest of it, which needs no memory and cannot be wrong after any restart.
 
-`:c` is there when the slice reaches the end of a closed stream.
+`:v<version>` is there when entries of earlier versions are shown as ones of this version of the schema, and `:c` when
+the slice reaches the end of a closed stream.
 """
 
 from hashlib import blake2b
@@ -21,6 +22,7 @@ from topics.engine.state.presence import is_whole, removed_count
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams import ReadSpec, StreamSlice
+from topics.streams.contracts import has_versions
 from topics.streams.offsets import START, offset_of
 
 _IMMUTABLE = "max-age=31536000, immutable"
@@ -35,7 +37,8 @@ def etag_of(topic: Topic, spec: ReadSpec, found: StreamSlice, closed: bool) -> s
     left = (
         "" if _is_complete(topic, spec, found) else f":r={blake2b(found.body, digest_size=_DIGEST_BYTES).hexdigest()}"
     )
-    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={left}{":c" if closed else ""}"'
+    shown = f":v{found.promoted_to}" if found.promoted_to else ""
+    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={shown}{left}{":c" if closed else ""}"'
 
 
 def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
@@ -60,8 +63,9 @@ def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: 
     nothing at all may be anything soon."""
     if not found.count:
         return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted.
-    bound = bool(offset) and offset != START
+    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
+    # is a schema, a later one may come with a lens that shows the same entries otherwise.
+    bound = bool(offset) and offset != START and not has_versions(topic)
     full = bound and not found.at_tail and spec.key is None
     for_good = immutable and full and not _may_shrink(topic) and not removed_count(topic)
     # With keys on, what one client may see is nothing for a cache that others use.

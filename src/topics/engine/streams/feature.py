@@ -6,13 +6,16 @@ nobody, until the last fork is gone. How many forks there are is counted and nev
 that is wrong.
 """
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
 from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
+from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult
+from topics.engine.streams.description import Description
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
 from topics.engine.topic import Inheritance, Records, Topic
 from topics.engine.transaction import Change, Gate
@@ -29,7 +32,7 @@ class StreamFeature:
     kinds = frozenset(
         (
             FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RENEW,
-            FrameKind.STREAM_RETIRE,
+            FrameKind.STREAM_RETIRE, FrameKind.STREAM_CONTRACT,
         )
     )  # fmt: skip
 
@@ -48,9 +51,11 @@ class StreamFeature:
             return
         state = self.state(topic)
         if frame.kind is FrameKind.STREAM_RENEW:
-            state.renewed_ms = state.renewed_logged = max(state.renewed_ms, decode_renewal(frame.body))
+            state.renewed_ms = state.renewed_logged = decode_renewal(frame.body)
         elif frame.kind is FrameKind.STREAM_RETIRE:
             state.retired = True
+        elif frame.kind is FrameKind.STREAM_CONTRACT:
+            state.description = Description.decode(frame.body)
         else:
             state.apply(mark_in(frame))
 
@@ -114,9 +119,10 @@ class StreamFeature:
         state = stream_of(topic)
         if state is None or state.ttl_s is None:
             return
-        now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        now = state.renewed_ms = self._core.wall()
         state.grace_ms = 0
-        behind = now - state.renewed_logged > state.renewal_step_ms()
+        # Also when the clock was set back: a renewal of tomorrow would keep the stream a day too long.
+        behind = abs(now - state.renewed_logged) > state.renewal_step_ms()
         if behind and self._core.path.takes_notes(topic):
             self._core.before_change(topic)
             state.renewed_logged = now
@@ -124,7 +130,7 @@ class StreamFeature:
 
     # What others may do to a stream (`engine.topic.Guard`)
 
-    def check_append(self, topic: Topic, records: Records) -> None:
+    def check_append(self, topic: Topic) -> None:
         state = stream_of(topic)
         if state is None:
             return
@@ -134,6 +140,13 @@ class StreamFeature:
             raise StreamGoneError(topic.name)
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
+
+    def admit(self, topic: Topic, records: Records, moved: bool) -> Sequence[Record] | None:
+        state = stream_of(topic)
+        description = state.staged_description if state is not None else None
+        if description is None or description.intake.is_idle:
+            return None
+        return description.admit(records(), self._core.now(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
@@ -147,7 +160,7 @@ class StreamFeature:
     def expired(self, topic: Topic) -> bool:
         state = stream_of(topic)
         deadline = state.deadline(topic) if state is not None else None
-        return deadline is not None and self._core.now() >= deadline
+        return deadline is not None and self._core.wall() >= deadline
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
@@ -200,7 +213,7 @@ class StreamFeature:
         core = self._core
         if core.closed:
             return
-        now = core.now()
+        now = core.wall()
         for _ in range(_DROPS_A_TICK):
             if not self._deadlines or self._deadlines[0][0] > now:
                 return

@@ -30,8 +30,11 @@ class Hidden:
     def __init__(self) -> None:
         self.lifted = False
 
-    def check_append(self, topic: Topic, records: Records) -> None:
+    def check_append(self, topic: Topic) -> None:
         raise TopicNotFoundError(topic.name)
+
+    def admit(self, topic: Topic, records: Records, moved: bool) -> None:
+        return None
 
     def hides(self, topic: Topic) -> bool:
         return not self.lifted
