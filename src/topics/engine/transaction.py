@@ -246,11 +246,14 @@ class WritePath:
             books.begin()
         books.shards[topic.shard].check_open(patient=patient)
 
-    def admit(self, topic: Topic, records: Records, moved: bool = False) -> Sequence[Record] | None:
+    def admit(
+        self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
+    ) -> Sequence[Record] | None:
         """Raises unless the topic takes these records, as far as that is a matter of what they and it are. Otherwise
         the records as they are to be stored; None where that is as they are, which it is for most topics.
 
-        `moved` says that they were written to another topic first, which is where their tags are from.
+        `moved` says that they were written to another topic first, which is where their tags are from. `prepared` is
+        what the guard made of them before (`Guard.postpones`).
         """
         guard = topic.guard
         if guard is None:
@@ -259,7 +262,7 @@ class WritePath:
         if guard.hides(topic):
             # It is about to go, and a record would lengthen its life.
             raise TopicNotFoundError(topic.name)
-        return guard.admit(topic, records, moved)
+        return guard.admit(topic, records, moved, prepared)
 
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""

@@ -8,7 +8,7 @@ import msgspec
 from topics.core.errors import InvalidRequestError
 from topics.schema.contract import Contract
 from topics.schema.documents import encode, parse
-from topics.schema.limits import MAX_KEY_BYTES
+from topics.schema.limits import MAX_KEY_BYTES, MAX_PORTION, PORTION_BYTES, PORTION_COST
 from topics.schema.profiles.base import Profile
 from topics.schema.profiles.generic import Generic
 from topics.schema.routing_keys import KeyExtractor
@@ -43,6 +43,19 @@ class Intake:
         """Refuses an append that is not JSON to a stream whose entries are described."""
         if not self.is_idle:
             raise InvalidRequestError("the entries of this stream are described: append them as application/json")
+
+    def portion(self, raws: Sequence[Text]) -> int:
+        """How many of these entries may be taken in one go without others waiting for long; at least one."""
+        room = float(PORTION_BYTES)
+        if self._validator is not None:
+            room = min(room, PORTION_COST / self._validator.weight)
+        count = 0
+        for raw in raws[:MAX_PORTION]:
+            room -= len(raw)
+            if room < 0 and count:
+                break
+            count += 1
+        return count
 
     def take(self, raws: Sequence[Text], *, now_ms: int, stream_key: str | None = None) -> Taken:
         """The batch as it is stored, or a refusal of all of it. `stream_key` is the key that the request names."""

@@ -50,6 +50,11 @@ class EntryValidator:
         self._batch = compile_schema({"items": below}, self._draft)
         self._single: jsonschema_rs.Validator | None = None
 
+    @property
+    def weight(self) -> float:
+        """What a byte of an entry costs."""
+        return self._weight
+
     def check(self, values: list[Any], raws: Sequence[Sized]) -> None:
         """Refuses the batch when one of its entries is not valid. `raws` are the texts of the same entries."""
         size = sum(map(len, raws))

@@ -36,7 +36,10 @@ class UnwillingGuard:
     def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
 
-    def admit(self, topic: Topic, records: object, moved: bool) -> None: ...
+    def postpones(self, topic: Topic, records: object, prepared: object, retry: object) -> bool:
+        return False
+
+    def admit(self, topic: Topic, records: object, moved: bool, prepared: object = None) -> None: ...
 
     def hides(self, topic: Topic) -> bool:
         return False

@@ -13,9 +13,11 @@ from topics.engine.routing.registry import Router, RouterPart
 from topics.engine.routing.stretches import Gathered, GatherPlan, fetch, plan_gather
 from topics.engine.state.tags import match_text
 from topics.engine.streams.description import is_schema_refusal
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.engine.write.room import fitting
 from topics.formats.routing import SeqRange
+from topics.schema.limits import MAX_PORTION
 from topics.wire.copies import Change, Stretch, copies_of, cut_copies, filtered, records_of
 from topics.wire.cuts import tag_texts
 
@@ -81,9 +83,13 @@ class Packer:
     def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
         """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
         Why, where that is nothing, not even a gap: one that is a stream may be closed, or over."""
-        copies = load.copies
         if dest.guard is None:
             return load
+        state = stream_of(dest)
+        if load.count > MAX_PORTION and state is not None and state.staged_description is not None:
+            # To look into records takes longer than to forward them.
+            load = load.first(MAX_PORTION)
+        copies = load.copies
         try:
             records = self._core.path.admit(dest, lambda: records_of(copies) if copies is not None else (), moved=True)
         except TopicsError as error:

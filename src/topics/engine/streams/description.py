@@ -7,6 +7,7 @@ from topics.core.errors import InvalidRequestError
 from topics.core.records import Record
 from topics.schema.contract import Contract, decode_contract, encode_contract
 from topics.schema.intake import Intake
+from topics.schema.limits import MAX_PORTION
 from topics.schema.promotion import Promoter
 from topics.schema.registry import Registry
 
@@ -58,6 +59,34 @@ class Description:
         """
         if self.has_routing_key and not moved:
             _refuse_tags(records)
+        return self._admit(records, now_ms)
+
+    def is_large(self, records: Sequence[Record]) -> bool:
+        """Whether to look at these records takes longer than anybody should wait for it."""
+        return len(records) > MAX_PORTION or self.intake.portion([record.data for record in records]) < len(records)
+
+    def admit_portion(self, records: Sequence[Record], begin: int, now_ms: int) -> Sequence[Record]:
+        """The next few of the records that a writer brings, as `admit` has them; it is called until there are none."""
+        if self.has_routing_key and not begin:
+            _refuse_tags(records)
+        rest = records[begin : begin + MAX_PORTION]
+        part = rest[: self.intake.portion([record.data for record in rest])]
+        try:
+            return self._admit(part, now_ms) or part
+        except InvalidRequestError as error:
+            index = error.detail.get("index")
+            if isinstance(index, int):
+                error.detail["index"] = begin + index
+            raise
+
+    def admit_all(self, records: Sequence[Record], now_ms: int) -> Sequence[Record]:
+        """As `admit`, for as many records as there are, with nobody having a turn in between."""
+        admitted: list[Record] = []
+        while len(admitted) < len(records):
+            admitted += self.admit_portion(records, len(admitted), now_ms)
+        return admitted
+
+    def _admit(self, records: Sequence[Record], now_ms: int) -> Sequence[Record] | None:
         try:
             taken = self.intake.take([record.data for record in records], now_ms=now_ms)
         except InvalidRequestError as error:

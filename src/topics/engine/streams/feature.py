@@ -16,6 +16,7 @@ from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult
 from topics.engine.streams.description import Description
+from topics.engine.streams.slices import Prepared, Retry, Slicer
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
 from topics.engine.topic import Inheritance, Records, Topic
 from topics.engine.transaction import Change, Gate
@@ -40,6 +41,7 @@ class StreamFeature:
         self._core = core
         self._deadlines: list[tuple[int, int]] = []
         """When to look at which topic again, by id: a heap."""
+        self._slicer = Slicer(core)
         core.features.add(self)
         core.chores.append(self.tick)
 
@@ -141,12 +143,38 @@ class StreamFeature:
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
 
-    def admit(self, topic: Topic, records: Records, moved: bool) -> Sequence[Record] | None:
+    def description(self, topic: Topic) -> Description | None:
+        """What the next entry of a stream has to be like; None where it may be anything."""
         state = stream_of(topic)
         description = state.staged_description if state is not None else None
-        if description is None or description.intake.is_idle:
+        return None if description is None or description.intake.is_idle else description
+
+    def waits(self, topic: Topic, retry: Retry) -> bool:
+        """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
+        return self._slicer.waits(topic, retry)
+
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: Prepared | None, retry: Retry) -> bool:
+        if prepared is None and self.waits(topic, retry):
+            return True
+        description = self.description(topic)
+        if description is None or (prepared is not None and prepared.description is description):
+            return False
+        if not description.is_large(records):
+            return False
+        self._slicer.begin(topic, description, records, retry)
+        return True
+
+    def admit(
+        self, topic: Topic, records: Records, moved: bool, prepared: Prepared | None = None
+    ) -> Sequence[Record] | None:
+        description = self.description(topic)
+        if description is None:
             return None
-        return description.admit(records(), self._core.now(), moved)
+        if prepared is not None and prepared.description is description:
+            if prepared.refusal is not None:
+                raise prepared.refusal
+            return prepared.records
+        return description.admit(records(), self._core.wall(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""

@@ -127,8 +127,11 @@ class Appender:
         bare = record.tag is None and record.meta is None and record.node is None
         return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
 
-    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
-        """Appends to `topic`, or to the one it makes where there is none of that name."""
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name.
+
+        `prepared` is what the topic's guard made of the records when they came before, if it had them wait.
+        """
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
@@ -138,10 +141,22 @@ class Appender:
         elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
-            admitted = core.path.admit(topic, lambda: records)
+            asked = batch
+            if topic.guard.postpones(
+                topic, records, prepared, lambda ready: self._append_again(name, asked, done, ready)
+            ):
+                return
+            admitted = core.path.admit(topic, lambda: records, prepared=prepared)
             if admitted is not None:
                 batch, plain = msgspec.structs.replace(batch, records=admitted), None
         self.write(topic, batch, done, plain=plain)
+
+    def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
+        """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
+        try:
+            self.append(self._core.by_name.get(name), name, batch, done, prepared)
+        except TopicsError as error:
+            done(error)
 
     def write(
         self,

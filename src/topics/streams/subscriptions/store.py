@@ -33,10 +33,16 @@ class Hidden:
     def check_append(self, topic: Topic) -> None:
         raise TopicNotFoundError(topic.name)
 
-    def admit(self, topic: Topic, records: Records, moved: bool) -> None:
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: object, retry: object) -> bool:
+        return False
+
+    def admit(self, topic: Topic, records: Records, moved: bool, prepared: object = None) -> None:
         return None
 
     def hides(self, topic: Topic) -> bool:
+        return not self.lifted
+
+    def over(self, topic: Topic) -> bool:
         return not self.lifted
 
     def sweep(self, topic: Topic) -> None: ...
