@@ -122,7 +122,10 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _streams_api(settings: Settings) -> StreamsApi:
-    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings)}
+    values = {
+        **msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings),
+        "immutable": _is_on(settings.streams_immutable),
+    }  # fmt: skip
     try:
         return StreamsApi(msgspec.convert(values, StreamOptions))
     except OSError as error:

@@ -161,6 +161,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    streams_immutable: Annotated[
+        _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
+    ] = "1"
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),

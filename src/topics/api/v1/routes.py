@@ -41,6 +41,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    immutable: bool = True
+    """Whether caches may be told to keep anything for good."""
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -139,7 +141,7 @@ class StreamsApi:
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
-            read_once(call, streams, read, self._deadlines)
+            read_once(call, streams, read, self._deadlines, immutable=self._options.immutable)
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:
