@@ -126,7 +126,6 @@ class Recovery:
                 elif topic is not None:
                     self._load_block(topic, Block.of(decode_block(frame.body)), next(tail_flags, b""))
         self._core.next_topic_id = newest.next_topic_id
-        self._core.set_floor_of_time(newest.now_ms)
         return newest
 
     def _load_topic(self, state: TopicState) -> Topic:
@@ -218,7 +217,6 @@ class Recovery:
             raise LogDamaged(
                 Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
             )
-        core.set_floor_of_time(known.last_ts)
         try:
             apply = _APPLY.get(frame.kind)
             if apply is not None:
@@ -303,7 +301,6 @@ class Recovery:
         grant(topic, core.reserve)
         topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
         topic.shard = core.shard_number(topic.id)
-        core.set_floor_of_time(topic.last_ts)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:
         """Class ephemeral: what stood behind the last segment, up to `last`, was in memory only."""

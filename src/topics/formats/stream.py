@@ -21,6 +21,8 @@ import msgspec
 from topics.formats.control import Created, decode_create
 from topics.formats.frame import Frame, FrameKind
 
+PART_NAME = "stream"
+"""What a topic that is a stream has under this name in a snapshot is the msgpack of `StreamPart`."""
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 

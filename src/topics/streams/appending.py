@@ -209,7 +209,7 @@ class StreamAppender:
         done: AppendedDone,
     ) -> None:
         core, extension = self._engine.core, None
-        now = core.now()
+        now = core.wall()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
             extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
@@ -221,14 +221,13 @@ class StreamAppender:
                 # The stream may have grown since: what is told is the end of this batch.
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
-        ts = None if request.ts is None else min(request.ts, now)
-        self._engine.write(topic, Batch(records=records), written, extension, ts)
+        self._engine.write(topic, Batch(records=records), written, extension, request.ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core
         state = self._feature.state(topic)
         core.path.check(topic)
-        mark = StreamMark(core.now(), request.seq, request.producer, True)
+        mark = StreamMark(core.wall(), request.seq, request.producer, True)
         state.stage(mark)
 
         def applied(timing: CommitTiming) -> None:

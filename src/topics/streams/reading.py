@@ -214,7 +214,7 @@ def seek(topic: Topic, reader: RunReader, since_ms: int) -> Position:
             return found
     last = topic.origin.upto if topic.origin is not None else 0
     for run in topic.runs_from(topic.earliest):
-        before = reader.expired(topic.id, run, since_ms)
+        before = reader.before(topic.id, run, since_ms)
         if before < run.count:
             return Position(max(last, run.first_seq + before - 1))
         last = run.first_seq + run.count - 1

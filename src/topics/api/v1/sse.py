@@ -184,7 +184,7 @@ class SseReader(EventSink):
         if not (event or closed) and self._told == told:
             return
         self._told = told
-        cursor = "" if closed else cursor_after(self._call.engine.core.now(), self._read.cursor)
+        cursor = "" if closed else cursor_after(self._call.engine.core.wall(), self._read.cursor)
         control = Control(offset_of(topic, position), cursor, at_tail, closed, gap)
         self.write(event + control_event(control))
         if closed:

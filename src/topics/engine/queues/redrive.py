@@ -61,7 +61,7 @@ class DeadLetters:
         if not seqs or self._core.topics.get(topic.id) is not topic:
             return
         if name is None:
-            queue.book.stay(seqs, self._core.now())
+            queue.book.stay(seqs, self._core.steady())
             return
         dest = self._core.by_name.get(name)
         if dest is None or name in self._creating:
@@ -136,7 +136,7 @@ class DeadLetters:
             "jobs could not be moved to the dead letter topic and are tried again",
             extra={"topic": topic.name, "jobs": len(seqs), "error": error.message},
         )
-        queue.book.stay(seqs, self._core.now() + _RETRY_MS)
+        queue.book.stay(seqs, self._core.steady() + _RETRY_MS)
 
     # And back
 
@@ -215,7 +215,7 @@ class DeadLetters:
     def _let_go(self, source: Topic, seqs: list[int], failed: bool) -> None:
         queue = find_queue(source)
         if failed and queue is not None:
-            queue.book.stay(seqs, self._core.now())
+            queue.book.stay(seqs, self._core.steady())
         moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
         # What has arrived elsewhere and could not leave must not be sent a second time.
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])

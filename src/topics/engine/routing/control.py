@@ -235,7 +235,7 @@ class RouterController:
         # What was gone before there was a router is no loss of the router's.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
-        state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.now(), dedupe_upto)
+        state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.wall(), dedupe_upto)
 
         def apply() -> object:
             if core.topics.get(dest.id) is not dest:

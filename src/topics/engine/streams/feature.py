@@ -53,7 +53,7 @@ class StreamFeature:
             return
         state = self.state(topic)
         if frame.kind is FrameKind.STREAM_RENEW:
-            state.renewed_ms = state.renewed_logged = max(state.renewed_ms, decode_renewal(frame.body))
+            state.renewed_ms = state.renewed_logged = decode_renewal(frame.body)
         elif frame.kind is FrameKind.STREAM_RETIRE:
             state.retired = True
         elif frame.kind is FrameKind.STREAM_CONTRACT:
@@ -121,9 +121,10 @@ class StreamFeature:
         state = stream_of(topic)
         if state is None or state.ttl_s is None:
             return
-        now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        now = state.renewed_ms = self._core.wall()
         state.grace_ms = 0
-        behind = now - state.renewed_logged > state.renewal_step_ms()
+        # Also when the clock was set back: a renewal of tomorrow would keep the stream a day too long.
+        behind = abs(now - state.renewed_logged) > state.renewal_step_ms()
         if behind and self._core.path.takes_notes(topic):
             self._core.before_change(topic)
             state.renewed_logged = now
@@ -187,7 +188,7 @@ class StreamFeature:
     def expired(self, topic: Topic) -> bool:
         state = stream_of(topic)
         deadline = state.deadline(topic) if state is not None else None
-        return deadline is not None and self._core.now() >= deadline
+        return deadline is not None and self._core.wall() >= deadline
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
@@ -240,7 +241,7 @@ class StreamFeature:
         core = self._core
         if core.closed:
             return
-        now = core.now()
+        now = core.wall()
         for _ in range(_DROPS_A_TICK):
             if not self._deadlines or self._deadlines[0][0] > now:
                 return

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from topics.core.errors import TopicsError
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
-from topics.formats.stream import Origin, Producer, StreamMark, StreamPart
+from topics.formats.stream import PART_NAME, Origin, Producer, StreamMark, StreamPart
 
-PART = "stream"
+PART = PART_NAME
 PRODUCERS_MAX = 10_000
 """Producers a stream remembers; beyond it the one that has been silent longest is forgotten."""
 
@@ -92,7 +92,7 @@ class StreamState:
 
     def apply(self, mark: StreamMark) -> None:
         """What an append or a closure changed, once it is safe; replay comes here as well."""
-        self.renewed_ms = self.renewed_logged = max(self.renewed_ms, mark.now_ms)
+        self.renewed_ms = self.renewed_logged = mark.now_ms
         if mark.seq is not None:
             self.last_seq = mark.seq
         if mark.producer is not None:

@@ -236,7 +236,7 @@ def test_a_state_that_obeys_the_rules() -> None:
         ({"tail_flags": [b""]}, "2 blocks instead of 1"),
         ({"tail_flags": [b"", b"\0"]}, "wrong length"),
         ({"segments": [msgspec.structs.replace(STATE.segments[0], flags=b"\0"), STATE.segments[1]]}, "wrong length"),
-        ({"name": "no name!"}, "not a topic name"),
+        ({"name": "no name!"}, "not the name of a topic"),
         ({"config": b"{"}, "config makes no sense"),
     ],
 )
