@@ -199,7 +199,7 @@ class Lifecycle:
             records.append(bytes_record(request.body, content_type, None))
         if not records or description is None:
             return records
-        return description.admit_all(records, self._engine.core.now())
+        return description.admit_all(records, self._engine.core.wall())
 
     def _part(
         self, topic: Topic, request: CreateRequest, content_type: str, source: Topic | None, point: ForkPoint | None

@@ -174,7 +174,7 @@ class StreamFeature:
             if prepared.refusal is not None:
                 raise prepared.refusal
             return prepared.records
-        return description.admit(records(), self._core.now(), moved)
+        return description.admit(records(), self._core.wall(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""

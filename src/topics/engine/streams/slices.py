@@ -62,7 +62,7 @@ class Slicer:
     def begin(self, topic: Topic, description: Description, records: Sequence[Record], retry: Retry) -> None:
         """Looks at a batch in portions, and calls back with the outcome."""
         self._lines.setdefault(topic, deque())
-        self._jobs.append(_Job(topic, description, records, self._core.now(), retry))
+        self._jobs.append(_Job(topic, description, records, self._core.wall(), retry))
         self._core.defer(self._run)
 
     def _run(self) -> None:
