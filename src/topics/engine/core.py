@@ -105,6 +105,13 @@ class EngineCore:
             raise TopicNotFoundError(name)
         return topic
 
+    def readable(self, name: str) -> Topic:
+        """The topic of that name for those who read streams as well: also one whose name topics cannot have."""
+        topic = self.by_name.get(name)
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
+            raise TopicNotFoundError(name)
+        return topic
+
     def check_accepting(self) -> None:
         if self.closed:
             raise ShuttingDownError()

@@ -37,6 +37,6 @@ class EngineTime:
         return Ending(self.told(moment), max(moment - self.steady(), 0))
 
     def resumed(self, ending: Ending) -> int:
-        """The steady moment of an end that another process told."""
-        left = max(ending.time - self.wall(), 0)
+        """The steady moment of an end that another process told; one that came meanwhile stays in the past."""
+        left = ending.time - self.wall()
         return self.steady() + (left if ending.lasts_ms is None else min(left, ending.lasts_ms))

@@ -37,7 +37,11 @@ class Guard(Protocol):
         ...
 
     def hides(self, topic: "Topic") -> bool:
-        """Whether the topic is kept but is there for nobody."""
+        """Whether users of topics do not find it: it is there for nobody, or its name is none of theirs."""
+        ...
+
+    def over(self, topic: "Topic") -> bool:
+        """Whether the topic is kept but is there for nobody, not for those who only read either."""
         ...
 
     def sweep(self, topic: "Topic") -> None:

@@ -33,6 +33,6 @@ def test_what_is_told_of_a_moment_is_what_the_wall_will_say_then() -> None:
 def test_an_end_is_resumed_with_what_the_wall_says_is_left_and_never_with_more_than_there_was() -> None:
     time = EngineTime(ManualClock(5_000))
     assert time.resumed(Ending(5_020, 30)) == 5_020, "ten of thirty have passed meanwhile"
-    assert time.resumed(Ending(4_000, 30)) == 5_000, "it ended while nobody was there"
+    assert time.resumed(Ending(4_000, 30)) == 4_000, "it ended while nobody was there"
     assert time.resumed(Ending(5_000 + DAY, 30)) == 5_030, "the clock was wrong when it was told, or is wrong now"
     assert time.resumed(Ending(5_000 + DAY, None)) == 5_000 + DAY, "older logs do not say how long it was"

@@ -42,6 +42,9 @@ class Hidden:
     def hides(self, topic: Topic) -> bool:
         return not self.lifted
 
+    def over(self, topic: Topic) -> bool:
+        return not self.lifted
+
     def sweep(self, topic: Topic) -> None: ...
 
     def drop(self, topic: Topic, done: Callable[..., None]) -> None:
