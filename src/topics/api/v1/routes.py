@@ -19,6 +19,7 @@ from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
+from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
@@ -80,6 +81,11 @@ class StreamsApi:
             "_profile": {
                 "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
                 "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
+            },
+            "touch/meta": {"GET": self._route("GET", lambda call: show_touch(call, self._of(call)), Scope.READ)},
+            "touch/wait": {"POST": self._route("POST", lambda call: wait_for_touch(call, self._of(call)), Scope.READ)},
+            "touch/templates/activate": {
+                "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
             },
         }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
