@@ -239,18 +239,6 @@ def test_a_token_that_was_changed_is_refused(keyed: LiveServer, keyed_api: httpx
         assert httpx.get(f"{keyed.url}/v1/stream/s", params={"token": changed}).status_code == 401
 
 
-def test_a_token_ends(keyed: LiveServer, keyed_api: httpx.Client) -> None:
-    """On one connection, which remembers the head: what it says is asked each time."""
-    keyed_api.put("/v1/stream/ends", content=b"x", headers={"content-type": "text/plain"})
-    token = token_of(keyed_api, ttl_ms=1_500)
-    with httpx.Client(base_url=keyed.url) as page:
-        statuses = []
-        while not statuses or statuses[-1] == 200:
-            statuses.append(page.get(f"/v1/stream/ends?token={token}").status_code)
-    assert statuses[0] == 200
-    assert statuses[-1] == 401
-
-
 @pytest.mark.parametrize("body", [{"ttl_ms": 0}, {"ttl_ms": -1}, {"ttl_ms": 3_600_001}, {"ttl_ms": "1"}, []])
 def test_a_token_lasts_for_an_hour_at_most(keyed_api: httpx.Client, body: object) -> None:
     refused(keyed_api.post("/v0/tokens", json=body), 400, "invalid_request")
