@@ -13,6 +13,7 @@ from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
+from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
@@ -66,7 +67,19 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
-        self._tables: dict[str, dict[str, Route]] = {"": itself, "pk": {"GET": get}}
+        contracts = ContractRoutes(self._deadlines)
+        self._tables: dict[str, dict[str, Route]] = {
+            "": itself,
+            "pk": {"GET": get},
+            "_schema": {
+                "GET": self._route("GET", lambda call: contracts.show_schema(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_schema(call, self._of(call)), Scope.ADMIN),
+            },
+            "_profile": {
+                "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
+            },
+        }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
