@@ -71,6 +71,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics", answers=[200]),
         Ask("/v0/topics?prefix={{topic}}", answers=[200]),
         Ask("/v0/topics?prefix=a", answers=[200]),
+        Ask("/v0/topics?streams=true", answers=[200]),
         Ask("/v0/topics?cursor={{cursor}}", answers=[200]),
     ),
     "GET /v0/topics/{topic}": (Ask("/v0/topics/{{topic}}"), Ask("/v0/topics/{{queue}}?touch=false")),
@@ -265,6 +266,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "TokenBody": frozenset({"ttl_ms"}),
     "query": frozenset({
         "page_size", "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
+        "streams", "strict",
     }),
 }  # fmt: skip
 """The fields in which none can stand."""
