@@ -19,7 +19,8 @@ import uvloop
 
 from topics import __version__
 from topics.api.app import Api
-from topics.api.auth import BadKeyError, KeyRing
+from topics.api.auth import BadKeyError, KeyRing, Tokens
+from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.v1.routes import StreamOptions, StreamsApi
@@ -92,11 +93,13 @@ class Front(NamedTuple):
 
 def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> Front:
     streams = _streams_api(settings)
+    keys.tokens = Tokens(clock, SystemDice())
     ops = OpsHandlers(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    api.browsers = _browser_rules(settings, with_keys=len(keys) > 0)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
     return Front(api, ops, live, streams, http)
@@ -134,6 +137,17 @@ def _streams_api(settings: Settings) -> StreamsApi:
             f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
             f"{error.strerror or error}"
         ) from error
+
+
+def _browser_rules(settings: Settings, *, with_keys: bool) -> BrowserRules:
+    """A server without keys that listens for others does so on purpose, under names that it does not know."""
+    try:
+        return BrowserRules(
+            keyless=not with_keys, any_host=not _is_loopback(settings.host), hosts=settings.allowed_hosts,
+            origins=settings.cors_origins,
+        )  # fmt: skip
+    except BadOriginError as error:
+        raise SettingsError(f"TOPICS_ALLOWED_HOSTS or TOPICS_CORS_ORIGINS: {error}") from error
 
 
 def _webhook_loopback(settings: Settings) -> bool:

@@ -8,10 +8,11 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Scope
+from topics.api.browsers import preflight
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
@@ -25,7 +26,6 @@ from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
-from topics.http.exchange import Exchange
 from topics.streams import Position, Streams
 from topics.streams.subscriptions import Subscriptions
 
@@ -120,7 +120,7 @@ class StreamsApi:
         yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes)
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
 
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
@@ -172,8 +172,3 @@ class StreamsApi:
 
 def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
     return asyncio.get_running_loop().call_later(seconds, function).cancel
-
-
-def preflight(exchange: Exchange) -> None:
-    """What a browser asks before it asks."""
-    exchange.respond(204, b"", "", PREFLIGHT)
