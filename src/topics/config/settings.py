@@ -164,6 +164,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    search_stream_bytes: Annotated[
+        int, _number("Bytes of a stream's newest entries that are searched in memory.", 64 * KIB)
+    ] = 128 * MIB
+    search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
+        512 * MIB
+    )
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
