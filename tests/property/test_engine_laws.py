@@ -37,9 +37,11 @@ from topics.engine import (
     ReadRequest,
 )
 from topics.engine.background import InlineRunner, Job
+from topics.engine.results import deduped
 from topics.engine.topic import Topic
 from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, Fate, ManualClock, Model, ModelTopic, PowerCut, SeededDice, Survival
+from topics.testing.model import content
 
 EPOCH_MS = 1_700_000_000_000
 
@@ -216,7 +218,8 @@ class EngineLaws(RuleBasedStateMachine):
                 known = topic.keys.get(batch.idempotency_key or "")
             assert known is not None, "a key that nobody used, or whose window has passed, was taken for a repeat"
             if known.certain:
-                assert answer == AppendResult(name, known.first, known.last, known.last, created=False, deduped=True)
+                differs = content(batch.records, batch.node) != known.content
+                assert answer == deduped(name, known.first, known.last, differs)
             else:
                 # Its last use went with a kill, and an earlier one is remembered in its place.
                 assert answer.last_seq <= known.last

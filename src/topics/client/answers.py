@@ -115,6 +115,8 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this append made the topic."""
     deduped: bool
     """Whether an earlier append with the same idempotency key had done it already; the seqs are the ones of then."""
+    differs: bool = False
+    """Never true for a call of this client, which asks for an error instead."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

@@ -81,6 +81,8 @@ class ModelKey:
     first: int
     last: int
     ts: int
+    content: list[object]
+    """What it was used for."""
     certain: bool = True
     """Whether it must be known; see the top of the file."""
 
@@ -162,7 +164,7 @@ class ModelTopic:
             meta = None if record.meta is None else bytes(record.meta)
             self.records.append(ModelRecord(self.head, self.last_ts, record.tag, owner, meta, bytes(record.data), home))
         if key is not None:
-            self.keys[key] = ModelKey(first, self.head, self.last_ts)
+            self.keys[key] = ModelKey(first, self.head, self.last_ts, content(batch, node))
         self._enforce_caps()
         return first, self.head
 
@@ -253,6 +255,14 @@ class Model(dict[str, ModelTopic]):
     def checkpoint(self) -> None:
         for topic in self.values():
             topic.checkpoint()
+
+
+def content(batch: Sequence[Record], node: str | None) -> list[object]:
+    """What of a batch is stored: two of the same content are the same for whoever repeats a key."""
+    return [
+        (bytes(r.data), None if r.meta is None else bytes(r.meta), r.tag, node if r.node is None else r.node)
+        for r in batch
+    ]
 
 
 def _over(config: TopicConfig, count: int, size: int) -> bool:

@@ -34,6 +34,8 @@ class AppendAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     count: int
     created: bool
     deduped: bool
+    differs: bool | UnsetType = UNSET
+    """True with `deduped` where the key was used for other records."""
 
 
 class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
