@@ -26,7 +26,7 @@ class KnownAppend(NamedTuple):
     """What a key stands for."""
 
     first_seq: int
-    count: int
+    records: int
     ts: int
     digest: bytes
     """The hash of its text; empty where an older server remembered the key."""

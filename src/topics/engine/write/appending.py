@@ -268,7 +268,7 @@ class Repeated:
     def __init__(self, topic: str, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
         self._topic = topic
         self._known = known
-        self._differs = len(batch.records) != known.count or not known.holds(
+        self._differs = len(batch.records) != known.records or not known.holds(
             encode_fragments(batch.records, known.first_seq, known.ts, batch.node, 0).text
         )
         self._check = batch.idempotency_check
@@ -276,7 +276,7 @@ class Repeated:
 
     def answer(self, error: TopicsError | None) -> None:
         """`error` is why the append before it failed; this one then did not happen either, and may be sent again."""
-        first, last = self._known.first_seq, self._known.first_seq + self._known.count - 1
+        first, last = self._known.first_seq, self._known.first_seq + self._known.records - 1
         if error is None and self._differs and self._check:
             error = IdempotencyConflictError(self._topic, first, last)
         self._done(error or deduped(self._topic, first, last, self._differs))

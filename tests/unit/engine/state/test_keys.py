@@ -65,7 +65,7 @@ def test_only_the_keys_below_a_seq(seq: int, kept: list[str]) -> None:
     memory = memory_of(block(1, {"a": 0, "b": 1}, 1, 2), block(3, "c", 3, 4))
     left = memory.below(seq)
     assert list(left or ()) == kept
-    assert all((left or {})[key] == memory[key] for key in kept)
+    assert left is None or all(left[key] == memory[key] for key in kept)
 
 
 def test_a_snapshot_has_them_all() -> None:
