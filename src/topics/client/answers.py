@@ -47,8 +47,19 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance = msgspec.field(default_factory=dict)
 
 
-class TopicSummary(v0.TopicSummary, frozen=True, kw_only=True):
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+    epoch: int = 0
+    queue: QueueCounters | None = None
+    """Only of queues."""
 
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):

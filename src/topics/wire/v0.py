@@ -138,6 +138,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     epoch: int = 0
     """Another number for every topic that ever had this name."""
+    queue: QueueCounters | UnsetType = UNSET
+    """Only of queues."""
 
 
 class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
