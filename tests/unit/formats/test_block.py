@@ -3,7 +3,7 @@ from struct import pack_into
 import pytest
 
 from topics.core.rows import ROW_BYTES, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, words
-from topics.formats.block import BLOCK_HEAD, LAYOUT_KEYS, decode_block, encode_block_head
+from topics.formats.block import BLOCK_HEAD, LAYOUT_KEYS, LAYOUT_KEYS_WRITTEN, decode_block, encode_block_head
 
 TEXT = (
     b'{"$seq":9,"$ts":1700000000000,"$node":"n","data":1,"$tag":"x"},'
@@ -69,7 +69,7 @@ def test_a_key_is_text() -> None:
 
 
 KEYS_HEAD = HEAD[:36] + bytes.fromhex(
-    "02"  # layout: keys of single records
+    "03"  # layout: keys of single records
     "07"
     "0000"  # no key of the whole batch
     "07000000"  # 7 bytes of keys
@@ -84,6 +84,10 @@ def test_keys_of_single_records_are_as_the_table_says() -> None:
     assert encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT)) == KEYS_HEAD + ROWS
     parts = decode_block(memoryview(KEYS_HEAD + ROWS + TEXT))
     assert (parts.key, parts.rows, parts.text) == (keys, ROWS, TEXT)
+    both = encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT), 77)
+    assert both == KEYS_HEAD[:36] + b"\x04" + KEYS_HEAD[37:40] + (77).to_bytes(8, "little") + KEYS_HEAD[40:] + ROWS
+    again = decode_block(memoryview(both + TEXT))
+    assert (again.key, again.rows, again.text, again.written) == (keys, ROWS, TEXT, 77)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,8 @@ def changed(offset: int, form: str, value: int) -> memoryview:
         (changed(24, "<I", 3), "lengths disagree"),
         (changed(32, "<I", len(TEXT) - 1), "lengths disagree"),
         (changed(36, "<B", LAYOUT_KEYS), "lengths disagree"),
-        (changed(36, "<B", LAYOUT_KEYS + 1), "unknown block layout 3"),
+        (changed(36, "<B", LAYOUT_KEYS_WRITTEN), "lengths disagree"),
+        (changed(36, "<B", LAYOUT_KEYS_WRITTEN + 1), "unknown block layout 5"),
         (changed(38, "<H", 4), "lengths disagree"),
     ],
 )

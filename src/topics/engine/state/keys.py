@@ -27,9 +27,12 @@ class KnownAppend(NamedTuple):
 
     first_seq: int
     records: int
-    ts: int
+    written: int
+    """What the clock said then; what its window is counted from."""
     digest: bytes
     """The hash of its text; empty where an older server remembered the key."""
+    ts: int
+    """The time that its records carry."""
 
     def holds(self, text: bytes) -> bool:
         """Whether this is the text that was written, as far as anybody knows."""
@@ -39,9 +42,9 @@ class KnownAppend(NamedTuple):
 class KeyedBlock:
     """The keys that came with one block."""
 
-    __slots__ = ("count", "digests", "first_seq", "keys", "ts")
+    __slots__ = ("count", "digests", "first_seq", "keys", "ts", "written")
 
-    def __init__(self, first_seq: int, count: int, ts: int, keys: Keys, digests: bytes) -> None:
+    def __init__(self, first_seq: int, count: int, ts: int, keys: Keys, digests: bytes, written: int) -> None:
         self.first_seq = first_seq
         self.count = count
         """Of the records of one key."""
@@ -49,14 +52,15 @@ class KeyedBlock:
         self.keys = keys
         self.digests = digests
         """In the order of the keys; empty where nobody knows them."""
+        self.written = written
 
     @classmethod
     def of(cls, block: Block) -> Self:
         keys = block.key
         assert keys is not None
         if isinstance(keys, str):
-            return cls(block.first_seq, block.count, block.ts, keys, xxh3_64_digest(block.text))
-        return cls(block.first_seq, 1, block.ts, keys, _digests(block, keys.values()))
+            return cls(block.first_seq, block.count, block.ts, keys, xxh3_64_digest(block.text), block.written)
+        return cls(block.first_seq, 1, block.ts, keys, _digests(block, keys.values()), block.written)
 
     @property
     def names(self) -> Iterable[str]:
@@ -65,11 +69,10 @@ class KeyedBlock:
     def find(self, key: str) -> KnownAppend:
         """What one of its keys stands for."""
         if isinstance(self.keys, str):
-            return KnownAppend(self.first_seq, self.count, self.ts, self.digests)
+            return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts)
         at = list(self.keys).index(key) * DIGEST_BYTES
-        return KnownAppend(
-            self.first_seq + self.keys[key], self.count, self.ts, self.digests[at : at + DIGEST_BYTES]
-        )  # fmt: skip
+        digest = self.digests[at : at + DIGEST_BYTES]
+        return KnownAppend(self.first_seq + self.keys[key], self.count, self.written, digest, self.ts)
 
 
 def _digests(block: Block, places: Iterable[int]) -> bytes:
@@ -93,13 +96,17 @@ class KeyMemory(Mapping[str, KnownAppend]):
         """The keys as a snapshot has them; an older one has them one by one. None where there are none."""
         memory = cls()
         for key in single:
-            memory._add(KeyedBlock(key.first_seq, key.count, key.ts, key.key, b""))
+            memory._add(KeyedBlock(key.first_seq, key.count, key.ts, key.key, b"", key.ts))
         for state in keyed:
-            memory._add(KeyedBlock(state.first_seq, state.count, state.ts, state.keys, state.digests))
+            written = state.written or state.ts
+            memory._add(KeyedBlock(state.first_seq, state.count, state.ts, state.keys, state.digests, written))
         return memory if memory.by_key else None
 
     def save(self) -> list[KeyedState]:
-        return [KeyedState(block.first_seq, block.count, block.ts, block.keys, block.digests) for block in self._blocks]
+        return [
+            KeyedState(b.first_seq, b.count, b.ts, b.keys, b.digests, 0 if b.written == b.ts else b.written)
+            for b in self._blocks
+        ]
 
     def remember(self, block: Block) -> None:
         self._add(KeyedBlock.of(block))
@@ -108,10 +115,15 @@ class KeyMemory(Mapping[str, KnownAppend]):
         self._blocks.append(block)
         self.by_key.update(dict.fromkeys(block.names, block))
 
-    def forget(self, oldest_ts: int) -> None:
-        """Forgets what is older."""
+    def heal(self, written: int) -> None:
+        """The clock was set back: nothing was written after this moment."""
+        for block in self._blocks:
+            block.written = min(block.written, written)
+
+    def forget(self, oldest: int) -> None:
+        """Forgets what was written before a moment."""
         blocks, by_key = self._blocks, self.by_key
-        while blocks and blocks[0].ts < oldest_ts:
+        while blocks and blocks[0].written < oldest:
             block = blocks.popleft()
             for key in block.names:
                 # A key that was used again after its window is a younger block's.
@@ -128,7 +140,8 @@ class KeyMemory(Mapping[str, KnownAppend]):
                 names = [key for key, place in block.keys.items() if block.first_seq + place < seq]
             for key in names:
                 if self.by_key.get(key) is block:
-                    kept._add(KeyedBlock(*block.find(key)[:3], key, block.find(key).digest))
+                    one = block.find(key)
+                    kept._add(KeyedBlock(one.first_seq, one.records, one.ts, key, one.digest, one.written))
         return kept if kept.by_key else None
 
     # As a mapping, for those who look at all of them.

@@ -80,7 +80,7 @@ def test_a_snapshot_has_them_all() -> None:
 def test_keys_of_an_older_snapshot_have_no_hash_and_hold_anything() -> None:
     memory = KeyMemory.load([KeyedState(9, 1, 8, "new")], [KeyState("old", 3, 2, 7)])
     assert memory is not None
-    assert memory["old"] == KnownAppend(3, 2, 7, b"")
+    assert memory["old"] == KnownAppend(3, 2, 7, b"", 7)
     assert memory["old"].holds(b"whatever")
     assert list(memory) == ["old", "new"]
 
