@@ -32,6 +32,10 @@ class Guard(Protocol):
         the topic's are. `moved` says that they were written to another topic first."""
         ...
 
+    def rewrites(self, topic: "Topic") -> bool:
+        """Whether `admit` may store records otherwise than they came."""
+        ...
+
     def postpones(self, topic: "Topic", records: Sequence[Record], prepared: Any, retry: Callable[[Any], None]) -> bool:
         """Whether the records are looked at in portions before anything is decided, or come behind some that are. Then
         `retry` is called once: with what was made of them, for this and `admit`, or with None when it is their turn."""

@@ -271,26 +271,29 @@ class Appender:
             self._core.path.stage_coalesced(topic.shard)
         flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
         if isinstance(flying, Append) and flying.block is not None:
-            repeated = Repeated(topic.name, KeyedBlock.of(flying.block).find(key), batch, done)
+            repeated = Repeated(topic, KeyedBlock.of(flying.block).find(key), batch, done)
             flying.followers = [*(flying.followers or ()), repeated.answer]
             return True
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
         if known is None:
             return False
-        Repeated(topic.name, known, batch, done).answer(None)
+        Repeated(topic, known, batch, done).answer(None)
         return True
 
 
 class Repeated:
     """An append with a key that is known, or will be once the append before it is through."""
 
-    def __init__(self, topic: str, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
-        self._topic = topic
+    def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
+        self._topic = topic.name
         self._known = known
-        self._differs = len(batch.records) != known.records or not known.holds(
-            encode_fragments(batch.records, known.first_seq, known.ts, batch.node, 0).text
-        )
+        self._differs = len(batch.records) != known.records
+        # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
+        rewritten = topic.guard is not None and topic.guard.rewrites(topic)
+        if not self._differs and not rewritten:
+            text = encode_fragments(batch.records, known.first_seq, known.ts, batch.node, 0).text
+            self._differs = not known.holds(text)
         self._check = batch.idempotency_check
         self._done = done
 
