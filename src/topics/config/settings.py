@@ -143,6 +143,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 
+    strict_config: Annotated[
+        _Switch, _text("Refuse a config with a field that does not exist, as ?strict=true does.")
+    ] = "0"
+
     # Following topics live, by event stream or WebSocket.
     max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
     max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
