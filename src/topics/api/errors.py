@@ -23,6 +23,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "not_acceptable": 406,
     "request_timeout": 408,
     "slow_consumer": 408,
+    "idempotency_conflict": 409,
     "stream_closed": 409,
     "topic_exists_incompatible": 409,
     "topic_not_empty": 409,

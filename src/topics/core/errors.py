@@ -15,6 +15,7 @@
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── IdempotencyConflictError      idempotency_conflict       use another key: this one stands for other records
     │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
     │   ├── ProducerGapError              producer_gap               send what is missing first
     │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
@@ -201,6 +202,18 @@ class StreamConflictError(TopicStateError):
     """A stream exists with other settings than the request assumes."""
 
     code = "stream_conflict"
+
+
+class IdempotencyConflictError(TopicStateError):
+    """An idempotency key that was used for other records, and a writer who asked to be told."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, topic: str, first_seq: int, last_seq: int) -> None:
+        super().__init__(
+            f"the idempotency key was used for other records of topic {quoted(topic)}, seqs {first_seq} to {last_seq}",
+            topic=topic, first_seq=first_seq, last_seq=last_seq,
+        )  # fmt: skip
 
 
 class SequenceConflictError(TopicStateError):

@@ -15,6 +15,7 @@ from topics.core.errors import (
     DamageError,
     Finding,
     FolderBusyError,
+    IdempotencyConflictError,
     InvalidRequestError,
     NotAQueueError,
     NotReadyError,
@@ -65,6 +66,12 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     (StreamClosedError("s"), "stream_closed", TopicStateError, {"stream": "s"}),
     (StreamGoneError("s"), "stream_gone", TopicStateError, {"stream": "s"}),
     (StreamConflictError("no", stream="s"), "stream_conflict", TopicStateError, {"stream": "s"}),
+    (
+        IdempotencyConflictError("t", 3, 4),
+        "idempotency_conflict",
+        TopicStateError,
+        {"topic": "t", "first_seq": 3, "last_seq": 4},
+    ),
     (SequenceConflictError("1", "2"), "sequence_conflict", TopicStateError, {"given": "1", "last": "2"}),
     (
         ProducerGapError("p", 1, 3),
