@@ -26,7 +26,7 @@ from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.streams import Position, Streams
-from topics.streams.subscriptions import Subscriptions
+from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 
 LIST = "/v1/streams"
 STREAM = "/v1/stream/{stream}"
@@ -41,6 +41,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    max_subscriptions: int = 10_000
+    max_subscriptions_per_key: int = 1_000
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -126,7 +128,8 @@ class StreamsApi:
         """The subscriptions of an engine; asking for them begins to serve them."""
         if self._subscriptions is None:
             streams, loopback = self.streams(engine), self._options.webhook_loopback
-            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
+            limits = msgspec.convert(self._options, SubscriptionLimits, from_attributes=True)
+            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
 
