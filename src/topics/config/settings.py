@@ -149,6 +149,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
 
     # Following topics live, by event stream or WebSocket.
     max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
+    max_watch_sessions_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
     max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
     max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
     max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
@@ -177,6 +178,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    max_subscriptions: Annotated[int, _number("Most subscriptions; 0 is no limit.")] = 10_000
+    max_subscriptions_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.")
+    ] = 1_000
     streams_immutable: Annotated[
         _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
     ] = "1"
