@@ -18,6 +18,7 @@ from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
+from topics.streams.touch import Touches
 
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
@@ -29,6 +30,8 @@ class Streams:
         self._lifecycle = Lifecycle(engine, durability)
         self._appender = StreamAppender(engine, later)
         self._contracts = Contracts(engine)
+        self._later = later
+        self._touches: Touches | None = None
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         self._lifecycle.create(name, request, done)
@@ -50,6 +53,14 @@ class Streams:
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
         """Gives a stream another profile."""
         self._contracts.update_profile(name, body, done)
+
+    @property
+    def touches(self) -> Touches:
+        """Who waits for changes of rows; the first who asks begins it."""
+        if self._touches is None:
+            assert self._later is not None, "touches are told later, and need to know how"
+            self._touches = Touches(self.engine, self.read, self.watch, self._later)
+        return self._touches
 
     def info(self, name: str) -> StreamInfo:
         self.engine.catch_up(self.topic(name))

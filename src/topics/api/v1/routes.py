@@ -8,10 +8,11 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Scope
+from topics.api.browsers import preflight
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
@@ -19,12 +20,12 @@ from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
+from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
-from topics.http.exchange import Exchange
 from topics.streams import Position, Streams
 from topics.streams.subscriptions import Subscriptions
 
@@ -81,6 +82,11 @@ class StreamsApi:
                 "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
                 "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
             },
+            "touch/meta": {"GET": self._route("GET", lambda call: show_touch(call, self._of(call)), Scope.READ)},
+            "touch/wait": {"POST": self._route("POST", lambda call: wait_for_touch(call, self._of(call)), Scope.READ)},
+            "touch/templates/activate": {
+                "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
+            },
         }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
@@ -114,7 +120,7 @@ class StreamsApi:
         yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes)
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
 
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
@@ -166,8 +172,3 @@ class StreamsApi:
 
 def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
     return asyncio.get_running_loop().call_later(seconds, function).cancel
-
-
-def preflight(exchange: Exchange) -> None:
-    """What a browser asks before it asks."""
-    exchange.respond(204, b"", "", PREFLIGHT)
