@@ -26,6 +26,11 @@ from topics.api.v1.openapi_parts import (
     REGISTRY_BODY,
     REQUEST_HEADERS,
     SUBSCRIPTION,
+    TEMPLATES,
+    TEMPLATES_BODY,
+    TOUCH_META,
+    TOUCH_WAIT,
+    TOUCHED,
     Schema,
     whole,
 )
@@ -150,6 +155,23 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         "updateStreamProfile", "Give a stream another profile.",
         {200: Told("The profile as it is now.", {_JSON: PROFILE})}, (409, 410, 413, 415),
         body={_JSON: PROFILE_BODY}, body_required=True,
+    ),
+    ("GET", f"{_STREAM}/touch/meta"): Described(
+        "getTouches", "The cursor to wait from, and counters.", {200: Told("How it stands.", {_JSON: TOUCH_META})},
+        (410,),
+        query=(
+            Parameter("settle", {"type": "string", "enum": ["flush"]}, "Wait until all entries were looked at."),
+            Parameter("timeoutMs", whole(0), "How long, up to 120000."),
+        ),
+    ),
+    ("POST", f"{_STREAM}/touch/wait"): Described(
+        "waitForTouch", "Wait until one of some keys is touched.", {200: Told("How it ended.", {_JSON: TOUCHED})},
+        (410, 413, 415), body={_JSON: TOUCH_WAIT}, body_required=True,
+    ),
+    ("POST", f"{_STREAM}/touch/templates/activate"): Described(
+        "activateTemplates", "Let changes be looked at for templates of queries.",
+        {200: Told("Which are active.", {_JSON: TEMPLATES})}, (410, 413, 415), body={_JSON: TEMPLATES_BODY},
+        body_required=True,
     ),
     ("PUT", _SUBSCRIPTION): Described(
         "putSubscription", "Create a subscription, or confirm that it is there as asked.",

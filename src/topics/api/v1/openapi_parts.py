@@ -122,3 +122,35 @@ GRANTED = _object(
     wake_id=_TEXT, generation=whole(0), token=_TEXT, lease_ttl_ms=whole(0),
     streams={"type": "array", "items": {"type": "object"}},
 )  # fmt: skip
+_LIST: Schema = {"type": "array", "items": {"type": "object"}}
+TOUCH_META = _object(cursor=_TEXT, epoch=_TEXT, generation=whole(0), settled={"type": "boolean"})
+_TEMPLATES: Schema = {
+    "type": "array",
+    "maxItems": 256,
+    "items": _object(entity=_TEXT, fields={"type": "array", "minItems": 1, "maxItems": 3, "items": {"type": "object"}}),
+}
+_LIFETIME: Schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+TOUCH_WAIT: Schema = {
+    "type": "object",
+    "required": ["cursor"],
+    "additionalProperties": False,
+    "properties": {
+        "cursor": {"type": "string", "minLength": 1, "maxLength": 64},
+        "keys": {"type": "array", "maxItems": 1024, "items": _TEXT},
+        "keyIds": {"type": "array", "maxItems": 1024, "items": {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}},
+        "timeoutMs": {"type": "integer", "minimum": 0, "maximum": 120_000},
+        "interestMode": {"enum": ["fine", "coarse"]},
+        "exact": {"type": "boolean"},
+        "templateIdsUsed": {"type": "array", "items": {"type": "string", "pattern": "^[0-9a-f]{16}$"}},
+        "declareTemplates": _TEMPLATES,
+        "inactivityTtlMs": _LIFETIME,
+    },
+}
+TOUCHED = _object(cursor=_TEXT, effectiveWaitKind=_TEXT)
+TEMPLATES_BODY: Schema = {
+    "type": "object",
+    "required": ["templates"],
+    "additionalProperties": False,
+    "properties": {"templates": {**_TEMPLATES, "minItems": 1}, "inactivityTtlMs": _LIFETIME},
+}
+TEMPLATES = _object(activated=_LIST, denied=_LIST, limits={"type": "object"})
