@@ -8,6 +8,7 @@
     files         each with its path below the topic's folder, date, first and last seq, rows, bytes, first and last ts
     covered       ranges of seqs that were archived: nothing in them is ever read from the log again
     deleted       ranges of seqs that must not be shown, though files may still hold them
+    hidden_ms     since when the oldest of them is hidden; it must be out of the files by a deadline
     retired       files that no longer count, each with the time since when; they are removed a while later
 
 A file counts when the manifest names it, and the manifest is replaced in one step after the files it names are on
@@ -51,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ArchivedFile, ...] = ()
     covered: tuple[SeqRange, ...] = ()
     deleted: tuple[SeqRange, ...] = ()
+    hidden_ms: int = 0
     retired: tuple[RetiredFile, ...] = ()
 
     @property
@@ -96,7 +98,8 @@ def masked(manifest: Manifest, ranges: Sequence[SeqRange], catalog: int, now_ms:
     fresh = difference(intersection(manifest.covered, union(ranges)), manifest.deleted)
     if not fresh:
         return manifest
-    return _changed(manifest, now_ms, deleted=tuple(union(manifest.deleted, fresh)), catalog=catalog)
+    hidden = tuple(union(manifest.deleted, fresh))
+    return _changed(manifest, now_ms, deleted=hidden, hidden_ms=hidden_since(manifest) or now_ms, catalog=catalog)
 
 
 def rewritten(
@@ -114,7 +117,7 @@ def rewritten(
     files = _joined(manifest, kept, new)
     changed = _retire(manifest, gone, now_ms)
     left = _still_held(difference(manifest.deleted, applied), files)
-    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left))
+    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left), hidden_ms=_since(manifest, left))
 
 
 def expired(manifest: Manifest, before_ts: int, now_ms: int) -> Manifest:
@@ -124,7 +127,8 @@ def expired(manifest: Manifest, before_ts: int, now_ms: int) -> Manifest:
         return manifest
     files = [file for file in manifest.files if file.path not in old]
     changed = _retire(manifest, old, now_ms)
-    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(_still_held(manifest.deleted, files)))
+    left = _still_held(manifest.deleted, files)
+    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left), hidden_ms=_since(manifest, left))
 
 
 def without_retired(manifest: Manifest, before_ms: int) -> tuple[Manifest, list[str]]:
@@ -136,10 +140,15 @@ def without_retired(manifest: Manifest, before_ms: int) -> tuple[Manifest, list[
     return msgspec.structs.replace(manifest, retired=kept, number=manifest.number + 1), gone
 
 
-def deleted_rows(file: ArchivedFile, deleted: Sequence[SeqRange]) -> int:
-    """At most how many of a file's records are hidden."""
-    inside = intersection([(file.first_seq, file.last_seq)], deleted)
-    return sum(last - first + 1 for first, last in inside)
+def hidden_since(manifest: Manifest) -> int:
+    """Since when the oldest delete is hidden that files still hold; 0 when they hold none."""
+    # Written before that was noted: at the latest when it was last changed.
+    return (manifest.hidden_ms or manifest.updated_ms) if manifest.deleted else 0
+
+
+def _since(manifest: Manifest, left: Sequence[SeqRange]) -> int:
+    """Of what is left nobody knows which is the oldest, so none of it gets more time than it had."""
+    return hidden_since(manifest) if left else 0
 
 
 def _joined(manifest: Manifest, kept: Iterable[ArchivedFile], new: Iterable[ArchivedFile]) -> list[ArchivedFile]:

@@ -43,9 +43,28 @@ class Mask:
         begin, end = np.searchsorted(self.lasts, first), np.searchsorted(self.firsts, last, side="right")
         return Mask(np.maximum(self.firsts[begin:end], first), np.minimum(self.lasts[begin:end], last))
 
+    def ranges(self) -> list[SeqRange]:
+        return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
+
     def count(self) -> int:
         """How many seqs it hides."""
         return int((self.lasts - self.firsts + 1).sum())
+
+    def words(self) -> tuple[Ints, Ints]:
+        """The same as words of 64 seqs: which of them hold anything hidden, and a bit for each seq that is."""
+        first, last = self.firsts >> 6, self.lasts >> 6
+        counts = last - first + 1
+        if not len(counts):
+            return first, first
+        starts = np.cumsum(counts) - counts
+        words = np.repeat(first - starts, counts) + np.arange(int(counts.sum()))
+        low = np.where(words == np.repeat(first, counts), np.repeat(self.firsts & 63, counts), 0)
+        high = np.where(words == np.repeat(last, counts), np.repeat(self.lasts & 63, counts), 63)
+        full = np.uint64(0xFFFFFFFFFFFFFFFF)
+        bits = (full >> (63 - high + low).astype(np.uint64)) << low.astype(np.uint64)
+        # Ranges that are apart may end and begin in the same word.
+        begins = np.flatnonzero(np.diff(words, prepend=words[0] - 1))
+        return words[begins], np.bitwise_or.reduceat(bits, begins).view(np.int64)
 
     def hides(self, seqs: Ints) -> npt.NDArray[np.bool_]:
         """Whether each of some seqs is in it."""

@@ -72,7 +72,8 @@ class ArchiveStore:
         self._fs.sync_dir(folder)
         for path in self._data_files(topic_id):
             self._fs.remove(f"{folder}/{path}")
-        for name in self._fs.list_dir(folder):
+        # An object store has no folders: what is empty is not there.
+        for name in self._names(folder):
             self._fs.remove_dir(f"{folder}/{name}")
         self._fs.remove_dir(folder)
         self._fs.sync_dir(self.root)
