@@ -10,7 +10,14 @@ import pytest
 from tests.unit.spark.archives import ROOT, advance, archived, check_manifests, manifests, pipeline, run_all
 from tests.unit.spark.folders import LAYOUT, Folder
 from topics.core.records import Record
-from topics.spark.archive.manifest import Manifest, decode_manifest, encode_manifest, hidden_since, with_files
+from topics.spark.archive.manifest import (
+    Manifest,
+    decode_manifest,
+    decode_masked,
+    encode_manifest,
+    hidden_since,
+    with_files,
+)
 from topics.spark.archive.planning import ArchiveRules, next_due
 from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.archiving import CatalogWentBackError
@@ -175,6 +182,23 @@ def test_a_topic_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> 
     found = {manifest.topic_id: manifest for manifest in manifests(folder.disk).values()}
     assert next_due(found, ArchiveRules(), ()) is not None
     assert next_due(found, ArchiveRules(), (1,)) is None
+
+
+def test_deletes_by_the_thousand_are_packed_and_come_out_as_they_went_in() -> None:
+    few = Manifest(topic_id=1, epoch=1, topic="a", deleted=((2, 3), (7, 7)))
+    many = msgspec.structs.replace(few, deleted=tuple((n * 5, n * 5 + n % 3) for n in range(1, 3000)))
+    assert json.loads(encode_manifest(few))["deleted"] == [[2, 3], [7, 7]]
+    # A program that does not know the word must not take it for no deletes at all.
+    written = json.loads(encode_manifest(many))
+    assert (written["version"], written["deleted"]) == (2, [])
+    for manifest in (few, many):
+        assert decode_manifest(encode_manifest(manifest)) == manifest
+        bare, mask = decode_masked(encode_manifest(manifest))
+        assert (bare.deleted, tuple(mask.ranges())) == ((), manifest.deleted)
+    assert len(encode_manifest(many)) * 5 < len(json.dumps(msgspec.to_builtins(many), indent=1))
+    for damaged in ("###", "AAAA"):
+        with pytest.raises(ValueError):
+            decode_manifest(json.dumps({**written, "packed": damaged}).encode())
 
 
 def test_a_manifest_of_before_has_a_deadline_too() -> None:

@@ -1,6 +1,6 @@
 """The manifest of a topic's archive: which files count, which seqs they cover, which of those are deleted.
 
-    version       1
+    version       1, or 2 with `packed`
     topic_id, epoch, topic
     number        counts up by one with every change
     updated_ms    when that was
@@ -8,6 +8,8 @@
     files         each with its path below the topic's folder, date, first and last seq, rows, bytes, first and last ts
     covered       ranges of seqs that were archived: nothing in them is ever read from the log again
     deleted       ranges of seqs that must not be shown, though files may still hold them
+    packed        more than `PLAIN_MAX` of them, as one word: base64 of zlib of the mask's numbers, each as the distance
+                  from the one before
     hidden_ms     since when the oldest of them is hidden; it must be out of the files by a deadline
     retired       files that no longer count, each with the time since when; they are removed a while later
 
@@ -21,8 +23,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from topics.core.ranges import Ranges, SeqRange, difference, intersection, union
+from topics.spark.archive.masks import Mask
 
 VERSION = 1
+PACKED_VERSION = 2
+PLAIN_MAX = 1000
+"""Ranges by the million take a second to read as JSON, and are written whole with every change."""
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
@@ -68,16 +74,33 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {file.path for file in self.files} | {file.path for file in self.retired}
 
 
+class _Written(Manifest, frozen=True, kw_only=True):
+    packed: str = ""
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    fields = {**msgspec.structs.asdict(manifest), "version": VERSION}
+    if len(manifest.deleted) > PLAIN_MAX:
+        # Whoever does not know the word would show what is deleted, so it has a version of its own.
+        fields |= {"version": PACKED_VERSION, "deleted": (), "packed": Mask.of(manifest.deleted).to_text()}
+    return msgspec.json.format(msgspec.json.encode(_Written(**fields)), indent=1)
 
 
 def decode_manifest(data: bytes) -> Manifest:
     """Raises ValueError for anything that is no manifest of a version we know."""
-    manifest = msgspec.json.decode(data, type=Manifest)
-    if manifest.version != VERSION:
-        raise ValueError(f"a manifest of version {manifest.version}, which this program does not know")
-    return manifest
+    manifest, mask = decode_masked(data)
+    return msgspec.structs.replace(manifest, deleted=tuple(mask.ranges()))
+
+
+def decode_masked(data: bytes) -> tuple[Manifest, Mask]:
+    """A manifest without its deletes, and those: for readers, who look them up and never list them."""
+    found = msgspec.json.decode(data, type=_Written)
+    if found.version not in (VERSION, PACKED_VERSION):
+        raise ValueError(f"a manifest of version {found.version}, which this program does not know")
+    mask = Mask.from_text(found.packed) if found.packed else Mask.of(found.deleted)
+    fields = msgspec.structs.asdict(found)
+    del fields["packed"]
+    return Manifest(**{**fields, "version": VERSION, "deleted": ()}), mask
 
 
 def with_files(manifest: Manifest, files: Iterable[ArchivedFile], covered: Iterable[SeqRange], now_ms: int) -> Manifest:

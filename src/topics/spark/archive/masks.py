@@ -4,6 +4,8 @@ Deletes may be scattered over an archive by the million. A mask is looked up for
 to a file before it travels to the task that reads it.
 """
 
+import base64
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,6 +33,20 @@ class Mask:
     def from_bytes(cls, data: bytes) -> "Mask":
         pairs = np.frombuffer(data, dtype=np.int64).reshape(2, -1)
         return cls(pairs[0], pairs[1])
+
+    @classmethod
+    def from_text(cls, text: str) -> "Mask":
+        """Raises ValueError for what `to_text` never made."""
+        try:
+            steps = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8")
+            ends = np.cumsum(steps).reshape(-1, 2)
+        except zlib.error as error:
+            raise ValueError(f"the packed deletes cannot be read: {error}") from error
+        return cls(np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]))
+
+    def to_text(self) -> str:
+        ends = np.stack([self.firsts, self.lasts], axis=1).reshape(-1)
+        return base64.b64encode(zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)).decode()
 
     def __len__(self) -> int:
         return len(self.firsts)

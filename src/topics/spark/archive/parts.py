@@ -28,10 +28,14 @@ class FilePart(msgspec.Struct, frozen=True):
 
 
 def parts_of(
-    store: ArchiveStore, manifest: Manifest, below: int = _ALL, wanted: Callable[[ArchivedFile], bool] = lambda _: True
+    store: ArchiveStore,
+    manifest: Manifest,
+    mask: Mask,
+    below: int = _ALL,
+    wanted: Callable[[ArchivedFile], bool] = lambda _: True,
 ) -> list[FilePart]:
     """The files of a topic, each with its own part of the deletes."""
-    folder, mask = store.topic_folder(manifest.topic_id), Mask.of(manifest.deleted)
+    folder = store.topic_folder(manifest.topic_id)
     return [
         FilePart(f"{folder}/{file.path}", file.bytes, mask.within(file.first_seq, file.last_seq).to_bytes(), below)
         for file in manifest.files

@@ -36,6 +36,12 @@ def manifests_of(store: ArchiveStore, topic: str | None = None) -> list[Manifest
     return [one for one in found if one is not None and topic in (None, one.topic)]
 
 
+def masked_manifests(store: ArchiveStore, topic: str | None = None) -> list[tuple[Manifest, Mask]]:
+    """The same for readers: each without its deletes, and those."""
+    found = [store.load_masked(topic_id) for topic_id in store.topic_ids()]
+    return [one for one in found if one is not None and topic in (None, one[0].topic)]
+
+
 def read_archive(fs: FileSystem, store: ArchiveStore, manifest: Manifest) -> pa.Table:
     """A topic's archived records in one table, for small things and for tests."""
     folder = store.topic_folder(manifest.topic_id)
@@ -48,29 +54,27 @@ def archived_records(spark: "SparkSession", root: str, topic: str | None = None)
     """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store."""
     place = check_place(root, "the archive") or root
     store = ArchiveStore(guest_files(place), place)
-    manifests = manifests_of(store, topic)
+    manifests = masked_manifests(store, topic)
+    parts = [part for manifest, mask in manifests for part in parts_of(store, manifest, mask)]
     if is_object_store(place):
-        return _from_objects(spark, place, [part for one in manifests for part in parts_of(store, one)])
-    clean: list[str] = []
-    spoiled: list[str] = []
-    for manifest in manifests:
-        for part in parts_of(store, manifest):
-            (spoiled if part.deleted else clean).append(part.path)
+        return _from_objects(spark, place, parts)
+    clean = [part.path for part in parts if not part.deleted]
+    spoiled = [part.path for part in parts if part.deleted]
     frames = [_parquet(spark, clean)] if clean or not spoiled else []
     if spoiled:
         frames.append(_without(_parquet(spark, spoiled), hidden_words(manifests), spark))
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 
-def hidden_words(manifests: Sequence[Manifest]) -> pa.Table:
+def hidden_words(manifests: Sequence[tuple[Manifest, Mask]]) -> pa.Table:
     """What is deleted, as a row for each word of 64 seqs that holds any of it: topic's epoch, word, bits.
 
     Epochs and words are as narrow as they can be: Spark packs two ints into one long, and looks that up much faster.
     """
     epochs, words, bits = [], [], []
-    for manifest in manifests:
-        if manifest.deleted:
-            found, flags = Mask.of(manifest.deleted).words()
+    for manifest, mask in manifests:
+        if len(mask):
+            found, flags = mask.words()
             epochs.append(np.full(len(found), manifest.epoch))
             words.append(found)
             bits.append(flags)

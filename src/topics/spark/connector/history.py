@@ -14,7 +14,7 @@ import pyarrow as pa
 from topics.core.ranges import Ranges, difference, intersection
 from topics.spark.archive.manifest import ArchivedFile, Manifest
 from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_part
-from topics.spark.archive.reading import manifests_of
+from topics.spark.archive.reading import masked_manifests
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.columns import RECORD_SCHEMA
 from topics.spark.connector.loss import Losses
@@ -36,7 +36,7 @@ def plan_history(
     wanted = {name: one for name, one in positions.items() if name not in options.starting.by_topic}
     parts: list[FilePart] = []
     found = set()
-    for manifest in manifests_of(store):
+    for manifest, mask in masked_manifests(store):
         position = wanted.get(manifest.topic)
         if position is None or position.epoch != manifest.epoch:
             continue
@@ -44,7 +44,7 @@ def plan_history(
         for first, last in _gaps(manifest, position, origin, options):
             losses.met(manifest.topic, first, last, "neither the archive nor the log has them")
         below = position.earliest
-        parts += parts_of(store, manifest, below, lambda file, below=below: _is_wanted(file, below, options))  # type: ignore[misc]
+        parts += parts_of(store, manifest, mask, below, lambda file, below=below: _is_wanted(file, below, options))  # type: ignore[misc]
     for name in sorted(wanted.keys() - found):
         _log.warning("the archive has nothing of a topic", extra={"topic": name})
     return pack_parts(parts, options.bytes_per_partition)
