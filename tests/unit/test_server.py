@@ -175,7 +175,7 @@ def test_a_server_does_not_start_with_authorities_that_it_cannot_read(tmp_path: 
 @pytest.mark.parametrize("place", ["ftp://host/archive", "s3://", "s3:///x"])
 def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path, place: str) -> None:
     settings = Settings(port=0, data_dir=str(tmp_path / "data"), archive="1", archive_dir=place)
-    with pytest.raises(SettingsError, match="TOPICS_ARCHIVE_DIR .*names no object store"):
+    with pytest.raises(SettingsError, match=r"TOPICS_ARCHIVE_DIR .*names no object store"):
         uvloop.run(serve(settings, asyncio.Event()))
 
 

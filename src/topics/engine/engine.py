@@ -450,7 +450,7 @@ class Engine:
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        topic.last_read_ts = topic.last_consumed_ts = self.core.now()
+        topic.last_read_ts = topic.last_consumed_ts = self.core.wall()
 
     def _wait_for_drop(
         self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
