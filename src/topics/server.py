@@ -181,7 +181,7 @@ async def _run_engine(
     streams.subscriptions(engine)
     api.engine = engine
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
-    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.now())
+    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping
