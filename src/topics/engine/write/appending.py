@@ -143,7 +143,7 @@ class Appender:
             if (
                 (known is not None and key in known.by_key)
                 or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
-                or _flying(topic, key) is not None
+                or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
             ):
                 return False
         bare = record.tag is None and record.meta is None and record.node is None
