@@ -43,6 +43,7 @@ STATUS_BY_CODE: dict[str, int] = {
     "damage": 500,
     "not_implemented": 501,
     "cold_store_unavailable": 503,
+    "search_unavailable": 503,
     "not_ready": 503,
     "shutting_down": 503,
     "read_only": 503,

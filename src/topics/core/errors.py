@@ -24,6 +24,7 @@
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── SearchUnavailableError        search_unavailable         everything but searching works
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -296,6 +297,12 @@ class ColdStoreUnavailableError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
+
+
+class SearchUnavailableError(RetryLaterError):
+    """The process that searches is not there, or could not answer. Another one is begun by the next search."""
+
+    code = "search_unavailable"
 
 
 class NotReadyError(RetryLaterError):
