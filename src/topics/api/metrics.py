@@ -90,6 +90,7 @@ def _counter(name: str, text: str, value: float) -> Metric:
 def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     counters = http.counters
     yield _gauge("topics_http_connections", "Open connections.", counters.connections_open)
+    yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
     yield _counter("topics_http_requests", "Requests answered.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
@@ -148,7 +149,8 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     refused = sum(s.submit_full_total for s in shards)
     yield _counter("topics_wal_submit_full", "Writes refused because too much was on its way.", refused)
     read_only = sum(s.read_only for s in shards)
-    yield _gauge("topics_wal_read_only", "Shards that take no more writes after a failed write or sync.", read_only)
+    yield _gauge("topics_wal_read_only", "Shards that take no writes, for now or for good.", read_only)
+    yield _gauge("topics_disk_full", "Whether the disk has no room for more.", stats.disk_full)
     yield _fsync_histogram(stats)
 
 

@@ -76,8 +76,16 @@ class OpsHandlers:
     def ready(self, exchange: Exchange) -> None:
         api = self.api
         if api.engine is not None and not api.draining:
-            topics = len(api.engine.core.names)
-            exchange.respond(200, _encode(ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)))
+            core = api.engine.core
+            answer = ReadyAnswer(
+                status="ready",
+                wal_replay_complete=True,
+                topics=len(core.names),
+                # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
+                read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
+                disk_full=core.room.short is not None,
+            )
+            exchange.respond(200, _encode(answer))
             return
         error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))
         exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))

@@ -43,6 +43,8 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── DiskFull                disk_full
+        │   ├── SystemBusy              system_busy
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -281,6 +283,14 @@ class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
 
 class NotReady(RetryLater, code="not_ready"):
     """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class DiskFull(RetryLater, code="disk_full"):
+    """The server's disk has no room for more. Deletes still work, and writing goes on by itself once there is room."""
+
+
+class SystemBusy(RetryLater, code="system_busy"):
+    """The server's system lacked file descriptors or memory for a moment."""
 
 
 class SlowConsumer(RetryLater, code="slow_consumer"):

@@ -23,6 +23,8 @@
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
+    │   ├── SystemBusyError               system_busy
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -281,6 +283,28 @@ class ColdStoreUnavailableError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
+
+
+class DiskFullError(RetryLaterError):
+    """The disk has no room for more. Nothing is lost, and deletes are still taken: they make room."""
+
+    code = "disk_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the disk is full; nothing is lost, reads and deletes still work, and writing goes on by itself once there "
+            "is room",
+            retry_after_ms=1000,
+        )
+
+
+class SystemBusyError(RetryLaterError):
+    """The system lacked file descriptors or memory for a moment. What was asked for is neither lost nor damaged."""
+
+    code = "system_busy"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the system has too little left to do this now ({why}); nothing is lost", retry_after_ms=1000)
 
 
 class NotReadyError(RetryLaterError):

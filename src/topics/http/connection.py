@@ -89,9 +89,11 @@ class Connection(asyncio.Protocol):
         self._pipeline = Pipeline(self, hub, self._transport)
         hub.adopt(self)
         hub.counters.connections_total += 1
-        if len(hub.connections) > hub.limits.connections_max:
+        if len(hub.connections) > hub.limits.connections_max and not hub.make_room():
             # No lingering: whoever opens connections without end should not have us keep them.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
+            return
+        hub.silent[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
@@ -148,6 +150,8 @@ class Connection(asyncio.Protocol):
             raise InputOver
         hub = self._hub
         hub.counters.requests += 1
+        if not self._requests:
+            hub.silent.pop(self, None)
         self._requests += 1
         candidate, self._candidate = self._candidate, None
         if candidate and length is not None:
@@ -296,6 +300,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
+            self._hub.silent.pop(self, None)
             self._transport.abort()
 
     # Reading on.

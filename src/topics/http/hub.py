@@ -73,6 +73,7 @@ class Hub:
         "limits",
         "monotonic",
         "renderer",
+        "silent",
         "spin",
     )
 
@@ -85,6 +86,8 @@ class Hub:
         self.budget = Budget(limits.bodies_bytes)
         counters = self.counters = Counters()
         self.connections: set[Served] = set()
+        # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
+        self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
@@ -98,8 +101,16 @@ class Hub:
     def abandon(self, connection: Served) -> None:
         """The connection is lost, or somebody else's."""
         self.connections.discard(connection)
+        self.silent.pop(connection, None)
         self.counters.connections_open -= 1
         self.changed.set()
+
+    def make_room(self) -> bool:
+        """Ends the connection that has said nothing for the longest time, if there is one."""
+        for connection in self.silent:
+            connection.abort()
+            return True
+        return False
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""

@@ -36,6 +36,10 @@ class HttpServer:
         return self._hub.counters
 
     @property
+    def connections_max(self) -> int:
+        return self._hub.limits.connections_max
+
+    @property
     def connections(self) -> frozenset[Served]:
         return frozenset(self._hub.connections)
 

@@ -37,6 +37,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
+from topics.storage.shortages import is_full
 from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
 
 _SLICE = 200
@@ -76,6 +77,8 @@ class Checkpointer:
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
         self.running = False
+        self.error: Exception | None = None
+        """Why the last one failed."""
         self.failures = 0
         self.completed = 0
         self._due: list[Topic] = []
@@ -91,7 +94,9 @@ class Checkpointer:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
         self.running = True
         # One that rewrites everything is due when what was added since outweighs it.
-        full = full or not self.chain or self.added_bytes > self.full_bytes
+        # On a full disk it would need more room than there is, and it is the small one that makes room.
+        due = self.added_bytes > self.full_bytes and self._core.room.short is None
+        full = full or not self.chain or due
         trash, self._core.trash = self._core.trash, []
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         succeeded = False
@@ -278,6 +283,9 @@ class Checkpointer:
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
+        self.error = error
+        if is_full(error):
+            self._core.room.ran_out()
         _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
         if written:
             return
