@@ -410,7 +410,6 @@ class Shard:
                 _log.exception("a commit callback failed")
         self.on_settled()
 
-
     def heal(self) -> None:
         """Takes writes again after a failure that has passed. To be called now and then."""
         if self.writer.halted:

@@ -11,8 +11,17 @@ from topics.core.errors import DiskFullError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, Batch, DeleteResult, DropResult, Engine, EngineOptions, PutResult, ReadRequest
-from topics.testing import LACK_OF_ROOM, NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
-from topics.testing import SeededDice, Survival
+from topics.testing import (
+    LACK_OF_ROOM,
+    NO_FAULTS,
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    SeededDice,
+    Survival,
+)
 
 KIB = 1024
 OPTIONS = EngineOptions(

@@ -37,7 +37,6 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
-from topics.storage.shortages import is_full
 from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
 
 _SLICE = 200
@@ -284,8 +283,6 @@ class Checkpointer:
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         self.error = error
-        if is_full(error):
-            self._core.room.ran_out()
         _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
         if written:
             return

@@ -19,7 +19,6 @@ from topics.engine.state.tags import collect_tags
 from topics.engine.topic import Topic
 from topics.formats.segment import SegmentHead
 from topics.storage.segments import SegmentDraft, SegmentKey
-from topics.storage.shortages import is_full
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
 """Past this much unwritten payload the log's writers are held back until the files have caught up."""
@@ -113,8 +112,6 @@ class Sealer:
                 try:
                     yield OffLoop(partial(self._write, topic, segment, flags))
                 except OSError as error:
-                    if is_full(error):
-                        self._core.room.ran_out()
                     failure = error
                     break
                 self._written(topic, segment)
