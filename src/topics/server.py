@@ -107,8 +107,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _streams_api(settings: Settings) -> StreamsApi:
-    """Webhooks may call this machine itself only where nobody else can ask for them."""
-    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings)}
     try:
         return StreamsApi(msgspec.convert(values, StreamOptions))
     except OSError as error:
@@ -117,6 +116,14 @@ def _streams_api(settings: Settings) -> StreamsApi:
             f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
             f"{error.strerror or error}"
         ) from error
+
+
+def _webhook_loopback(settings: Settings) -> bool:
+    """Whether webhooks may call this machine itself. A server behind a proxy listens on loopback, too, and whoever has
+    one of its keys must not reach what else listens there."""
+    if settings.streams_webhook_loopback != "auto":
+        return settings.streams_webhook_loopback == "1"
+    return not settings.api_keys and not _is_on(settings.allow_insecure_no_auth)
 
 
 def _read_keys(settings: Settings) -> KeyRing:

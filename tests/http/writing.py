@@ -141,7 +141,7 @@ class Site:
         if content:
             named.setdefault("content-type", "application/json")
         response = self.http.request(method, path, content=content, headers=named)
-        return response.status_code, DONE if response.is_success else response.json()["error"]["code"]
+        return response.status_code, DONE if response.is_success else _word_of(response)
 
     def must(self, method: str, path: str, body: object = None, **headers: str) -> None:
         status, code = self.ask(method, path, body, **headers)
@@ -206,6 +206,13 @@ class Way:
 
     def try_again(self, site: Site) -> Answer:
         return self.call(site) if self.again is None else self.again(site)
+
+
+def _word_of(response: httpx.Response) -> str:
+    """Why it was refused, in our own word: /v1 has it one level below its own."""
+    error = response.json()["error"]
+    word: str = (error.get("detail") or {}).get("reason") or error["code"]
+    return word
 
 
 def _topic(name: str) -> Callable[[Site], None]:

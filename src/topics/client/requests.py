@@ -178,10 +178,13 @@ def diff(
     include_meta: bool = True,
     wait_ms: int = 0,
     max_batch_bytes: int | None = None,
+    epoch: int | None = None,
 ) -> Request[Diff]:
     """The records behind the cursor `from_seq`, and any loss in front of them.
 
-    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long.
+    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long. `epoch` is
+    that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted and made again
+    since, the answer has a gap `recreated` and begins with the first record there is.
     """
     given = {
         "from_seq": from_seq,
@@ -191,6 +194,7 @@ def diff(
         "include_meta": None if include_meta else False,
         "wait_ms": wait_ms or None,
         "max_batch_bytes": max_batch_bytes,
+        "epoch": epoch,
     }
     target = topic_path(topic, "/diff")
     return Request(method="POST", target=target, body=_encode(given_only(given)), answer=Diff, wait_s=wait_ms / 1000)

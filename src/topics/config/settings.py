@@ -165,6 +165,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    streams_webhook_loopback: Annotated[
+        Literal["auto", "0", "1"],
+        _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
+    ] = "auto"
     # The pipeline on Spark, and the archive that it keeps.
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")

@@ -7,7 +7,7 @@ import msgspec
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.core.names import is_own_name
+from topics.core.names import is_own_name, is_reserved_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
 from topics.engine.streams.feature import check_visible
@@ -29,7 +29,7 @@ TTL_S_MAX = 9_999_999_999
 """317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
 _DEFAULT_TYPE = "application/octet-stream"
 
-__all__ = ["CreateRequest", "Created", "ForkFrom", "Lifecycle", "StreamInfo"]
+__all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +62,15 @@ class Created(msgspec.Struct, frozen=True):
     created: bool
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    next_offset: str
+    """Where the stream ended."""
+    routers_removed: list[str]
+    """The routers that had it as source or destination."""
+
+
 CreatedDone = Callable[[Created | TopicsError], None]
-DeletedDone = Callable[[DropResult | TopicsError], None]
+DeletedDone = Callable[[Deleted | TopicsError], None]
 
 
 class _Birth:
@@ -113,6 +120,7 @@ class Lifecycle:
         if topic is not None:
             self._confirm(topic, request, done)
             return
+        check_not_reserved(name)
         source, point = self._fork_point(request)
         content_type = self._content_type(request, source)
         records = self._first_records(request, content_type, point)
@@ -265,7 +273,14 @@ class Lifecycle:
             raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
         core.expire(topic)
         self._feature.state(topic)
-        self._feature.drop(topic, done)
+
+        def dropped(outcome: DropResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                done(Deleted(tail_offset(topic), outcome.routers_removed))
+
+        self._feature.drop(topic, dropped)
 
 
 def describe(topic: Topic) -> StreamInfo:
@@ -301,3 +316,9 @@ def check_stream_name(name: str) -> None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
         )
+
+
+def check_not_reserved(name: str) -> None:
+    """A new stream must not have a name that is the server's, or that no path could lead to."""
+    if is_reserved_name(name):
+        raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")

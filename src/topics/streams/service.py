@@ -102,7 +102,7 @@ class Streams:
         if loss is not None and loss.reason in _RETENTION and offset not in ("", START, NOW):
             raise OffsetGoneError(
                 f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
-                stream=topic.name, first=loss.gap_from, last=loss.gap_to, reason=loss.reason.value,
+                stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
             )  # fmt: skip
 
     def listed(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[StreamInfo]:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def produce(http: httpx.Client, path: str, body: bytes, epoch: int, seq: int, **more: str) -> httpx.Response:
@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_request_is_told_in_order(http: httpx.Client, path:
     assert http.post(path, content=b"").status_code == 400
     assert http.post(path, content=b"x", headers={"content-type": ""}).status_code == 400
     answer = append(http, path, b"{}", "application/json")
-    assert (answer.status_code, code_of(answer)) == (409, "stream_conflict")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_conflict")
     append(http, path, b"x", stream_closed="true")
-    assert code_of(append(http, path, b"{}", "application/json")) == "stream_closed"
+    assert reason_of(append(http, path, b"{}", "application/json")) == "stream_closed"
 
 
 def test_a_value_larger_than_a_record_may_be_is_too_large(http: httpx.Client, path: str) -> None:
@@ -89,9 +89,21 @@ def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
     assert append(http, path, b"a", stream_seq="b").status_code == 204
     for stale in ("b", "a", "B"):
         answer = append(http, path, b"x", stream_seq=stale)
-        assert (answer.status_code, code_of(answer)) == (409, "sequence_conflict")
+        assert (answer.status_code, reason_of(answer)) == (409, "sequence_conflict")
+        assert (answer.headers["stream-expected-seq"], answer.headers["stream-received-seq"]) == ("b", stale)
     assert append(http, path, b"b", stream_seq="ba").status_code == 204
     assert http.get(path).text == "ab"
+
+
+def test_a_sequence_is_told_back_byte_by_byte(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    last, stale = "ü2".encode(), "ü1".encode()
+    for seq, status in ((last, 204), (stale, 409)):
+        headers = [(b"content-type", b"text/plain"), (b"stream-seq", seq)]
+        answer = http.post(path, content=b"x", headers=headers)
+        assert answer.status_code == status
+    told = dict(answer.headers.raw)
+    assert (told[b"stream-expected-seq"], told[b"stream-received-seq"]) == (last, stale)
 
 
 def test_a_time_may_lie_in_the_past_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:
@@ -154,7 +166,7 @@ def test_a_gap_tells_what_is_missing(http: httpx.Client, path: str) -> None:
         (produce(http, path, b"x", 0, 2), "0", "2"),
         (produce(http, path, b"a", 0, 0) and produce(http, path, b"x", 0, 3), "1", "3"),
     ):
-        assert (answer.status_code, code_of(answer)) == (409, "producer_gap")
+        assert (answer.status_code, reason_of(answer)) == (409, "producer_gap")
         assert answer.headers["producer-expected-seq"] == expected
         assert answer.headers["producer-received-seq"] == received
 

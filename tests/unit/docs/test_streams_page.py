@@ -7,17 +7,28 @@ import pytest
 
 from tests.unit.docs.pages import ROOT, read, rows, section
 from topics.api.errors import V1_STATUS_BY_CODE
+from topics.api.refusals import V1_CODE_BY_STATUS, refusal_of
 from topics.api.v1.paths import RESOURCES
 from topics.config.settings import SETTINGS
+from topics.core.errors import TopicsError
 from topics.formats import stream
 
 PAGE = read("docs/streams.md")
 
 
 def test_every_code_is_there_with_its_status() -> None:
-    table = [cells for cells in rows(section(PAGE, "## Resources")) if cells[0].isdigit()]
+    table = [cells for cells in rows(section(PAGE, "### Refusals")) if len(cells) == 2 and cells[0].isdigit()]
     told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
     assert told == V1_STATUS_BY_CODE
+
+
+def test_every_word_of_the_protocol_is_there_with_the_reasons_below_it() -> None:
+    table = [cells for cells in rows(section(PAGE, "### Refusals")) if len(cells) == 3 and cells[0].isdigit()]
+    assert {int(cells[0]): re.findall(r"`(\w+)`", cells[1])[0] for cells in table} == V1_CODE_BY_STATUS
+    for status, _, reasons in table:
+        for reason in re.findall(r"`(\w+)`", reasons):
+            made = type("Made", (TopicsError,), {"code": reason})("")
+            assert refusal_of(made, "/v1/stream/a")[0] == int(status)
 
 
 def test_every_header_of_an_answer_is_there() -> None:

@@ -3,6 +3,7 @@
 import msgspec
 
 from topics.api.calls import Call
+from topics.api.isolation import check_config
 from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
 from topics.core.config import parse_config
 from topics.core.errors import TopicsError
@@ -27,7 +28,10 @@ def put_topic(call: Call) -> None:
             answer = PutAnswer(topic=outcome.topic, created=outcome.created, config=outcome.config)
             call.reply(201 if outcome.created else 200, _encode(answer))
 
-    call.engine.put_topic(call.topic, parse_config(call.exchange.body), done)
+    patch = parse_config(call.exchange.body)
+    known = call.engine.core.by_name.get(call.topic)
+    check_config(call.key, patch, None if known is None else known.config)
+    call.engine.put_topic(call.topic, patch, done)
 
 
 def get_topic(call: Call) -> None:
@@ -59,6 +63,7 @@ def list_topics(call: Call) -> None:
         TopicSummary(
             topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
             bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
+            epoch=info.epoch,
         )
         for info in page
     ]  # fmt: skip

@@ -11,14 +11,13 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
-from topics.api.v1.values import write_time
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
@@ -133,12 +132,11 @@ class StreamsApi:
     def _head(self, call: Call) -> None:
         info = self._of(call).info(call.topic)
         headers: list[Header] = [
-            ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset), NO_STORE,
+            ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset),
+            *expiry(info.deadline_ms), NO_STORE,
         ]  # fmt: skip
         if info.ttl_s is not None:
             headers.append(("stream-ttl", str(info.ttl_s)))
-        if info.deadline_ms is not None:
-            headers.append(("stream-expires-at", write_time(info.deadline_ms)))
         if info.closed:
             headers.append(CLOSED)
         answer(call, 200, tuple(headers), b"", info.content_type)

@@ -24,7 +24,7 @@ from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
 from topics.api.v1.answers import EVERY, Header
 from topics.api.v1.cursors import cursor_after
-from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed
+from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed, lifetime
 from topics.core.errors import TopicsError
 from topics.engine import Engine
 from topics.engine.topic import Topic
@@ -153,7 +153,7 @@ class SseReader(EventSink):
     def _open(self, first: StreamSlice | None) -> None:
         headers: list[Header] = [
             *EVERY, ("content-type", "text/event-stream"), ("cache-control", "no-cache, no-store"),
-            ("x-accel-buffering", "no"),
+            ("x-accel-buffering", "no"), *lifetime(self._read.topic),
         ]  # fmt: skip
         if not self._source.as_text:
             headers.append(("stream-sse-data-encoding", "base64"))

@@ -88,7 +88,7 @@ def read_http(span: SeqSpan, options: ReadOptions, losses: Losses) -> Iterator[p
     cursor = span.after
     with open_client(options.access) as client:
         while cursor < span.to:
-            answer = client.send(page_request(span.topic, cursor, span.to - cursor))
+            answer = client.send(page_request(span.topic, span.epoch, cursor, span.to - cursor))
             gap = answer.tombstone
             if gap is not None and gap.reason == "recreated":
                 losses.met(span.topic, cursor + 1, span.to, gap.reason)
