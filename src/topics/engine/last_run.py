@@ -8,8 +8,8 @@ It is written before the first seq is given out. A snapshot that was taken while
 recovery or of a clean stop, says so itself (`SnapshotHead.quiet`): when it is younger than the run, nothing can be
 missing behind it. So neither a start that nobody wrote to nor a clean stop leaves a hole in any topic's seqs.
 
-`stopped` is added where a clean stop could not take its last checkpoint, on a full disk for instance, while every log is
-synced to its end: then nothing that was logged can be missing either.
+`stopped` is added where a clean stop could not take its last checkpoint, on a full disk for instance, while every log
+is synced to its end: then nothing that was logged can be missing either.
 
 A log that failed makes the boot unknown: the kernel may have dropped pages as after a power cut, so the next start must
 not reason that the machine kept running and nothing can be missing.
