@@ -164,7 +164,8 @@ class Api:
         self._body_bytes_max = body_bytes_max
         self._inflight_max = inflight_max
         self._live = live
-        self.engine: Engine | None = None
+        self._engine: Engine | None = None
+        self.admission: object = object()
         self.replay_progress = 0.0
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
@@ -174,6 +175,16 @@ class Api:
         self._fast_paths = {
             r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
         }
+
+    @property
+    def engine(self) -> Engine | None:
+        """None until the log is replayed."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: Engine | None) -> None:
+        self._engine = engine
+        self.admission = object()
 
     def admit(self, head: RequestHead) -> int | Refusal:
         match = head.context
@@ -199,7 +210,7 @@ class Api:
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take, decoded = self.engine, match.fast_path, None
+        engine, take, decoded = self._engine, match.fast_path, None
         if take is not None and engine is not None:
             try:
                 decoded = take(exchange, engine, match)
@@ -238,6 +249,7 @@ class Api:
     def drain(self) -> None:
         """Lets nothing new in and ends what only waits."""
         self.draining = True
+        self.admission = object()
         for waiting in list(self.waits):
             waiting.end()
 

@@ -14,6 +14,7 @@ from topics.http.errors import HttpError
 from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
+from topics.http.turns import Turns, Waiting
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Hub:
         "renderer",
         "silent",
         "spin",
+        "turns",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -89,6 +91,7 @@ class Hub:
         # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
         self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.turns = Turns(clock.monotonic)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
@@ -104,6 +107,15 @@ class Hub:
         self.silent.pop(connection, None)
         self.counters.connections_open -= 1
         self.changed.set()
+
+    def wait_in_line(self, connection: Waiting) -> None:
+        """Gives a connection another turn when those before it had theirs."""
+        if self.turns.add(connection):
+            self.call_soon(self._serve_line)
+
+    def _serve_line(self) -> None:
+        if self.turns.serve():
+            self.call_soon(self._serve_line)
 
     def make_room(self) -> bool:
         """Ends the connection that has said nothing for the longest time, if there is one."""
