@@ -102,7 +102,10 @@ def _http_limits(settings: Settings) -> HttpLimits:
     if allowed < wanted:
         _logger.warning("the limit on file descriptors allows fewer connections", extra={"connections_max": allowed})
     return HttpLimits(
-        body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000, connections_max=allowed
+        body_bytes=settings.max_body_bytes,
+        awake_s=settings.awake_us / 1_000_000,
+        connections_max=allowed,
+        unread_bytes=settings.max_unread_bytes,
     )
 
 

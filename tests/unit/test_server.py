@@ -201,7 +201,9 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     changed = {name: getattr(Settings(), name) + 1 for name in names}
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
-    elsewhere = {"max_body_bytes", "max_connections", "max_inflight_per_key"} | set(LiveLimits.__struct_fields__)
+    elsewhere = {"max_body_bytes", "max_connections", "max_unread_bytes", "max_inflight_per_key"} | set(
+        LiveLimits.__struct_fields__
+    )
     assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
 
 

@@ -13,6 +13,7 @@ from enum import Flag, auto
 
 from topics.api.errors import ForbiddenError, UnauthorizedError
 from topics.core.errors import quoted
+from topics.http.unread import Account
 
 _BEARER = "bearer "
 
@@ -38,7 +39,7 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights. Its place in the list is its only name."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "scopes", "unread")
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
         self.number = number
@@ -49,6 +50,8 @@ class Key:
         self.prefixes = prefixes
         self.inflight = 0
         """Requests of this key being worked on."""
+        self.unread = Account()
+        """What those who have it left unread."""
 
     def may_touch(self, name: str) -> bool:
         return not self.prefixes or name.startswith(self.prefixes)

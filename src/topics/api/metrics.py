@@ -99,6 +99,7 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     counters = http.counters
     yield _gauge("topics_http_connections", "Open connections.", counters.connections_open)
     yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
+    yield _gauge("topics_http_unread_bytes", "Bytes of answers that clients have not read.", http.unread_bytes)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
     yield _counter("topics_http_requests", "Requests answered.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)

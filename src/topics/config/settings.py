@@ -113,6 +113,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_connections: Annotated[
         int, _number("Most connections; fewer where the system allows the process too few descriptors.", 1)
     ] = 20_000
+    max_unread_bytes: Annotated[
+        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", MIB)
+    ] = 256 * MIB
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 
     # Limits on what is stored and asked.

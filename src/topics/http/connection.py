@@ -311,10 +311,14 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        self._pipeline.recount()
         phase, progress = self._phase(transport)
         step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
         stuck_s = self._progress.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
+            if not self._reading:
+                # It may only have been kept from going on by what others had left unread.
+                self.go_on()
             return
         if phase in (Phase.CLOSING, Phase.WRITING):
             transport.abort()

@@ -15,6 +15,7 @@ from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
 from topics.http.turns import Turns, Waiting
+from topics.http.unread import Sender, Unread
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class Hub:
         "silent",
         "spin",
         "turns",
+        "unread",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -92,6 +94,7 @@ class Hub:
         self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
         self.turns = Turns(clock.monotonic)
+        self.unread = Unread(limits.unread_bytes)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
@@ -116,6 +119,17 @@ class Hub:
     def _serve_line(self) -> None:
         if self.turns.serve():
             self.call_soon(self._serve_line)
+
+    def recount_soon(self, sender: Sender) -> None:
+        """A connection was given much to send: what the system took of it is known after this turn of the loop."""
+        self.unread.uncertain.append(sender)
+        if len(self.unread.uncertain) == 1:
+            self.call_soon(self._recount)
+
+    def _recount(self) -> None:
+        uncertain, self.unread.uncertain = self.unread.uncertain, []
+        for sender in uncertain:
+            sender.recount()
 
     def make_room(self) -> bool:
         """Ends the connection that has said nothing for the longest time, if there is one."""

@@ -36,6 +36,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Requests of one connection that may be under way at once; the next ones stay in the socket.
     pipeline_depth: int = 16
 
+    # What all clients together may leave unread: the fuller it is, the shorter are the answers.
+    unread_bytes: int = 256 * MIB
     # Bytes a client may leave unread before no more of its requests are read.
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.

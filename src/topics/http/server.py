@@ -48,6 +48,11 @@ class HttpServer:
         self._hub.spin.busy.append(busy)
 
     @property
+    def unread_bytes(self) -> int:
+        """What clients have left unread, all of them together."""
+        return self._hub.unread.held_bytes
+
+    @property
     def held_body_bytes(self) -> int:
         """What the large bodies on their way hold in memory together."""
         return self._hub.budget.held_bytes

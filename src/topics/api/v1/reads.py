@@ -14,7 +14,7 @@ from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
-from topics.streams import ReadSpec, Streams, StreamSlice
+from topics.streams import CHUNK_BYTES, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
 from topics.streams.offsets import NOW, START, offset_of, tail_offset
 
@@ -56,10 +56,12 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     content_type = streams.content_type(topic)
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
     as_json = _as_json(given.value("format"), content_type)
+    # An event stream goes on for long, and is bounded by what its connection takes.
+    max_bytes = CHUNK_BYTES if live == "sse" else call.room(CHUNK_BYTES)
     return ReadCall(
         topic=topic,
         offset=offset,
-        spec=ReadSpec(position=position, as_json=as_json, key=given.key()),
+        spec=ReadSpec(position=position, as_json=as_json, key=given.key(), max_bytes=max_bytes),
         content_type=content_type,
         live=live,
         cursor=given.text("cursor"),
