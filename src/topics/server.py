@@ -31,7 +31,7 @@ from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import server_files
 from topics.storage.places import check_place
-from topics.storage.posix import PosixFileSystem
+from topics.storage.posix import PosixFileSystem, make_private
 from topics.system.clock import SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
 from topics.system.dice import SystemDice
@@ -225,6 +225,8 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     def recover() -> None:
         outcome.set_running_or_notify_cancel()
         try:
+            if not _is_on(settings.shared_files):
+                make_private(settings.data_dir)
             with collector_paused():
                 engine = Engine.recover(fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress)
         except BaseException as error:

@@ -32,6 +32,7 @@ from topics.spark.connector import sink
 from topics.spark.connector.options import write_options
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
+from topics.streams.contracts import contract_of
 from topics.system.clock import SystemClock
 from topics.testing import FaultPlan, FaultyFileSystem
 
@@ -255,6 +256,11 @@ def _is_closed(site: Site) -> bool:
     return state is not None and state.closed
 
 
+def _is_updated(site: Site) -> bool:
+    topic = site.find(TARGET)
+    return topic is not None and contract_of(topic).profile.kind == "state-protocol"
+
+
 def _exists(name: str) -> Callable[[Site], bool]:
     return lambda site: site.find(name) is not None
 
@@ -394,6 +400,12 @@ WAYS: dict[str, Way] = {
     ),
     "close": Way(
         TARGET, _stream(TARGET), lambda site: site.ask("POST", f"/v1/stream/{TARGET}", stream_closed="true"), _is_closed
+    ),
+    "update of a profile": Way(
+        TARGET,
+        _stream(TARGET),
+        lambda site: site.ask("POST", f"/v1/stream/{TARGET}/_profile", {"profile": {"kind": "state-protocol"}}),
+        _is_updated,
     ),
     "fork": Way(
         SOURCE,

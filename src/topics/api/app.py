@@ -1,7 +1,7 @@
 """The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -102,6 +102,10 @@ class Family(Protocol):
 
     def find(self, method: str, path: str) -> tuple[Route, str]: ...
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """The method and the path of everything that can be found."""
+        ...
+
 
 class Routes:
     """Finds a route by method and path. The paths are few and shallow: a dictionary by shape, no expressions."""
@@ -116,6 +120,12 @@ class Routes:
             after = rest.partition("}")[2]
             table = self._named.setdefault((before, after), {}) if brace else self._fixed.setdefault(route.path, {})
             table[route.method] = route
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """The method and the path of every route there is."""
+        yield from ((route.method, route.path) for route in self.all)
+        for family in self._families:
+            yield from family.listed()
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         table, topic = self._fixed.get(path), ""

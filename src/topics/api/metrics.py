@@ -139,6 +139,8 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_routers_blocked", "Routers that wait for room in their destination.", stats.routers_blocked)
     yield _gauge("topics_router_lag", "Records that routers have not come to yet.", stats.router_lag)
     yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
+    kept = "Jobs that their dead letter topic did not take; each attempt counts."
+    yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
     yield _gauge(
         "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures

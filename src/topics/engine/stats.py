@@ -50,6 +50,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records that routers have not come to yet, over all of them."""
     forwarded_total: int
     """Copies made by the routers there are, since each was created."""
+    dead_letters_refused: int
+    """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
     checkpoints_total: int
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
@@ -81,6 +83,7 @@ def collect_stats(
         routers_blocked=sum(router.blocked for router in routers),
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
+        dead_letters_refused=totals.dead_letters_refused,
         checkpoints_total=checkpointer.completed,
         checkpoint_failures=checkpointer.failures,
         shards=[_shard_stats(shard) for shard in core.shards],

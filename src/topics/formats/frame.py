@@ -78,6 +78,8 @@ class FrameKind(IntEnum):
     """Somebody used a stream that lives only as long as it is used."""
     STREAM_RETIRE = 20
     """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
+    STREAM_CONTRACT = 21
+    """What a stream promises about its entries was changed: its schemas or its profile."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

@@ -1,6 +1,6 @@
 """Streams coming to be and going: create, fork, describe, delete."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from topics.core.errors import InvalidRequestError, StreamConflictError, StreamG
 from topics.core.names import is_own_name, is_reserved_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
+from topics.engine.streams.description import Description
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -19,6 +20,7 @@ from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
 from topics.storage.timing import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.contracts import contract_of
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset
 
@@ -55,6 +57,7 @@ class StreamInfo(msgspec.Struct, frozen=True, gc=False):
     created_ms: int
     epoch: int
     head: int
+    profile: str = "generic"
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -123,14 +126,17 @@ class Lifecycle:
         check_not_reserved(name)
         source, point = self._fork_point(request)
         content_type = self._content_type(request, source)
-        records = self._first_records(request, content_type, point)
+        description = _inherited(source, point)
+        records = self._first_records(request, content_type, point, description)
         topic = make_topic(core, name, self._config)
         core.path.check(topic)
         part = self._part(topic, request, content_type, source, point)
+        if description is not None:
+            part = msgspec.structs.replace(part, contract=description.raw)
         birth = _Birth(self._engine, topic, part, source)
         self._begin(topic, birth, records, done)
 
-    def _begin(self, topic: Topic, birth: _Birth, records: list[Record], done: CreatedDone) -> None:
+    def _begin(self, topic: Topic, birth: _Birth, records: Sequence[Record], done: CreatedDone) -> None:
         core = self._engine.core
 
         def applied(timing: CommitTiming) -> None:
@@ -180,7 +186,9 @@ class Lifecycle:
         state = stream_of(source)
         return state.content_type if state is not None else JSON_TYPE
 
-    def _first_records(self, request: CreateRequest, content_type: str, point: ForkPoint | None) -> list[Record]:
+    def _first_records(
+        self, request: CreateRequest, content_type: str, point: ForkPoint | None, description: Description | None
+    ) -> Sequence[Record]:
         limits, records = self._engine.core.limits, []
         if point is not None and point.cut is not None:
             records.append(bytes_record(point.cut, content_type, point.key))
@@ -189,7 +197,9 @@ class Lifecycle:
             check_entries(records, limits, None)
         elif request.body:
             records.append(bytes_record(request.body, content_type, None))
-        return records
+        if not records or description is None:
+            return records
+        return description.admit_all(records, self._engine.core.wall())
 
     def _part(
         self, topic: Topic, request: CreateRequest, content_type: str, source: Topic | None, point: ForkPoint | None
@@ -283,6 +293,14 @@ class Lifecycle:
         self._feature.drop(topic, dropped)
 
 
+def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | None:
+    """What a fork promises about its entries: what its source did where it leaves it."""
+    state = stream_of(source) if source is not None else None
+    if state is None or state.description is None or point is None:
+        return None
+    return state.description.upto(point.origin.upto)
+
+
 def describe(topic: Topic) -> StreamInfo:
     state = stream_of(topic)
     if state is None:
@@ -291,7 +309,7 @@ def describe(topic: Topic) -> StreamInfo:
         )
     return StreamInfo(
         topic.name, state.content_type, tail_offset(topic), state.closed, state.ttl_s, state.deadline(topic),
-        topic.created_ts, topic.epoch, topic.head,
+        topic.created_ts, topic.epoch, topic.head, contract_of(topic).profile.kind,
     )  # fmt: skip
 
 

@@ -182,6 +182,7 @@ class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     blocked: bool
     blocked_by: str | UnsetType = UNSET
+    blocked_seq: int | UnsetType = UNSET
 
 
 class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """The page of /v1 names what there is: codes, headers, settings, the structures of its frames."""
 
+import json
 import re
 
 import msgspec
@@ -12,6 +13,9 @@ from topics.api.v1.paths import RESOURCES
 from topics.config.settings import SETTINGS
 from topics.core.errors import TopicsError
 from topics.formats import stream
+from topics.schema.lenses import OP_BY_NAME, parse_lens
+from topics.schema.profiles.kinds import PROFILES
+from topics.schema.promotion import Chain
 
 PAGE = read("docs/streams.md")
 
@@ -58,3 +62,18 @@ def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type
     assert [name for name in told[structure.__name__] if name in structure.__struct_fields__] == list(
         structure.__struct_fields__
     )
+
+
+def test_the_table_of_lenses_is_what_they_do() -> None:
+    table = [cells for cells in rows(section(PAGE, "### Lenses")) if cells[0].startswith("`{")]
+    ops = {}
+    for op, before, after in ([json.loads(cell.strip("`")) for cell in cells] for cells in table):
+        lens = {"apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2, "ops": [op]}
+        assert Chain(parse_lens(lens).ops).apply(before, 100) == after, op
+        ops[op["op"]] = op
+    assert ops.keys() == OP_BY_NAME.keys()
+
+
+def test_every_profile_is_there() -> None:
+    table = rows(section(PAGE, "## Profiles"))
+    assert {cells[0].strip("`") for cells in table if cells[0].startswith("`")} == PROFILES.keys()

@@ -16,6 +16,7 @@ from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
+from topics.engine.read import execute_read
 from topics.engine.topic import Topic
 from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
@@ -48,14 +49,19 @@ class DiffSource(Projection, frozen=True, kw_only=True):
     """Records for a diff that waits."""
 
     epoch: int | None = None
+    streams: bool = False
+    """Whether the topic may have a name that only streams can have."""
+
+    def sees(self, topic: Topic) -> bool:
+        return topic.guard is None or not (topic.guard.over(topic) if self.streams else topic.guard.hides(topic))
 
     def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
-        # By the name, as every read: a topic that was made again while somebody waited is told as another one.
         request = ReadRequest(
             from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
             include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
         )  # fmt: skip
-        engine.read(topic.name, request, done)
+        # By the name, as every read: a topic that was made again while somebody waited is told as another one.
+        _read(engine, topic.name, request, self.streams, done)
 
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
@@ -67,16 +73,26 @@ def diff(call: Call) -> None:
     limits = call.engine.core.limits
     request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
+    streams = call.flag("streams", False) if call.exchange.head.query else False
     if not wait_ms:
-        call.engine.read(call.topic, request, lambda outcome: _answer_read(call, outcome))
+        _read(call.engine, call.topic, request, streams, lambda outcome: _answer_read(call, outcome))
         return
     source = DiffSource(
         framing=SHARED, nodes=request.nodes, include_tags=request.include_tags, include_meta=request.include_meta,
-        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch,
+        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch, streams=streams,
     )  # fmt: skip
     # Records of the reader's own node move its cursor and do not end the wait.
     answer = partial(_answer_read, call)
-    LongPoll(call, call.engine.core.existing(call.topic), source, wait_ms / 1000.0, answer).begin(request.from_seq)
+    core = call.engine.core
+    topic = core.readable(call.topic) if streams else core.existing(call.topic)
+    LongPoll(call, topic, source, wait_ms / 1000.0, answer).begin(request.from_seq)
+
+
+def _read(engine: Engine, name: str, request: ReadRequest, streams: bool, done: Done) -> None:
+    if streams:
+        engine.read_as(engine.core.readable(name), request, execute_read, done)
+    else:
+        engine.read(name, request, done)
 
 
 def _read_request(asked: DiffBody, limits: Limits, max_bytes: int) -> ReadRequest:

@@ -67,6 +67,7 @@ def get_router(call: Call) -> None:
         preserve_tag=rules.preserve_tag, filter=_filter(rules), allow_cycle=rules.allow_cycle,
         guarantee=rules.guarantee, forwarded_total=info.forwarded_total, lag=info.lag, blocked=info.blocked,
         blocked_by=info.blocked_by or msgspec.UNSET,
+        blocked_seq=info.blocked_seq or msgspec.UNSET,
     )  # fmt: skip
     call.reply(200, _encode(answer))
 

@@ -35,7 +35,7 @@ def put_topic(call: Call) -> None:
 
 
 def get_topic(call: Call) -> None:
-    info = call.engine.info(call.topic, touch=call.flag("touch", True))
+    info = call.engine.info(call.topic, touch=call.flag("touch", True), streams=call.flag("streams", False))
     counters = info.queue
     answer = TopicAnswer(
         topic=info.topic, type=info.config.type.value, head_seq=info.head_seq, earliest_seq=info.earliest_seq,
@@ -51,10 +51,10 @@ def list_topics(call: Call) -> None:
     query = call.query
     page_size = call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX)
     after = read_cursor(query.get("cursor", ""))
-    touch = call.flag("touch", False)
+    touch, streams = call.flag("touch", False), call.flag("streams", False)
     found: list[TopicInfo] = []
     for prefix in allowed_prefixes(query.get("prefix", ""), call.key.prefixes):
-        found += call.engine.list_topics(prefix, after, page_size + 1 - len(found), touch)
+        found += call.engine.list_topics(prefix, after, page_size + 1 - len(found), touch, streams)
         if len(found) > page_size:
             break
     more = len(found) > page_size

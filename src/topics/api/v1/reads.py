@@ -16,6 +16,7 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams import CHUNK_BYTES, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
+from topics.streams.contracts import has_versions
 from topics.streams.offsets import NOW, START, offset_of, tail_offset
 
 _IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
@@ -198,15 +199,17 @@ def _etag(read: ReadCall, found: StreamSlice, closed: bool) -> str:
     following = offset_of(read.topic, found.position)
     form = "json" if read.spec.as_json else "raw"
     key = quote(read.spec.key or "", safe="")
-    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={":c" if closed else ""}"'
+    shown = f":v{found.promoted_to}" if found.promoted_to else ""
+    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={shown}{":c" if closed else ""}"'
 
 
 def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
     """A chunk that is full never changes; one at the end will be longer, and nothing at all may be anything soon."""
     if not found.count:
         return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted.
-    bound = bool(read.offset) and read.offset != START
+    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
+    # is a schema, a later one may come with a lens that shows the same entries otherwise.
+    bound = bool(read.offset) and read.offset != START and not has_versions(read.topic)
     header = _IMMUTABLE if bound and not found.at_tail and read.spec.key is None else _AT_TAIL
     return header if call.key.number < 0 else _PRIVATE[header]
 
@@ -218,7 +221,7 @@ def answer_poll(
     found = check_found(call, streams, read, outcome)
     if found is None:
         return
-    cursor = ("stream-cursor", cursor_after(call.engine.core.now(), read.cursor))
+    cursor = ("stream-cursor", cursor_after(call.engine.core.wall(), read.cursor))
     headers = [*read_headers(read, found), NO_STORE, cursor]
     if found.at_tail and is_closed(streams, read.topic):
         headers.append(CLOSED)

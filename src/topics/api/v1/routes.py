@@ -1,7 +1,7 @@
 """Every /v1 route: which method of which resource is answered by whom, and what it needs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -12,6 +12,7 @@ from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
@@ -66,7 +67,19 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
-        self._tables: dict[str, dict[str, Route]] = {"": itself, "pk": {"GET": get}}
+        contracts = ContractRoutes(self._deadlines)
+        self._tables: dict[str, dict[str, Route]] = {
+            "": itself,
+            "pk": {"GET": get},
+            "_schema": {
+                "GET": self._route("GET", lambda call: contracts.show_schema(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_schema(call, self._of(call)), Scope.ADMIN),
+            },
+            "_profile": {
+                "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
+            },
+        }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
@@ -90,6 +103,13 @@ class StreamsApi:
         if route is None:
             raise MethodNotAllowedError(method, (*table, "OPTIONS"))
         return route, where.name
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        yield from ((route.method, route.path) for route in (self._list, self._preflight))
+        for resource, table in self._tables.items():
+            below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
+            yield from ((method, STREAM + below) for method in table)
+        yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
         return Route(method, STREAM, guarded(handler), scopes)

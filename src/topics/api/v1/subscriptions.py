@@ -8,7 +8,7 @@ POST             __ds/subscriptions/{id}/ack | callback | release      with the 
 GET              __ds/jwks.json
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,6 +83,10 @@ class SubscriptionsApi:
         if route is None:
             raise MethodNotAllowedError(method, tuple(table))
         return route, ""
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        for route in (self._jwks_route, *(route for table in self._tables.values() for route in table.values())):
+            yield route.method, route.path
 
     def _put(self, call: Call) -> None:
         request = _read(call, SubscriptionRequest)

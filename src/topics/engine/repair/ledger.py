@@ -20,6 +20,7 @@ from topics.formats.queue import decode_delay, decode_departure, decode_lease
 from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
+from topics.schema.contract import decode_contract
 from topics.storage.damage.log_walk import Hole
 
 SeqRange = tuple[int, int]
@@ -171,6 +172,9 @@ class Ledger:
     def _stream_renew(self, account: Account, frame: Frame, path: str) -> None:
         decode_renewal(frame.body)
 
+    def _stream_contract(self, account: Account, frame: Frame, path: str) -> None:
+        decode_contract(frame.body)
+
     def _tell(
         self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
     ) -> None:
@@ -203,4 +207,5 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.STREAM_CLOSE: Ledger._stream_close,
     FrameKind.STREAM_RENEW: Ledger._stream_renew,
     FrameKind.STREAM_RETIRE: Ledger._nothing,
+    FrameKind.STREAM_CONTRACT: Ledger._stream_contract,
 }

@@ -50,6 +50,7 @@ def page_request(topic: str, epoch: int, cursor: int, wanted: int) -> Request[Ra
         include_tags=True,
         max_batch_bytes=_PAGE_BYTES,
         epoch=epoch or None,
+        streams=True,
     )
     return Request(method=request.method, target=request.target, body=request.body, answer=RawPage)
 

@@ -102,7 +102,7 @@ class Subscriptions:
             again = partial(self.put, subscription_id, request, base_url, done, failed, owner)
             self._coming[subscription_id].append(lambda: _try(again, failed))
             return
-        made = Subscription(subscription_id, request, base_url, self._core.now(), owner)
+        made = Subscription(subscription_id, request, base_url, self._core.wall(), owner)
         made.links = {name: Link(explicit=True) for name in request.streams}
         for name in self._links.matching(made):
             made.links.setdefault(name, Link(explicit=False))

@@ -30,10 +30,19 @@ class Hidden:
     def __init__(self) -> None:
         self.lifted = False
 
-    def check_append(self, topic: Topic, records: Records) -> None:
+    def check_append(self, topic: Topic) -> None:
         raise TopicNotFoundError(topic.name)
 
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: object, retry: object) -> bool:
+        return False
+
+    def admit(self, topic: Topic, records: Records, moved: bool, prepared: object = None) -> None:
+        return None
+
     def hides(self, topic: Topic) -> bool:
+        return not self.lifted
+
+    def over(self, topic: Topic) -> bool:
         return not self.lifted
 
     def sweep(self, topic: Topic) -> None: ...

@@ -85,7 +85,7 @@ class Wakes:
             if error is not None:
                 self._answered(subscription, claim, NotTaken(error.message))
                 return
-            signature = self._book.signer.header(body, self._core.now() // 1000)
+            signature = self._book.signer.header(body, self._core.wall() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
 
         self._keep(subscription, written)
