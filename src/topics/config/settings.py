@@ -117,7 +117,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Most connections; fewer where the system allows the process too few descriptors.", 1)
     ] = 20_000
     max_unread_bytes: Annotated[
-        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", MIB)
+        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", 64 * KIB)
     ] = 256 * MIB
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 

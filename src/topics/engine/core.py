@@ -53,8 +53,7 @@ class EngineCore:
         room: DiskRoom,
     ) -> None:
         self.options, self.limits = options, options.limits
-        self.room = room
-        self.layout, self.store = layout, store
+        self.layout, self.store, self.room = layout, store, room
         self.dice = dice
         self.time = EngineTime(clock)
         self.wall, self.steady = self.time.wall, self.time.steady
