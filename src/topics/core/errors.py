@@ -49,6 +49,16 @@ _PROBLEM_CHARS_MAX = 200
 _MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
 
 
+_TRUNCATED = "Input data was truncated"
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}[^\\]")
+
+
+def _ends_in_half_a_pair(body: bytes | str) -> bool:
+    """Whether that is why the parser found no end: it looks for the other half behind the last byte."""
+    tail = body[-16:]
+    return _HALF_A_PAIR.search(tail.encode("utf-8", "replace") if isinstance(tail, str) else bytes(tail)) is not None
+
+
 def quoted(text: str) -> str:
     """`text` in double quotes, cut to a readable length and pure ASCII.
 
@@ -76,7 +86,7 @@ class InvalidRequestError(TopicsError):
     code = "invalid_request"
 
     @classmethod
-    def from_decode(cls, what: str, error: Exception) -> Self:
+    def from_decode(cls, what: str, error: Exception, body: bytes | str = b"") -> Self:
         """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
 
         Callers catch `(ValueError, RecursionError)`: malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s,
@@ -87,6 +97,8 @@ class InvalidRequestError(TopicsError):
         if isinstance(error, UnicodeDecodeError):
             return cls(f"{what}: the text is not valid UTF-8")
         text = str(error)
+        if "surrogate" in text or (text == _TRUNCATED and _ends_in_half_a_pair(body)):
+            return cls(f"{what}: a string holds half of a surrogate pair, such as \\ud800, which is no character")
         found = _MSGSPEC_PATH.fullmatch(text)
         problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
         if not found or not found["path"]:

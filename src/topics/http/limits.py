@@ -17,8 +17,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # The largest body whatever the application allows; the application chooses a limit up to it for each request.
     body_bytes: int = 64 * MIB
-    # All bodies that are being received at this moment. It is what makes many large uploads at once bounded.
-    bodies_bytes: int = 512 * MIB
+    # All bodies that are being received at this moment. It is what makes many large uploads at once bounded. A body is
+    # there twice while it is made whole, and a few times while it is logged, so memory grows by about twice as much.
+    bodies_bytes: int = 256 * MIB
     # The longest time for so many bytes of a body, or for its end: one that drips in must not hold its place for ever.
     body_idle_timeout_s: float = 30.0
     body_step_bytes: int = KIB
