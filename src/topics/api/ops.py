@@ -13,6 +13,7 @@ from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation
+from topics.api.scrapes import Scrapes
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
@@ -32,6 +33,7 @@ class OpsHandlers:
     def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
         self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
+        self._scrapes = Scrapes(clock.monotonic)
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
@@ -105,9 +107,9 @@ class OpsHandlers:
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
         if "application/json" in (exchange.head.headers.get("accept") or ""):
-            exchange.respond(200, snapshot.json())
+            self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
         else:
-            exchange.respond(200, snapshot.text(), CONTENT_TYPE)
+            self._scrapes.begin(exchange, snapshot.text_pieces(), CONTENT_TYPE)
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
