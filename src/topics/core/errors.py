@@ -15,6 +15,7 @@
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── IdempotencyConflictError      idempotency_conflict       use another key: this one stands for other records
     │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
     │   ├── ProducerGapError              producer_gap               send what is missing first
     │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
@@ -25,6 +26,7 @@
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
     │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
     │   ├── SystemBusyError               system_busy
+    │   ├── SearchUnavailableError        search_unavailable         everything but searching works
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -216,6 +218,18 @@ class StreamConflictError(TopicStateError):
     code = "stream_conflict"
 
 
+class IdempotencyConflictError(TopicStateError):
+    """An idempotency key that was used for other records, and a writer who asked to be told."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, topic: str, first_seq: int, last_seq: int) -> None:
+        super().__init__(
+            f"the idempotency key was used for other records of topic {quoted(topic)}, seqs {first_seq} to {last_seq}",
+            topic=topic, first_seq=first_seq, last_seq=last_seq,
+        )  # fmt: skip
+
+
 class SequenceConflictError(TopicStateError):
     """A `Stream-Seq` that is not above the last one of the stream."""
 
@@ -319,6 +333,12 @@ class SystemBusyError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the system has too little left to do this now ({why}); nothing is lost", retry_after_ms=1000)
+
+
+class SearchUnavailableError(RetryLaterError):
+    """The process that searches is not there, or could not answer. Another one is begun by the next search."""
+
+    code = "search_unavailable"
 
 
 class NotReadyError(RetryLaterError):

@@ -11,7 +11,7 @@ from tests.http.live import LiveServer
 
 pytestmark = pytest.mark.slow
 
-GET = b"GET /v0/health HTTP/1.1\r\nHost: h\r\n\r\n"
+GET = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1024 * 1024
 
 
@@ -35,7 +35,7 @@ def test_pipelined_requests(server: LiveServer, connections: int) -> None:
 
 def test_chunks_of_one_byte(server: LiveServer) -> None:
     head = (
-        b"POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"records":[{"data":"%b"}]}' % (b"x" * 20_000))
     beside("chunks of one byte", server.url, server.pid, flooding(server.url, head + body + b"0\r\n\r\n", 50))
@@ -43,7 +43,7 @@ def test_chunks_of_one_byte(server: LiveServer) -> None:
 
 def test_many_small_bodies(server: LiveServer) -> None:
     body = b'{"records":[{"data":1}]}'
-    one = b"POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+    one = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
     beside("many small bodies", server.url, server.pid, flooding(server.url, one % (len(body), body) * 500, 50))
 
 
@@ -67,10 +67,10 @@ def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
     before = len(b"")
     if path.startswith("/v0"):
         body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)
-        head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         request = head % (path.encode(), len(body)) + body
     else:
-        request = b"GET %b?offset=-1 HTTP/1.1\r\nHost: h\r\n\r\n" % path.encode()
+        request = b"GET %b?offset=-1 HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
 
     def attack(over: threading.Event) -> None:
         sockets: list[socket.socket] = []
@@ -88,7 +88,7 @@ def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
 
 
 def test_large_bodies_that_are_never_finished(server: LiveServer) -> None:
-    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
     def attack(over: threading.Event) -> None:
         sockets = []
@@ -114,5 +114,5 @@ def test_scrapes_of_the_metrics(server: LiveServer) -> None:
     with httpx.Client(base_url=server.url, timeout=60.0) as client:
         for number in range(1_000):
             client.post(f"/v0/topics/topic-{number}", json={"records": [{"data": 1}]}).raise_for_status()
-    scrape = b"GET /v0/metrics HTTP/1.1\r\nHost: h\r\n\r\n"
+    scrape = b"GET /v0/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     beside("scrapes of the metrics", server.url, server.pid, flooding(server.url, scrape * 5, 20))
