@@ -34,9 +34,7 @@ def test_pipelined_requests(server: LiveServer, connections: int) -> None:
 
 
 def test_chunks_of_one_byte(server: LiveServer) -> None:
-    head = (
-        b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    )
+    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"records":[{"data":"%b"}]}' % (b"x" * 20_000))
     beside("chunks of one byte", server.url, server.pid, flooding(server.url, head + body + b"0\r\n\r\n", 50))
 
@@ -88,7 +86,9 @@ def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
 
 
 def test_large_bodies_that_are_never_finished(server: LiveServer) -> None:
-    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = (
+        b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
 
     def attack(over: threading.Event) -> None:
         sockets = []
