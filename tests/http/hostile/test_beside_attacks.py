@@ -11,6 +11,7 @@ from tests.http.live import LiveServer
 
 pytestmark = pytest.mark.slow
 
+POST = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 GET = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 MIB = 1024 * 1024
 
@@ -34,15 +35,15 @@ def test_pipelined_requests(server: LiveServer, connections: int) -> None:
 
 
 def test_chunks_of_one_byte(server: LiveServer) -> None:
-    head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
     body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"records":[{"data":"%b"}]}' % (b"x" * 20_000))
     beside("chunks of one byte", server.url, server.pid, flooding(server.url, head + body + b"0\r\n\r\n", 50))
 
 
 def test_many_small_bodies(server: LiveServer) -> None:
     body = b'{"records":[{"data":1}]}'
-    one = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-    beside("many small bodies", server.url, server.pid, flooding(server.url, one % (len(body), body) * 500, 50))
+    one = POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    beside("many small bodies", server.url, server.pid, flooding(server.url, one * 500, 50))
 
 
 def test_heads_that_never_end(server: LiveServer) -> None:
@@ -62,7 +63,6 @@ def test_heads_that_never_end(server: LiveServer) -> None:
 @pytest.mark.parametrize("path", ["/v0/topics/large/diff", "/v1/stream/large"])
 def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
     fill(server.url, "large", 16 * MIB)
-    before = len(b"")
     if path.startswith("/v0"):
         body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)
         head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -81,7 +81,6 @@ def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
             each.close()
 
     seen = beside(f"answers that nobody reads, {path[:3]}", server.url, server.pid, attack, asks=600)
-    assert before == 0
     assert seen.resident_mib < 1024, "700 connections with answers of 8 MiB were 5.3 GB"
 
 
