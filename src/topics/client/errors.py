@@ -45,6 +45,8 @@
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
         │   ├── SearchUnavailable       search_unavailable
+        │   ├── DiskFull                disk_full
+        │   ├── SystemBusy              system_busy
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -291,6 +293,14 @@ class SearchUnavailable(RetryLater, code="search_unavailable"):
 
 class NotReady(RetryLater, code="not_ready"):
     """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class DiskFull(RetryLater, code="disk_full"):
+    """The server's disk has no room for more. Deletes still work, and writing goes on by itself once there is room."""
+
+
+class SystemBusy(RetryLater, code="system_busy"):
+    """The server's system lacked file descriptors or memory for a moment."""
 
 
 class SlowConsumer(RetryLater, code="slow_consumer"):
