@@ -51,7 +51,8 @@ _logger = logging.getLogger(__name__)
 
 def engine_options(settings: Settings) -> EngineOptions:
     """The engine's part of the settings: fields of the same name, and the number of shards decided."""
-    limits = msgspec.convert(settings, Limits, from_attributes=True)
+    strict = {"strict_config": _is_on(settings.strict_config)}
+    limits = msgspec.convert({**msgspec.structs.asdict(settings), **strict}, Limits)
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
     values = {
         **msgspec.structs.asdict(settings),

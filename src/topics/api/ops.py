@@ -94,6 +94,7 @@ class OpsHandlers:
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
             webhook_calls=self._streams.webhooks.calls,
             webhook_failures=self._streams.webhooks.failures,
+            search=self._streams.search_stats(),
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
