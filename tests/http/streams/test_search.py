@@ -178,6 +178,18 @@ def test_what_a_search_may_show_and_count(http: httpx.Client, logs: str) -> None
     assert sources(http.get(f"{logs}/_search", params=after).json())[0]["status"] == 3
 
 
+def test_a_search_explains_itself(http: httpx.Client, logs: str) -> None:
+    last = offset_of(put(http, logs, *({"status": number} for number in range(5))))
+    answer = find(http, logs, "status:>=1 and ( -status:3)", explain=True)
+    assert answer["explain"]["query"] == "status:>=1 NOT status:3"
+    assert answer["explain"]["sort"] == ["offset:desc"]
+    (part,) = answer["explain"]["parts"]
+    assert (part["part"], part["entries"], part["matched"], part["last_offset"]) == ("fresh", 5, 3, last)
+    assert "explain" not in find(http, logs, "status:1")
+    late = http.post(f"{logs}/_search", json={"q": "status:1", "explain": True, "timeout_ms": 0}).json()
+    assert late["explain"]["parts"][1] == {"part": "omitted", "entries_at_most": 5, "spent": "time"}
+
+
 @pytest.mark.parametrize(
     "body",
     [

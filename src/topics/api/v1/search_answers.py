@@ -12,6 +12,7 @@ from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.extraction import declared_fields
+from topics.indexing.grammar import parse_query, print_query
 from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
@@ -47,6 +48,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
     if asked.track_total:
         total = {"value": result.matched, "relation": "eq" if exact else "gte"}
     took = int(spent_ms)
+    explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
     return {
         "stream": topic.name,
         "snapshot_end_offset": offset_of(topic, Position(outcome.head)),
@@ -57,6 +59,29 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "total": total,
         "hits": hits,
         "next_search_after": _place(asked, reached[-1].place) if goes_on else None,
+        **explained,
+    }
+
+
+def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
+    """How the query was understood, and what each part of the plan did."""
+    topic, result = asked.topic, outcome.result
+    node = parse_query(asked.query.q)
+    parts: list[dict[str, Any]] = [
+        {
+            "part": "fresh",
+            "first_offset": offset_of(topic, Position(outcome.first)),
+            "last_offset": offset_of(topic, Position(max(outcome.last, outcome.first - 1))),
+            "entries": result.looked_at,
+            "matched": result.matched,
+        }
+    ]
+    if outcome.missed:
+        parts.append({"part": "omitted", "entries_at_most": outcome.missed, "spent": outcome.spent})
+    return {
+        "query": None if node is None else print_query(node),
+        "sort": [f"{key.name}:{'asc' if key.ascending else 'desc'}" for key in asked.sort.keys],
+        "parts": parts,
     }
 
 

@@ -35,6 +35,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     head: int
     """The last entry when the query came."""
+    first: int
+    """Entries from here to `last` were looked at."""
+    last: int
     missed_sealed: int = 0
     """Entries that were not looked at, at most."""
     missed_tail: int = 0
@@ -202,6 +205,8 @@ class _Asking:
             Outcome(
                 result=result,
                 head=self._head,
+                first=first,
+                last=last,
                 missed_sealed=missed_sealed,
                 missed_tail=missed_tail,
                 missed_segments=len(sealed) if missed_sealed else 0,
