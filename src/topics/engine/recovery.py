@@ -344,6 +344,8 @@ class Recovery:
         for topic in core.topics.values():
             for segment in topic.segments:
                 path = core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+                if segment.blocks is not None:
+                    continue  # Made out of the log just now and not written yet: the disk may be full, nothing is lost.
                 if segment.cold and core.store.far is not None:
                     continue  # The store may be away; what is needed of it now comes below.
                 if segment.cold and core.layout.cold_root is None:
