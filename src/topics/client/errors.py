@@ -44,6 +44,7 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── SearchUnavailable       search_unavailable
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -282,6 +283,10 @@ class Throttled(RetryLater, code="throttled"):
 
 class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
     """Old records are in an object store that the server cannot reach now; nothing is lost."""
+
+
+class SearchUnavailable(RetryLater, code="search_unavailable"):
+    """The server cannot search now; everything else works."""
 
 
 class NotReady(RetryLater, code="not_ready"):
