@@ -78,6 +78,16 @@ class FrameKind(IntEnum):
     """Somebody used a stream that lives only as long as it is used."""
     STREAM_RETIRE = 20
     """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
+    TXN_BEGIN = 21
+    """An attempt at a transaction begins (`formats.transaction`)."""
+    TXN_STAGE = 22
+    """Records are staged for a transaction: a block of the topic that keeps them until it is committed."""
+    TXN_END = 23
+    """An attempt at a transaction is over without a commit, and what it staged is gone."""
+    TXN_APPEND = 24
+    """One batch that counts only if its transaction is committed."""
+    TXN_COMMIT = 25
+    """A transaction is committed."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33
