@@ -20,6 +20,9 @@ import msgspec
 from topics.formats.control import Created, decode_create
 from topics.formats.frame import Frame, FrameKind
 
+PART_NAME = "stream"
+"""Names a stream's part of its topic in snapshots."""
+
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from topics.core.errors import TopicsError
 from topics.engine.topic import Topic
-from topics.formats.stream import Origin, Producer, StreamMark, StreamPart
+from topics.formats.stream import PART_NAME, Origin, Producer, StreamMark, StreamPart
 
-PART = "stream"
+PART = PART_NAME
 PRODUCERS_MAX = 10_000
 """Producers a stream remembers; beyond it the one that has been silent longest is forgotten."""
 
