@@ -364,7 +364,38 @@ def _extended(site: Site) -> bool:
 
 _QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
 
+_TRANSACTION = "/v0/transactions/t"
+
+
+def _begin(site: Site) -> None:
+    _topic(TARGET)(site)
+    site.must("POST", "/v0/transactions", {"id": "t", "sequence": 1})
+
+
+def _stage(site: Site) -> Answer:
+    records = [{"data": value} for value in _batch(site)]
+    body = {"sequence": 1, "part": "p", "topic": TARGET, "records": records, "create": False}
+    return site.ask("POST", f"{_TRANSACTION}/stage", body)
+
+
+def _begin_and_stage(site: Site) -> None:
+    _begin(site)
+    assert _stage(site)[1] == DONE
+
+
+def _is_staged(site: Site) -> bool:
+    found: bool = site.look(lambda engine: bool(engine.transactions.book.open["t"].parts))
+    return found
+
+
 WAYS: dict[str, Way] = {
+    "stage for a transaction": Way(TARGET, _begin, _stage, _is_staged),
+    "commit": Way(
+        TARGET,
+        _begin_and_stage,
+        lambda site: site.ask("POST", f"{_TRANSACTION}/commit", {"sequence": 1}),
+        _has_new,
+    ),
     "append of a batch": Way(
         TARGET, _topic(TARGET), lambda site: site.post(TARGET, *_batch(site), create=False), _has_new
     ),

@@ -15,6 +15,7 @@ from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
@@ -51,6 +52,7 @@ class OpsHandlers:
             *V0_ROUTES,
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
+            *TRANSACTION_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),

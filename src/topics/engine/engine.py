@@ -428,7 +428,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions)
 
     # Helpers
 

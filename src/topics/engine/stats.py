@@ -5,6 +5,7 @@ import msgspec
 from topics.engine.core import EngineCore
 from topics.engine.pressure.throttle import Throttle, ThrottleStats
 from topics.engine.routing import Routing
+from topics.engine.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.storage.commit import Shard
@@ -50,6 +51,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records that routers have not come to yet, over all of them."""
     forwarded_total: int
     """Copies made by the routers there are, since each was created."""
+    transactions_open: int
+    transactions_staged_bytes: int
+    """Payload that is staged and not committed; it is a part of `bytes_live`."""
+    transactions_committed_total: int
+    transactions_aborted_total: int
+    """Since the start, those that expired included."""
     checkpoints_total: int
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
@@ -60,7 +67,12 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collect_stats(
-    core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
+    core: EngineCore,
+    sealer: Sealer,
+    checkpointer: Checkpointer,
+    throttle: Throttle,
+    routing: Routing,
+    transactions: Transactions,
 ) -> EngineStats:
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
     totals = core.totals
@@ -79,6 +91,10 @@ def collect_stats(
         routers_blocked=sum(router.blocked for router in routers),
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
+        transactions_open=len(transactions.book.open),
+        transactions_staged_bytes=sum([entry.bytes for entry in transactions.book.open.values()]),
+        transactions_committed_total=transactions.commits,
+        transactions_aborted_total=transactions.aborts,
         checkpoints_total=checkpointer.completed,
         checkpoint_failures=checkpointer.failures,
         shards=[_shard_stats(shard) for shard in core.shards],
