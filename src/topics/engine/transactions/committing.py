@@ -2,13 +2,13 @@
 
 | step | what is logged | a crash behind it |
 |---|---|---|
-| prepare | a TXN_APPEND for each batch, in the shard of its topic; synced | the seqs are skipped: nobody saw them |
+| prepare | a TXN_APPEND for each batch, in the shard of its topic; then every such shard is synced | the seqs are skipped: nobody saw them |
 | decide | a TXN_COMMIT in the shard of the topic that keeps the books; synced | all of it is there |
 | publish | nothing | |
 
 When everything is in one shard and not large, prepare and decide are one write and one sync: a log is read up to where
 it ends, so the commit is never there without what it commits. A large transaction is prepared in rounds, so that no
-tick of the loop is long; records of others may then stand between its own.
+tick of the loop is long, and synced behind the last of them; records of others may then stand between its own.
 
 From its first frame on until it is decided, nothing behind it is published for its topics (`engine.write.holding`). No
 checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
@@ -23,7 +23,7 @@ from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.engine.core import EngineCore
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
-from topics.engine.transaction import FrameDraft, Gate, Transaction
+from topics.engine.transaction import Change, FrameDraft, Gate, Transaction
 from topics.engine.transactions.feature import TransactionFeature
 from topics.engine.transactions.gathering import gather, stage_copies
 from topics.formats.frame import FrameKind
@@ -31,8 +31,9 @@ from topics.formats.transaction import Committed, PartState, Placed, encode_appe
 from topics.storage.timing import CommitTiming
 from topics.wire.copies import Copies, records_of
 
-_ROUND_BYTES = 4 * 1024 * 1024
-"""How much of a transaction is prepared at once."""
+_ROUND_BYTES = 512 * 1024
+_ROUND_RECORDS = 5000
+"""How much of a transaction is prepared at once: some ten milliseconds of work, or one part."""
 _NUMBER_BYTES = 8
 
 Outcome = Callable[[list[Placed] | TopicsError], None]
@@ -186,10 +187,18 @@ class Commit:
             # One write for all of it.
             path.log_together([*by_shard[books.shard], self._decision()], self._logged, Gate.SYNC, decides=True)
             return
-        self._pending = len(by_shard)
         self._shards |= by_shard.keys()
+        self._pending = len(by_shard) + (0 if self._rounds else len(self._shards))
         for prepares in by_shard.values():
-            path.log_together(prepares, self._prepared, Gate.SYNC, decides=True)
+            # Written; what is behind one that waits for a sync waits with it.
+            path.log_together(prepares, self._prepared, Gate.TURN, decides=True)
+        for shard in () if self._rounds else self._shards:
+            path.log_together([self._barrier(shard)], self._prepared, Gate.SYNC, decides=True)
+
+    def _barrier(self, shard: int) -> Transaction:
+        """Nothing but a place in a shard's log, behind everything that is prepared there."""
+        topic = next(topic for topic in self._topics.values() if topic.shard == shard)
+        return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
 
     def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies]]:
         """What goes where; looks once more whether the topics take it, since other rounds may have come between."""
@@ -267,13 +276,14 @@ class Commit:
 
 def _rounds(parts: Sequence[PartState]) -> list[list[PartState]]:
     rounds: list[list[PartState]] = []
-    room = 0
+    size = count = 0
     for part in parts:
-        if not rounds or room < part.size:
+        if not rounds or size + part.size > _ROUND_BYTES or count + part.count > _ROUND_RECORDS:
             rounds.append([])
-            room = _ROUND_BYTES
+            size = count = 0
         rounds[-1].append(part)
-        room -= part.size
+        size += part.size
+        count += part.count
     return rounds
 
 
