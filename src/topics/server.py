@@ -31,7 +31,7 @@ from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import server_files
 from topics.storage.places import check_place
-from topics.storage.posix import PosixFileSystem
+from topics.storage.posix import PosixFileSystem, make_private
 from topics.system.clock import SystemClock
 from topics.system.dice import SystemDice
 from topics.system.files import write_whole
@@ -100,8 +100,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _streams_api(settings: Settings) -> StreamsApi:
-    """Webhooks may call this machine itself only where nobody else can ask for them."""
-    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _is_loopback(settings.host)}
+    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings)}
     try:
         return StreamsApi(msgspec.convert(values, StreamOptions))
     except OSError as error:
@@ -110,6 +109,14 @@ def _streams_api(settings: Settings) -> StreamsApi:
             f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
             f"{error.strerror or error}"
         ) from error
+
+
+def _webhook_loopback(settings: Settings) -> bool:
+    """Whether webhooks may call this machine itself. A server behind a proxy listens on loopback, too, and whoever has
+    one of its keys must not reach what else listens there."""
+    if settings.streams_webhook_loopback != "auto":
+        return settings.streams_webhook_loopback == "1"
+    return not settings.api_keys and not _is_on(settings.allow_insecure_no_auth)
 
 
 def _read_keys(settings: Settings) -> KeyRing:
@@ -208,6 +215,8 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     def recover() -> None:
         outcome.set_running_or_notify_cancel()
         try:
+            if not _is_on(settings.shared_files):
+                make_private(settings.data_dir)
             with collector_paused():
                 engine = Engine.recover(fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress)
         except BaseException as error:

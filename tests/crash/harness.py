@@ -198,7 +198,7 @@ def dump(engine: Engine) -> Dump:
 def _dump_topic(engine: Engine, name: str) -> TopicDump:
     live, told = read_all(engine, name)
     info, topic = engine.info(name), engine.core.existing(name)
-    oldest = engine.core.now() - topic.config.idempotency_window_ms
+    oldest = engine.core.wall() - topic.config.idempotency_window_ms
     return TopicDump(
         topic.id, info.epoch, info.config, info.head_seq, info.earliest_seq, topic.evict_floor, topic.cap_floor,
         topic.ttl_floor, info.count, info.bytes, live,

@@ -4,7 +4,9 @@ The engine runs on the caller's stack over a fake disk that stops before a call.
 promise; what it sent and was not answered may be there or not, but not in parts and not twice.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -13,10 +15,14 @@ from tests.property.books import check_totals
 from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, EngineOptions
 from topics.engine.repair.repair import verify
+from topics.engine.streams.state import JSON_TYPE
 from topics.formats.stream import Producer
+from topics.schema.contract import Contract
+from topics.storage.commit import InlineCommitter
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.streams import Appended, AppendRequest, Created, CreateRequest, ForkFrom, ReadSpec, Streams, StreamSlice
+from topics.streams.contracts import contract_of
 from topics.streams.offsets import Position
 from topics.testing import (
     NO_FAULTS,
@@ -50,6 +56,7 @@ class Player:
         self.options = options
         self.clock = ManualClock()
         self.sent: list[Sent] = []
+        self.changed: list[Changed] = []
         self.created: dict[str, CreateRequest] = {}
         self.maybe_created: dict[str, CreateRequest] = {}
         self.deleted: set[str] = set()
@@ -87,6 +94,51 @@ class Player:
     def close(self, name: str) -> None:
         self.append(name, "", close=True)
 
+    def create_described(self, name: str) -> None:
+        """A stream whose entries have the member of its version: `{"v1":…}`, then `{"v2":…}`, and so on."""
+        request = CreateRequest(content_type=JSON_TYPE)
+        if isinstance(self._ask(lambda done: self.streams.create(name, request, done)), Created):
+            self.evolve(name, 1)
+
+    def evolve(self, name: str, version: int) -> None:
+        """Installs a version; with its commit held back, it is on its way like everything else."""
+        place = len(self.changed)
+        self.changed.append(Changed(name, version, None))
+        body = _version_update(name, version)
+
+        def done(outcome: object) -> None:
+            if isinstance(outcome, Contract):
+                boundary = outcome.registry.versions[-1].boundary
+                self.changed[place] = self.changed[place]._replace(boundary=boundary)
+
+        self._send(lambda: self.streams.update_schema(name, body, done))
+
+    def append_entry(self, name: str, version: int, number: int) -> None:
+        place = len(self.sent)
+        value = '{"v%d":%d}' % (version, number)  # noqa: UP031 - the braces are JSON's
+        self.sent.append(Sent(name, (value,), None, False, False))
+        request = AppendRequest(body=value.encode(), content_type=JSON_TYPE)
+
+        def done(outcome: object) -> None:
+            if isinstance(outcome, Appended):
+                self.sent[place] = self.sent[place]._replace(acked=True)
+
+        self._send(lambda: self.streams.append(name, request, done))
+
+    def hold(self, held: bool) -> None:
+        """Keeps what is sent from now on together in one commit."""
+        for shard in self.engine.core.shards:
+            committer = shard.committer
+            assert isinstance(committer, InlineCommitter)
+            committer.hold = held
+            if not held:
+                committer.flush()
+
+    @staticmethod
+    def _send(send: Callable[[], None]) -> None:
+        with suppress(TopicsError):
+            send()
+
     def delete(self, name: str) -> None:
         self.maybe_deleted.add(name)
         outcome = self._ask(lambda done: self.streams.delete(name, done))
@@ -118,6 +170,14 @@ class Player:
             position = slice_.position
             if slice_.at_tail:
                 return text
+
+
+class Changed(NamedTuple):
+    """One update of a schema, and the boundary that its answer named; None while it was not answered."""
+
+    stream: str
+    version: int
+    boundary: int | None
 
 
 Scenario = Callable[[Player], None]
@@ -239,6 +299,66 @@ def _check_run(player: Player, name: str, run: list[Sent]) -> Iterator[str]:
         after = player.read(name).count(value)
         if after != 1:
             yield f"{name}: {value!r} is there {after} times after its repetition ({before} before)"
+
+
+def _version_update(name: str, version: int) -> bytes:
+    member = {"type": "object", "required": [f"v{version}"], "properties": {f"v{version}": {"type": "integer"}}}
+    update: dict[str, object] = {"schema": member}
+    if version > 1:
+        op = {"op": "rename", "from": f"/v{version - 1}", "to": f"/v{version}"}
+        update["lens"] = {
+            "apiVersion": "durable.lens/v1", "schema": name, "from": version - 1, "to": version, "ops": [op],
+        }  # fmt: skip
+    return msgspec.json.encode(update)
+
+
+def check_described(player: Player) -> Iterator[str]:
+    """Every boundary is where its answer said, every entry is on its side, and reads show the current version."""
+    for name in {change.stream for change in player.changed}:
+        topic = player.engine.core.by_name.get(name)
+        if topic is None:
+            if any(change.stream == name and change.boundary is not None for change in player.changed):
+                yield f"{name} is gone"
+            continue
+        versions = contract_of(topic).registry.versions
+        for change in player.changed:
+            if change.stream == name and change.boundary is not None:
+                if len(versions) < change.version:
+                    yield f"{name} has lost version {change.version}"
+                elif versions[change.version - 1].boundary != change.boundary:
+                    yield f"{name}: version {change.version} begins at {versions[change.version - 1].boundary}"
+        written = _entries(player, name, as_json=False)
+        boundaries = [version.boundary for version in versions]
+        for number, entry in enumerate(written):
+            if list(entry) != [f"v{bisect_right(boundaries, number)}"]:
+                yield f"{name}: entry {number} is {entry}, with boundaries at {boundaries}"
+        shown = _entries(player, name, as_json=True)
+        if [list(entry.values()) for entry in shown] != [list(entry.values()) for entry in written]:
+            yield f"{name}: {written} is shown as {shown}"
+        if any(list(entry) != [f"v{len(versions)}"] for entry in shown):
+            yield f"{name}: {shown} is not all of version {len(versions)}"
+        there = [f"{msgspec.json.encode(entry).decode()}" for entry in written]
+        sent = [sent for sent in player.sent if sent.stream == name]
+        for each in sent:
+            if each.acked and each.values[0] not in there:
+                yield f"{name} has lost {each.values[0]}"
+        if len(set(there)) != len(there) or not set(there) <= {each.values[0] for each in sent}:
+            yield f"{name} holds {there}, which nobody sent like that"
+
+
+def _entries(player: Player, name: str, as_json: bool) -> list[dict[str, int]]:
+    text, position, topic = b"", Position(0), player.streams.topic(name)
+    while True:
+        found: list[StreamSlice | TopicsError] = []
+        player.streams.read(topic, ReadSpec(position=position, as_json=as_json, max_records=2), found.append)
+        part = found[0]
+        assert isinstance(part, StreamSlice), part
+        text += part.body[1:-1] + b"," if as_json and part.count else b"" if as_json else part.body
+        position = part.position
+        if part.at_tail:
+            break
+    parts = b"[%b]" % (text.rstrip(b",") if as_json else text.replace(b"}{", b"},{"))
+    return msgspec.json.decode(parts, type=list[dict[str, int]])
 
 
 def fork_of(source: str, offset: str | None = None) -> ForkFrom:

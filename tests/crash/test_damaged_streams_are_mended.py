@@ -32,6 +32,8 @@ def build() -> FakeDisk:
     streams.append("f", AppendRequest(body=b"own", content_type="text/plain"), answers.append)
     streams.append("f", AppendRequest(close=True), answers.append)
     streams.delete("a", answers.append)
+    streams.create("d", CreateRequest(content_type="application/json"), answers.append)
+    streams.update_profile("d", b'{"profile":{"kind":"evlog"}}', answers.append)
     streams.create("b", CreateRequest(content_type="application/json", body=b"[1,2,3]"), answers.append)
     assert not [answer for answer in answers if isinstance(answer, TopicsError)]
     return settled(disk.crash(Survival.EVERYTHING))
@@ -59,7 +61,10 @@ def read(streams: Streams, name: str) -> tuple[str, list[tuple[int, int]]]:
         position = part.position
 
 
-KINDS = [FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RETIRE]
+KINDS = [
+    FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RETIRE,
+    FrameKind.STREAM_CONTRACT,
+]  # fmt: skip
 
 
 def test_the_log_has_the_frames_that_are_damaged_below() -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.crash.streams import (
     Player,
     broken_promises,
+    check_described,
     check_producers,
     check_streams,
     fork_of,
@@ -19,6 +20,7 @@ from tests.crash.streams import (
 )
 from topics.core.errors import StreamGoneError, TopicNotFoundError
 from topics.formats.stream import Producer
+from topics.testing import FakeDisk
 
 SHOWN = 10
 
@@ -141,11 +143,48 @@ def test_a_time_to_live_survives_with_the_stream() -> None:
     assert_none(broken_promises(lasting, check_ttl))
 
 
+def evolving(player: Player) -> None:
+    player.create_described("s")
+    player.append_entry("s", 1, 1)
+    player.hold(True)
+    for number in range(2, 4):
+        player.append_entry("s", 1, number)
+    player.evolve("s", 2)
+    player.append_entry("s", 2, 4)
+    player.append_entry("s", 1, 99)
+    player.hold(False)
+    player.checkpoint()
+    player.append_entry("s", 2, 5)
+    player.hold(True)
+    player.append_entry("s", 2, 6)
+    player.evolve("s", 3)
+    player.append_entry("s", 3, 7)
+    player.evolve("s", 4)
+    player.hold(False)
+    player.append_entry("s", 4, 8)
+    player.create_described("empty")
+    player.evolve("empty", 2)
+    player.append_entry("empty", 2, 1)
+
+
+def test_a_schema_changes_exactly_where_its_answer_said() -> None:
+    whole = Player(FakeDisk())
+    evolving(whole)
+    told = [(change.stream, change.boundary) for change in whole.changed]
+    assert told == [("s", 0), ("s", 3), ("s", 6), ("s", 7), ("empty", 0), ("empty", 0)], "the test would prove nothing"
+    assert [sent.values[0] for sent in whole.sent if not sent.acked] == ['{"v1":99}']
+    assert list(check_described(whole)) == []
+    assert_none(broken_promises(evolving, check_described))
+
+
 @pytest.mark.parametrize(
     ("scenario", "check"),
-    [(writing, check_streams), (producing, check_producers), (closing, check_streams), (forking, check_forks)],
-    ids=["writing", "producing", "closing", "forking"],
-)
+    [
+        (writing, check_streams), (producing, check_producers), (closing, check_streams), (forking, check_forks),
+        (evolving, check_described),
+    ],
+    ids=["writing", "producing", "closing", "forking", "evolving"],
+)  # fmt: skip
 def test_a_failed_call_breaks_no_promise(
     scenario: Callable[[Player], None], check: Callable[[Player], Iterator[str]]
 ) -> None:

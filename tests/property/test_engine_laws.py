@@ -8,6 +8,7 @@ that add to each other, and log files that come and go.
 After each step every topic is compared with the model and read from some cursor to its end.
 """
 
+from bisect import bisect_left
 from functools import partial
 from random import Random
 from typing import Any
@@ -181,7 +182,7 @@ class EngineLaws(RuleBasedStateMachine):
         kind, name, argument = operation
         topic = self.engine.core.by_name.get(name)
         head = topic.head if topic is not None and topic.created else None
-        self.model.expire(self.engine.core.now())
+        self.model.expire(self.engine.core.wall())
         answers: Answers = []
         try:
             if kind == "append":
@@ -205,7 +206,7 @@ class EngineLaws(RuleBasedStateMachine):
             self.judge_delete(name, argument, head, answers[0])
 
     def judge_append(self, name: str, batch: Batch, answer: object) -> None:
-        now, topic = self.engine.core.now(), self.model.get(name)
+        now, topic = self.engine.core.wall(), self.model.get(name)
         created = topic is None
         if topic is None:
             topic = ModelTopic(resolve_config(batch.config or TopicConfigPatch(), name, None))
@@ -288,7 +289,7 @@ class EngineLaws(RuleBasedStateMachine):
             except TopicNotFoundError:
                 return
             raise AssertionError("a topic that does not exist was read")
-        topic.expire(self.engine.core.now())
+        topic.expire(self.engine.core.wall())
         check_read(topic, request, self.engine.read_now(name, request))
 
     # Time and upkeep: nothing here may change what anybody sees.
@@ -296,6 +297,11 @@ class EngineLaws(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 99, 100, 101, 499, 500, 501, 1500, 6000, 119_999]))
     def advance(self, ms: int) -> None:
         self.clock.advance(ms)
+
+    @rule(ms=st.sampled_from([-86_400_000, -1_000, -1, 1, 700, 3_600_000]))
+    def set_clock(self, ms: int) -> None:
+        """Somebody sets the machine's clock; the model knows of no other."""
+        self.clock.jump(max(ms, EPOCH_MS - self.clock.now_ms()))
 
     @rule(full=st.booleans())
     def checkpoint(self, full: bool) -> None:
@@ -421,7 +427,22 @@ class EngineLaws(RuleBasedStateMachine):
             # What is below the floor here need not have been logged, so the floor may have been forgotten: marks begin
             # again, and the lost ranges tell in its place.
             self.marks.pop(found.name, None)
+            # Nor need have been what told that the clock had been set back.
+            topic.last_written = found.last_write_ts
+            for record in topic.live:
+                record.written = self.written(found, record.seq)
+            for key, (_, _, used) in (found.keys or {}).items():
+                topic.keys[key].ts = used
         topic.adopt(lost, *floors, found.last_ts)
+
+    def written(self, topic: Topic, seq: int) -> int:
+        """When the engine believes a record to have been written: before any later moment, and not before that one."""
+        reader, run = self.engine.core.reader, next(iter(topic.runs_from(seq)))
+        moments = range(topic.last_write_ts + 1)
+        found = bisect_left(
+            moments, True, key=lambda moment: reader.written_before(topic.id, run, moment + 1) > seq - run.first_seq
+        )
+        return moments[found]
 
     # Laws that hold after every step
 
@@ -436,8 +457,7 @@ class EngineLaws(RuleBasedStateMachine):
             check_scan(topic, partial(self.engine.read_now, name), cursor, self.dice)
 
     def topics_are_those_of_the_model(self) -> None:
-        now = self.engine.core.now()
-        assert now >= self.clock.now_ms()
+        now = self.engine.core.wall()
         assert [info.topic for info in self.engine.list_topics()] == sorted(self.model)
         self.model.expire(now)
         for name, topic in self.model.items():

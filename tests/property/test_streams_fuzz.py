@@ -21,13 +21,14 @@ from tests.http.live import LiveServer
 from tests.property.effort import effort
 from tests.property.stream_requests import NAMES, SEEN, Asked, each_value_alone, histories
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
+from topics.api.refusals import SUBSCRIPTIONS_ROOT, V1_CODE_BY_STATUS
 
 # Only to fail instead of hanging.
 PATIENCE_S = 20.0
 SERVED = {200, 201, 204, 304}
 REFUSED = {400, 403, 404, 405, 408, 409, 410, 413, 429, 431, 503}
 _OFFSET = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
-_CODES = {**STATUS_BY_CODE, **V1_STATUS_BY_CODE}
+_REASONS = {*STATUS_BY_CODE, *V1_STATUS_BY_CODE, *V1_CODE_BY_STATUS.values()}
 # Small, so that limits are met.
 SETTINGS = {
     "streams_long_poll_ms": "10", "streams_long_poll_max_ms": "20",
@@ -118,7 +119,7 @@ def complaints(asked: Asked, answer: Answer) -> Iterator[str]:
     if understood and answer.headers.get("x-content-type-options") != "nosniff":
         yield "an answer that lets browsers guess"
     if answer.status >= 400 and asked.method != "HEAD":
-        yield from _refusal_complaints(answer)
+        yield from _refusal_complaints(asked, answer)
     told = answer.headers.get("stream-next-offset")
     if told is not None and not _OFFSET.fullmatch(told):
         yield "an offset that is none"
@@ -127,17 +128,22 @@ def complaints(asked: Asked, answer: Answer) -> Iterator[str]:
         yield "no offset"
 
 
-def _refusal_complaints(answer: Answer) -> Iterator[str]:
+def _refusal_complaints(asked: Asked, answer: Answer) -> Iterator[str]:
     try:
         error: dict[str, Any] = msgspec.json.decode(answer.body)["error"]
         code, message = error["code"], error["message"]
     except (ValueError, KeyError, TypeError):
         yield "a refusal without its shape"
         return
-    # Two words of this protocol stand for another status than in the other one.
-    too_large = code in ("record_too_large", "batch_too_large") and answer.status == 413
-    if _CODES.get(code) != answer.status and not too_large:
+    ours = {**STATUS_BY_CODE, **V1_STATUS_BY_CODE}.get(code) == answer.status
+    # Nobody knows which protocol a request speaks whose head is not even HTTP.
+    is_unread = message.startswith("this is not a valid HTTP")
+    keeps_ours = is_unread or asked.path.startswith(SUBSCRIPTIONS_ROOT) or answer.status not in V1_CODE_BY_STATUS
+    if code not in (V1_CODE_BY_STATUS.get(answer.status), "append_timeout") and not (keeps_ours and ours):
         yield f"a refusal with the code {code}"
+    reason = (error.get("detail") or {}).get("reason", code)
+    if reason not in _REASONS:
+        yield f"a refusal with the reason {reason}"
     if not message or answer.headers.get("content-type") != "application/json":
         yield "a refusal that says nothing"
 

@@ -32,7 +32,7 @@ def of_diff(client: Client, topic: str, from_seq: int = 0) -> list[Seen]:
     found: list[Seen] = []
     cursor = from_seq
     while True:
-        page = client.send(page_request(topic, cursor, 1000))
+        page = client.send(page_request(topic, 0, cursor, 1000))
         found += [_seen(record) for record in page.records]
         if page.next_from_seq <= cursor:
             return found
@@ -76,7 +76,7 @@ def checkpointed(client: Client, folder: Path) -> None:
 
 
 def losses_of(client: Client, topic: str) -> list[Gap]:
-    page = client.send(page_request(topic, 0, 1))
+    page = client.send(page_request(topic, 0, 0, 1))
     return [page.tombstone] if page.tombstone is not None else []
 
 

@@ -149,7 +149,8 @@ def test_a_loss_fails_the_read_or_is_passed_over(
         ({"mode": "fast"}, "accepted is one of auto, http, segments"),
         ({"startingOffsets": "first"}, "accepted is earliest, latest or JSON"),
         ({"minPartitions": "0"}, "a whole number of at least 1"),
-        ({"startingOffsets": '{"none": 1}'}, "no such topic is read"),
+        ({"startingOffsets": '{"none": 1}', "failOnMissingTopic": "false"}, "no such topic is read"),
+        ({"topic": "none"}, "there is no topic none"),
     ],
 )
 def test_a_wrong_option_is_told(spark: SparkSession, server: LiveServer, options: dict[str, str], message: str) -> None:

@@ -1,7 +1,7 @@
 """The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -14,12 +14,10 @@ from topics.api.errors import (
     NotFoundError,
     UnsupportedMediaTypeError,
     error_headers,
-    render_error,
-    render_fault,
-    status_of,
 )
 from topics.api.live import Live
 from topics.api.openapi_operation import Operation
+from topics.api.refusals import fault_of, refusal_of
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
 from topics.http.errors import Fault, HttpError
@@ -106,6 +104,10 @@ class Family(Protocol):
 
     def find(self, method: str, path: str) -> tuple[Route, str]: ...
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """The method and the path of everything that can be found."""
+        ...
+
 
 class Routes:
     """Finds a route by method and path. The paths are few and shallow: a dictionary by shape, no expressions."""
@@ -120,6 +122,12 @@ class Routes:
             after = rest.partition("}")[2]
             table = self._named.setdefault((before, after), {}) if brace else self._fixed.setdefault(route.path, {})
             table[route.method] = route
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        """The method and the path of every route there is."""
+        yield from ((route.method, route.path) for route in self.all)
+        for family in self._families:
+            yield from family.listed()
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         table, topic = self._fixed.get(path), ""
@@ -187,7 +195,7 @@ class Api:
             if (self.draining or self.engine is None) and not match.route.ops:  # type: ignore[attr-defined]
                 self._check_serving()
         except TopicsError as error:
-            return self._refusal(error)
+            return self._refusal(error, head.path)
         return self._body_bytes_max
 
     def _match(self, head: RequestHead) -> Match:
@@ -230,13 +238,13 @@ class Api:
             _log.exception("a request failed", extra={"method": exchange.head.method, "path": exchange.head.path})
             call.refuse(TopicsError("the server made a mistake; it is in its log"))
 
-    def refuse(self, error: HttpError) -> Refusal:
+    def refuse(self, error: HttpError, path: str) -> Refusal:
         """A refusal by the HTTP layer, in the shape of all others."""
         if error.fault is Fault.SHUTTING_DOWN:
-            return self._refusal(ShuttingDownError())
+            return self._refusal(ShuttingDownError(), path)
         if error.fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES):
-            return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000))
-        body = render_fault(_CODE_BY_STATUS.get(error.status, "internal"), error.message)
+            return self._refusal(ThrottledError.under_pressure(retry_after_ms=1000), path)
+        body = fault_of(error.status, _CODE_BY_STATUS.get(error.status, "internal"), error.message, path)
         return Refusal(error.status, body, "application/json", SECURE)
 
     def drain(self) -> None:
@@ -269,8 +277,9 @@ class Api:
 
         call.close_books_with(count_out)
 
-    def _refusal(self, error: TopicsError) -> Refusal:
-        return Refusal(status_of(error), render_error(error), "application/json", (*SECURE, *error_headers(error)))
+    def _refusal(self, error: TopicsError, path: str) -> Refusal:
+        status, body = refusal_of(error, path)
+        return Refusal(status, body, "application/json", (*SECURE, *error_headers(error)))
 
 
 def _has_body(head: RequestHead) -> bool:

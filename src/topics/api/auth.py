@@ -39,7 +39,7 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights. Its place in the list is its only name."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "owner", "prefixes", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "number", "owner", "prefixes", "scopes", "tenant")
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
         self.number = number
@@ -50,6 +50,8 @@ class Key:
         # Arithmetic on enum members is slow, and every request asks.
         self._bits = scopes.value
         self.prefixes = prefixes
+        self.tenant = hashlib.sha256("|".join(sorted(prefixes)).encode()).hexdigest()[:_OWNER_CHARS] if prefixes else ""
+        """Keys with the same prefixes are one tenant; the one without any has no name."""
         self.inflight = 0
         """Requests of this key being worked on."""
 

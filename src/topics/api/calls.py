@@ -11,7 +11,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from topics.api.auth import Key
-from topics.api.errors import error_headers, render_error, status_of
+from topics.api.errors import error_headers
+from topics.api.isolation import told_to
+from topics.api.refusals import refusal_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.http.exchange import Exchange
 
@@ -33,8 +35,8 @@ def parse_query(text: str) -> dict[str, str]:
 
 def refuse(exchange: Exchange, error: TopicsError, now_s: float) -> None:
     """Answers with an error where nothing but the exchange is there."""
-    body = render_error(error, (now_s - exchange.started) * 1000.0)
-    exchange.respond(status_of(error), body, "application/json", error_headers(error))
+    status, body = refusal_of(error, exchange.head.path, (now_s - exchange.started) * 1000.0)
+    exchange.respond(status, body, "application/json", error_headers(error))
 
 
 class Waiting(Protocol):
@@ -97,7 +99,8 @@ class Call(msgspec.Struct, eq=False):
         return (self.seconds() - self.exchange.started) * 1000.0
 
     def refuse(self, error: TopicsError) -> None:
-        self.finish(status_of(error), render_error(error, self.spent_ms()), error_headers(error))
+        status, body = refusal_of(told_to(self.key, error), self.exchange.head.path, self.spent_ms())
+        self.finish(status, body, error_headers(error))
 
     def on_gone(self, callback: Callable[[], None]) -> None:
         """Calls back if the client goes away before it is answered."""

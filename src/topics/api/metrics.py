@@ -23,17 +23,25 @@ class Snapshot(Collector):
     """Everything measured at one moment."""
 
     def __init__(
-        self, state: ServerState, engine: Engine | None, http: HttpServer | None, pipeline: PipelineAnswer | None = None
+        self,
+        state: ServerState,
+        engine: Engine | None,
+        http: HttpServer | None,
+        pipeline: PipelineAnswer | None = None,
+        prefixes: tuple[str, ...] = (),
     ) -> None:
+        """`prefixes` are those of the key that asks: it is told of no other topics."""
         self._state = state
         self._engine = engine
         self._http = http
         self._pipeline = pipeline
+        self._prefixes = prefixes
 
     def text(self) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
-        return generate_latest(registry) + (as_text(series_of(self._engine)) if self._engine is not None else b"")
+        engine = self._engine
+        return generate_latest(registry) + (as_text(series_of(engine, self._prefixes)) if engine is not None else b"")
 
     def json(self) -> bytes:
         """One object: the summary, then every metric by its name, as a number or, with labels, as a list of samples."""
@@ -50,7 +58,7 @@ class Snapshot(Collector):
 
     def _by_topic(self) -> Iterator[Metric]:
         if self._engine is not None:
-            yield from [series.metric() for series in series_of(self._engine)]
+            yield from [series.metric() for series in series_of(self._engine, self._prefixes)]
 
     def collect(self) -> Iterator[Metric]:
         """Everything but the series by topic."""
@@ -75,7 +83,7 @@ class Snapshot(Collector):
             yield from _throttle_metrics(stats.throttle)
             if stats.cold_store is not None:
                 yield from _cold_store_metrics(stats.cold_store)
-            left_out = are_truncated(self._engine)
+            left_out = are_truncated(self._engine, self._prefixes)
             yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", left_out)
 
 
@@ -129,6 +137,8 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_routers_blocked", "Routers that wait for room in their destination.", stats.routers_blocked)
     yield _gauge("topics_router_lag", "Records that routers have not come to yet.", stats.router_lag)
     yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
+    kept = "Jobs that their dead letter topic did not take; each attempt counts."
+    yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
     yield _gauge("topics_transactions_open", "Transactions that are open.", stats.transactions_open)
     yield _gauge(
         "topics_transactions_staged_bytes", "Bytes staged for open transactions.", stats.transactions_staged_bytes

@@ -80,7 +80,7 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
     ]
     named = re.search(r"\{(\w+)\}", route.path)
     if named is not None:
-        schema = {"type": "string", "pattern": _NAME_PATTERNS[named[1]]}
+        schema = {"type": "string"} if operation.any_name else {"type": "string", "pattern": _NAME_PATTERNS[named[1]]}
         parameters.insert(0, {"name": named[1], "in": "path", "required": True, "schema": schema})
     if parameters:
         described["parameters"] = parameters

@@ -21,3 +21,5 @@ class Operation(NamedTuple):
     body: type | None = None
     body_required: bool = False
     query: tuple[Parameter, ...] = ()
+    any_name: bool = False
+    """Whether the name in the path may be one that only streams can have."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from topics import __version__
-from topics.api.app import Api, Route, Routes
-from topics.api.auth import Scope
+from topics.api.app import Api, Route, Routes, match_of
+from topics.api.auth import Key, Scope
 from topics.api.errors import error_headers, render_error, status_of
 from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, Snapshot
@@ -96,14 +96,15 @@ class OpsHandlers:
             webhook_calls=self._streams.webhooks.calls,
             webhook_failures=self._streams.webhooks.failures,
         )
-        snapshot = Snapshot(state, engine, self.http, self.pipeline_state())
+        prefixes = match_of(exchange.head).key.prefixes
+        snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             exchange.respond(200, snapshot.json())
         else:
             exchange.respond(200, snapshot.text(), CONTENT_TYPE)
 
     def pipeline(self, exchange: Exchange) -> None:
-        exchange.respond(200, _encode(self.pipeline_state()))
+        exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
 
     def document(self, exchange: Exchange) -> None:
         exchange.respond(200, self._document)
@@ -113,6 +114,15 @@ class OpsHandlers:
 
     def _uptime_ms(self) -> int:
         return int((self._clock.monotonic() - self._started) * 1000)
+
+
+def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
+    """Where the pipeline stands, without the topics that a key may not see. Its errors may name any of them."""
+    if not key.prefixes:
+        return state
+    visible = [one for one in state.quarantined if key.may_touch(one.topic)]
+    error = None if state.error is None else "the operator can see it"
+    return msgspec.structs.replace(state, quarantined=visible, error=error)
 
 
 def no_pipeline() -> PipelineAnswer:

@@ -5,13 +5,15 @@ which for a thousand queues stops the event loop for 30 ms; what it would write 
 """
 
 from collections.abc import Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from topics.api.v0.pages import allowed_prefixes
 from topics.core.config import TopicType
 from topics.engine import Engine
+from topics.engine.topic import Topic
 
 TOPIC_SERIES_MAX = 1000
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -41,15 +43,22 @@ class TopicSeries(NamedTuple):
         return f"# HELP {name} {self.text}\n# TYPE {name} gauge\n" + "".join(samples)
 
 
-def are_truncated(engine: Engine) -> bool:
-    """Whether there are more topics than get series."""
-    return len(engine.core.names) > TOPIC_SERIES_MAX
+def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
+    """Whether there are more topics than get series, of those that a key with these prefixes may see."""
+    return len(_first(engine, prefixes, TOPIC_SERIES_MAX + 1)) > TOPIC_SERIES_MAX
 
 
-def series_of(engine: Engine) -> list[TopicSeries]:
-    """The series of the first topics, by name."""
+def _first(engine: Engine, prefixes: tuple[str, ...], count: int) -> list[Topic]:
+    """The first topics by name, at the cost of those that are found. The server's own topics are nobody's to see."""
     core = engine.core
-    topics = [core.by_name[name] for name in islice(core.names, TOPIC_SERIES_MAX)]
+    names = chain.from_iterable(core.names_from(prefix, "") for prefix in allowed_prefixes("", prefixes))
+    topics = (core.by_name[name] for name in names)
+    return list(islice((one for one in topics if one.guard is None or not one.guard.hides(one)), count))
+
+
+def series_of(engine: Engine, prefixes: tuple[str, ...] = ()) -> list[TopicSeries]:
+    """The series of the first topics, by name, that a key with these prefixes may see."""
+    topics = _first(engine, prefixes, TOPIC_SERIES_MAX)
     names = [topic.name for topic in topics]
     queues = [topic for topic in topics if topic.config.type is TopicType.QUEUE]
     queue_names = [topic.name for topic in queues]

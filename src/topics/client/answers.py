@@ -162,6 +162,8 @@ class Diff(msgspec.Struct, frozen=True, kw_only=True):
     tombstone: Gap | None = None
     """What was lost in front of the records."""
     lag: int
+    epoch: int = 0
+    """Which topic of the name was read; pass it on with the cursor. 0 where the server is too old to say."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

@@ -363,8 +363,22 @@ class UnexpectedAnswer(ApiError):
         super().__init__(status, "unexpected_answer", message, None, retry_after_s)
 
 
+_OTHER_WORDS = {"bad_request": "invalid_request", "overloaded": "throttled"}
+"""Words of /v1 that mean what a code does."""
+_COARSE: dict[str, type[ApiError]] = {"conflict": StateRefused, "gone": StateRefused, "unavailable": RetryLater}
+"""Words of /v1 that stand for several codes, for those that a newer server invents."""
+
+
 def refusal(
     status: int, code: str, message: str, detail: Mapping[str, object] | None, retry_after_s: float | None
 ) -> ApiError:
-    """The exception for an answered error, of the class that stands for its code."""
-    return ApiError.by_code.get(code, ApiError)(status, code, message, detail, retry_after_s)
+    """The exception for an answered error, of the class that stands for its code.
+
+    /v1 has a coarse word in `code` and the code in `detail.reason`, where that says more.
+    """
+    reason = (detail or {}).get("reason")
+    if isinstance(reason, str) and reason in ApiError.by_code:
+        code = reason
+    code = _OTHER_WORDS.get(code, code)
+    cls = ApiError.by_code.get(code) or _COARSE.get(code, ApiError)
+    return cls(status, code, message, detail, retry_after_s)

@@ -22,12 +22,15 @@ class Following:
         self,
         topic: str,
         from_seq: int,
-        read_from: Callable[[int], Request[Diff]],
+        epoch: int | None,
+        read_from: Callable[[int, int | None], Request[Diff]],
         *,
         endless: bool,
         raise_on_gap: bool,
         deadline_s: float,
     ) -> None:
+        self.epoch = epoch
+        """Which topic of the name the cursor is of, for whoever starts from it later; None before the first answer."""
         self.cursor = from_seq
         """Everything up to here was handed out or passed over: a follower that starts from it goes on exactly there."""
         self.deadline_s = deadline_s
@@ -38,15 +41,17 @@ class Following:
         self._endless = endless
         self._raise_on_gap = raise_on_gap
         self._read_to = from_seq
+        self._read_epoch = epoch
         self._waiting: deque[tuple[Item, int]] = deque()
 
     def request(self) -> Request[Diff]:
         """The next read; to be sent when there is no next item."""
-        return self._read_from(self._read_to)
+        return self._read_from(self._read_to, self._read_epoch)
 
     def take(self, answer: Diff) -> None:
         """Lines up what was read, each item with the cursor that it leaves behind."""
         records, end = answer.records, answer.next_from_seq
+        self._read_epoch = answer.epoch or None
         if answer.tombstone is not None:
             # Not the end of the gap: where a topic was made again, its records begin below the old cursor.
             self._waiting.append((answer.tombstone, records[0].seq - 1 if records else end))
@@ -56,7 +61,7 @@ class Following:
             # What was left out behind the last item counts as passed over together with it.
             self._waiting[-1] = (self._waiting[-1][0], end)
         else:
-            self.cursor = end
+            self.cursor, self.epoch = end, self._read_epoch
         self._read_to = end
         self.ended = answer.caught_up and not self._endless
 
@@ -65,6 +70,7 @@ class Following:
         if not self._waiting:
             return None
         item, self.cursor = self._waiting.popleft()
+        self.epoch = self._read_epoch
         if self._raise_on_gap and isinstance(item, Gap):
             raise GapError(self._topic, item)
         return item
@@ -82,15 +88,18 @@ def follow(
     max_batch_bytes: int | None = None,
     raise_on_gap: bool = False,
     deadline_s: float = math.inf,
+    epoch: int | None = None,
 ) -> Following:
     """An iterator over everything behind the cursor `from_seq`, in order: `Record`s, and a `Gap` where some were lost.
 
     It waits for new records by asking the server to hold its answers back for up to `wait_ms`; with 0 it does not wait
     and ends where the topic ends. A server that restarts, throttles or cannot be reached is asked again for
     `deadline_s`, by default for ever. With `raise_on_gap` a gap is raised as a `GapError` in its place.
+    A topic that is deleted and made again meanwhile is told by a gap `recreated`; with the `epoch` of an earlier
+    follower, also one that was made again since.
     """
 
-    def read_from(cursor: int) -> Request[Diff]:
+    def read_from(cursor: int, epoch: int | None) -> Request[Diff]:
         return diff(
             topic,
             cursor,
@@ -100,6 +109,9 @@ def follow(
             include_meta=include_meta,
             wait_ms=wait_ms,
             max_batch_bytes=max_batch_bytes,
+            epoch=epoch,
         )
 
-    return Following(topic, from_seq, read_from, endless=wait_ms > 0, raise_on_gap=raise_on_gap, deadline_s=deadline_s)
+    return Following(
+        topic, from_seq, epoch, read_from, endless=wait_ms > 0, raise_on_gap=raise_on_gap, deadline_s=deadline_s
+    )

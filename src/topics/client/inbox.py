@@ -86,12 +86,13 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def begin(self, topic: str, cursor: int, epoch: int | None) -> None:
-        """A topic is followed from here, for the first time or after a break."""
+    def begin(self, topic: str, cursor: int, epoch: int | None, expected: int | None = None) -> None:
+        """A topic is followed from here, for the first time or after a break. `expected` is the epoch of the cursor,
+        where that was said."""
         self.received[topic] = cursor
         self.cursors.setdefault(topic, cursor)
         self._told_epochs[topic] = epoch
-        self._epochs.setdefault(topic, epoch)
+        self._epochs.setdefault(topic, epoch if expected is None else expected)
 
     def start(self, topic: str) -> dict[str, object]:
         """Where to take a topic up again, in the protocol's words."""

@@ -71,20 +71,29 @@ def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
     return Request(method="PUT", target=topic_path(topic), body=_encode(as_config(config) or {}), answer=TopicPut)
 
 
-def get_topic(topic: str, *, touch: bool = True) -> Request[TopicState]:
-    """A topic's state; `touch=False` keeps a monitor from making the topic look used."""
-    return Request(method="GET", target=topic_path(topic, query={} if touch else {"touch": "false"}), answer=TopicState)
+def get_topic(topic: str, *, touch: bool = True, streams: bool = False) -> Request[TopicState]:
+    """A topic's state; `touch=False` keeps a monitor from making the topic look used. With `streams` it may be a stream
+    whose name topics cannot have.
+    """
+    query = {"touch": None if touch else "false", "streams": "true" if streams else None}
+    return Request(method="GET", target=topic_path(topic, query=query), answer=TopicState)
 
 
 def list_topics(
-    prefix: str = "", *, page_size: int | None = None, cursor: str | None = None, touch: bool = False
+    prefix: str = "",
+    *,
+    page_size: int | None = None,
+    cursor: str | None = None,
+    touch: bool = False,
+    streams: bool = False,
 ) -> Request[TopicPage]:
-    """One page of topics, in the order of their names."""
+    """One page of topics, in the order of their names; with `streams` also those that only streams can be called."""
     query = {
         "prefix": prefix or None,
         "page_size": page_size,
         "cursor": cursor or None,
         "touch": "true" if touch else None,
+        "streams": "true" if streams else None,
     }
     return Request(method="GET", target="/v0/topics" + _query(query), answer=TopicPage)
 
@@ -178,10 +187,15 @@ def diff(
     include_meta: bool = True,
     wait_ms: int = 0,
     max_batch_bytes: int | None = None,
+    epoch: int | None = None,
+    streams: bool = False,
 ) -> Request[Diff]:
     """The records behind the cursor `from_seq`, and any loss in front of them.
 
-    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long.
+    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long. `epoch` is
+    that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted and made again
+    since, the answer has a gap `recreated` and begins with the first record there is. With `streams` it may be a stream
+    whose name topics cannot have.
     """
     given = {
         "from_seq": from_seq,
@@ -191,8 +205,9 @@ def diff(
         "include_meta": None if include_meta else False,
         "wait_ms": wait_ms or None,
         "max_batch_bytes": max_batch_bytes,
+        "epoch": epoch,
     }
-    target = topic_path(topic, "/diff")
+    target = topic_path(topic, "/diff", {"streams": "true" if streams else None})
     return Request(method="POST", target=target, body=_encode(given_only(given)), answer=Diff, wait_s=wait_ms / 1000)
 
 

@@ -22,8 +22,11 @@ from topics.wire.watch import CaughtUpEvent, ErrorEvent, TopicDeletedEvent, Watc
 
 T = TypeVar("T")
 
-Topics = str | Iterable[str] | Mapping[str, int | None]
-"""What to follow: a topic or several from their beginning, or each from a cursor, with None for only what is new."""
+Start = int | tuple[int, int] | None
+"""A cursor, a cursor and the epoch of the topic that it is of, or None for only what is new."""
+
+Topics = str | Iterable[str] | Mapping[str, Start]
+"""What to follow: a topic or several from their beginning, or each from where its `Start` says."""
 
 _HEARTBEAT_MS = 15_000
 # A stream is given up when it is quiet for two heartbeats and this.
@@ -45,8 +48,19 @@ def starts_of(topics: Topics) -> dict[str, dict[str, object]]:
     if isinstance(topics, str):
         topics = [topics]
     if isinstance(topics, Mapping):
-        return {name: {"tail": True} if cursor is None else {"from_seq": cursor} for name, cursor in topics.items()}
+        return {name: _start(start) for name, start in topics.items()}
     return {name: {"from_seq": 0} for name in topics}
+
+
+def _start(start: Start) -> dict[str, object]:
+    if start is None:
+        return {"tail": True}
+    return {"from_seq": start[0], "epoch": start[1]} if isinstance(start, tuple) else {"from_seq": start}
+
+
+def expected_epochs(starts: Mapping[str, Mapping[str, object]]) -> dict[str, int]:
+    """The epochs that were said with cursors."""
+    return {name: epoch for name, start in starts.items() if isinstance(epoch := start.get("epoch"), int)}
 
 
 class Watching:
@@ -61,6 +75,7 @@ class Watching:
         self.inbox = Inbox(raise_on_gap)
         self.deadline_s = deadline_s
         self._starts = starts
+        self._expected = expected_epochs(starts)
         self._body = body
         self._lenient = lenient
         self._heartbeat_s = heartbeat_ms / 1000
@@ -94,7 +109,7 @@ class Watching:
         self._session = session
         self._last_id = ""
         for topic, position in session.topics.items():
-            self.inbox.begin(topic, position.from_seq, position.epoch)
+            self.inbox.begin(topic, position.from_seq, position.epoch, self._expected.get(topic))
         self._begun = True
 
     def broke(self, error: ClientError) -> ClientError | None:
@@ -196,9 +211,10 @@ def watch(
     `TopicGone` and `TopicFailed`.
 
     `topics` is a name or several, followed from the beginning, or a mapping of names to cursors, where None means only
-    what is new. With `lenient`, topics that are not there are left out. The server's `heartbeat_ms` is what a broken
-    line is noticed by. A server that restarts, throttles or cannot be reached is asked again for `deadline_s`, by
-    default for ever, and nothing is lost or repeated meanwhile. With `raise_on_gap` a gap is raised as a `GapError`.
+    what is new, and a pair is a cursor and the epoch of the topic that it is of: one that was made again since is told
+    by a gap `recreated`. With `lenient`, topics that are not there are left out. The server's `heartbeat_ms` is what a
+    broken line is noticed by. A server that restarts, throttles or cannot be reached is asked again for `deadline_s`,
+    by default for ever, and nothing is lost or repeated meanwhile. With `raise_on_gap` a gap is raised as a `GapError`.
     """
     given = {
         "node": node,

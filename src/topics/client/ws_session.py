@@ -18,7 +18,7 @@ from topics.client.errors import ApiError, ClientError, ConnectionFailed, Shutti
 from topics.client.inbox import Inbox, TombstoneMessage
 from topics.client.records import Record
 from topics.client.requests import Request, given_only
-from topics.client.watch import Topics, starts_of
+from topics.client.watch import Topics, expected_epochs, starts_of
 from topics.system.dice import Dice
 
 _KEY_BYTES = 16
@@ -45,6 +45,8 @@ class Command(msgspec.Struct, eq=False):
     """What a subscribe asks for."""
     resumes: bool = False
     """Whether it is our own, to take a subscription up again."""
+    expected: Mapping[str, int] = {}
+    """The epochs that were said with its cursors."""
 
 
 class _Frame(msgspec.Struct, kw_only=True):
@@ -102,7 +104,8 @@ class WsSession:
         given = given_only(options)
         for topic in starts:
             self._options[topic] = given
-        return self._command("subscribe", {**given, "topics": starts}, done, topics=tuple(starts))
+        expected = expected_epochs(starts)
+        return self._command("subscribe", {**given, "topics": starts}, done, topics=tuple(starts), expected=expected)
 
     def unsubscribe(self, topics: Sequence[str], done: Callable[[Any], None]) -> str:
         for topic in topics:
@@ -116,10 +119,11 @@ class WsSession:
     def _command(
         self, op: str, fields: Mapping[str, object], done: Callable[[Any], None], *, repeatable: bool = True,
         topics: tuple[str, ...] = (), resumes: bool = False, rest: str = "}",
+        expected: Mapping[str, int] | None = None,
     ) -> str:  # fmt: skip
         self._last_id += 1
         head = _encode({"op": op, "request_id": self._last_id, **fields}).decode()
-        command = Command(head[:-1] + rest, done, repeatable, topics, resumes)
+        command = Command(head[:-1] + rest, done, repeatable, topics, resumes, expected or {})
         self._commands[self._last_id] = command
         return command.text
 
@@ -175,7 +179,7 @@ class WsSession:
                 if not command.resumes:
                     # From here on it is followed anew, also if it was followed before.
                     self.inbox.forget(topic)
-                self.inbox.begin(topic, position["from_seq"], position.get("epoch"))
+                self.inbox.begin(topic, position["from_seq"], position.get("epoch"), command.expected.get(topic))
             command.done(frame.topics)
         else:
             command.done(frame.topics if answer is None else answer)

@@ -92,6 +92,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     port: Annotated[int, _number("Port to listen on; 0 lets the system choose one.", 0, 65_535)] = 4000
     port_file: Annotated[str | None, _text("File that receives the bound host:port.")] = None
     data_dir: Annotated[str, _text("Folder of the log; one server at a time.")] = "./topics-data"
+    shared_files: Annotated[
+        _Switch, _text("Let other users of the machine read the data folder as far as the umask does.")
+    ] = "0"
     cold_dir: Annotated[
         str | None, _text("Folder, or URL of an object store, that old sealed segments move to; unset keeps them.")
     ] = None
@@ -182,6 +185,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    streams_webhook_loopback: Annotated[
+        Literal["auto", "0", "1"],
+        _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
+    ] = "auto"
     # The pipeline on Spark, and the archive that it keeps.
     pipeline: Annotated[
         Literal["auto", "off"], _text("Whether the server runs the pipeline when there is work for it.")

@@ -108,17 +108,22 @@ _ENCODER = msgspec.json.Encoder()
 _DEAD_LETTER_SHOWN_CHARS_MAX = 255
 
 
-def resolve_config(patch: TopicConfigPatch, topic_name: str, existing: TopicConfig | None) -> TopicConfig:
+def resolve_config(
+    patch: TopicConfigPatch, topic_name: str, existing: TopicConfig | None, *, keeps_durability: bool = False
+) -> TopicConfig:
     """The config that `patch` gives to the topic, whose config so far is `existing` if there is one.
 
     A patch replaces the whole config: what it leaves out goes back to the default. The type alone is kept, since it
-    cannot change, and a client that wants to update a queue should not have to repeat that it is one.
+    cannot change, and a client that wants to update a queue should not have to repeat that it is one. With
+    `keeps_durability` a patch that names no class keeps it as well.
 
     An unchanged config comes back as the same object, so "nothing to do" is an identity check.
     """
     _check_ranges(patch)
     _check_dead_letter(patch.dead_letter, topic_name)
     config = _filled(patch, TopicType.LOG if existing is None else existing.type)
+    if keeps_durability and existing is not None and patch.durability is UNSET and patch.durable is UNSET:
+        config = msgspec.structs.replace(config, durable=False, durability=existing.durability)
     if existing is not None and config.type is not existing.type:
         raise TopicExistsIncompatibleError(
             f"a {existing.type.value} cannot become a {config.type.value}; the type of a topic is fixed",

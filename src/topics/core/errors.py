@@ -228,6 +228,8 @@ class SequenceConflictError(TopicStateError):
         super().__init__(
             f"Stream-Seq {quoted(given)} is not above the stream's last one, {quoted(last)}", given=given, last=last
         )
+        self.given = given
+        self.last = last
 
 
 class ProducerGapError(TopicStateError):

@@ -27,8 +27,23 @@ def is_topic_name(name: str) -> bool:
 
 
 _OWN = "__ds/"
+_SYSTEM = frozenset(("__ds", "__registry__", "__stream_metrics__", "__stream_stats__"))
+PART_WORDS = frozenset(("pk", "touch"))
+"""Segments of a path of /v1 with which a part of the stream in front of them begins."""
 
 
 def is_own_name(name: str) -> bool:
     """Whether a topic is the server's own: neither protocol can name it, and nothing outside shall see it."""
     return name.startswith(_OWN)
+
+
+def is_reserved_name(name: str) -> bool:
+    """Whether no stream can be created under this name: it is one of the server's own, or the path of /v1 that would
+    name it names a part of another stream.
+
+    Only creation asks. Whoever has such a stream from before keeps it.
+    """
+    if name in _SYSTEM or is_own_name(name):
+        return True
+    _, *behind = name.split("/")
+    return bool(behind) and (behind[-1].startswith("_") or not PART_WORDS.isdisjoint(behind))

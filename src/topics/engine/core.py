@@ -9,6 +9,7 @@ from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
+from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
 from topics.engine.state.apply import Applier
@@ -42,8 +43,9 @@ class EngineCore:
     def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
         self.options, self.limits = options, options.limits
         self.layout, self.store = layout, store
-        self.dice, self._clock = dice, clock
-        self._last_now = 0
+        self.dice = dice
+        self.time = EngineTime(clock)
+        self.wall, self.steady = self.time.wall, self.time.steady
         self.reader, self.totals = RunReader(store), Totals()
         self.retention = Retention(self.reader, self._segment_dropped, self.totals)
         self.reserve = options.disk_reserve_seqs
@@ -80,7 +82,7 @@ class EngineCore:
         self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
         """Runs a function later in this tick of the loop."""
         # `defer` is looked up when it is called: a started engine has another.
-        self.scheduler = Scheduler(self.now, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
+        self.scheduler = Scheduler(self.steady, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
         self.turned: list[Callable[[int], None]] = []
         """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
         self.detach: list[Callable[[Topic], list[str]]] = []
@@ -94,24 +96,19 @@ class EngineCore:
         self.begins: list[Callable[[], None]] = []
         """Note that seqs are about to be given out; OSError where that is not possible."""
 
-    # Time
-
-    def now(self) -> int:
-        """Wall clock in milliseconds that never runs back, not even across a restart."""
-        now = self._clock.now_ms()
-        if now > self._last_now:
-            self._last_now = now
-        return self._last_now
-
-    def set_floor_of_time(self, now_ms: int) -> None:
-        self._last_now = max(self._last_now, now_ms)
-
     # Topics
 
     def existing(self, name: str) -> Topic:
         """The topic of that name as readers see it."""
         topic = self.by_name.get(name)
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.hides(topic)):
+            raise TopicNotFoundError(name)
+        return topic
+
+    def readable(self, name: str) -> Topic:
+        """The topic of that name for those who read streams as well: also one whose name topics cannot have."""
+        topic = self.by_name.get(name)
+        if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
         return topic
 
@@ -203,7 +200,7 @@ class EngineCore:
         logged = self.path.logs_removals(topic)
         if topic.capture_due:
             self._capture(topic)
-        if not self.retention.expire(topic, self.now()):
+        if not self.retention.expire(topic, self.wall()):
             return
         self.before_change(topic)
         self.total_bytes += topic.live_bytes - before

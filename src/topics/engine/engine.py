@@ -394,23 +394,26 @@ class Engine:
 
         return cancel
 
-    def info(self, name: str, touch: bool = True) -> TopicInfo:
-        """A topic's state; `touch` counts as consuming it."""
-        topic = self.core.existing(name)
+    def info(self, name: str, touch: bool = True, streams: bool = False) -> TopicInfo:
+        """A topic's state; `touch` counts as consuming it. With `streams` its name may be any stream's."""
+        topic = self.core.readable(name) if streams else self.core.existing(name)
         self.catch_up(topic)
         self.core.expire(topic)
         if touch:
             self.consumed(topic)
         return describe(self.core, self.queues, topic)
 
-    def list_topics(self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False) -> list[TopicInfo]:
-        """Topics in the order of their names, those behind `after`."""
+    def list_topics(
+        self, prefix: str = "", after: str = "", limit: int = 100, touch: bool = False, streams: bool = False
+    ) -> list[TopicInfo]:
+        """Topics in the order of their names, those behind `after`; with `streams` also those with names of streams."""
         topics: list[Topic] = []
         for name in self.core.names_from(prefix, after):
             if len(topics) == limit:
                 break
             topic = self.core.by_name[name]
-            if topic.guard is not None and topic.guard.hides(topic):
+            guard = topic.guard
+            if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):
                 continue
             self.core.expire(topic)
             if touch:
@@ -450,7 +453,7 @@ class Engine:
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        topic.last_read_ts = topic.last_consumed_ts = self.core.now()
+        topic.last_read_ts = topic.last_consumed_ts = self.core.wall()
 
     def _wait_for_drop(
         self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]

@@ -8,7 +8,7 @@ A read looks at the records behind its cursor in seq order. What it meets decide
 | the next thing is a range lost in a crash or given up by a repair | a tombstone for that range, then what follows it |
 | such a range lies further on | the records before it; the next read starts with its tombstone |
 | deleted records, or records of the reader's own node | nothing: the cursor moves past them |
-| the cursor is beyond the head | a tombstone "recreated", then everything there is |
+| the cursor is beyond the head, or of another epoch | a tombstone "recreated", then everything there is |
 """
 
 from typing import NamedTuple
@@ -38,6 +38,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int = 1024 * 1024
     up_to: int | None = None
     """The last seq to look at, for a reader that must not see all there is; None is the head."""
+    epoch: int | None = None
+    """Which topic of the name the cursor is of; None is whichever there is."""
 
 
 class ReadResult(msgspec.Struct, kw_only=True):
@@ -50,6 +52,8 @@ class ReadResult(msgspec.Struct, kw_only=True):
     earliest_seq: int
     tombstone: Tombstone | None
     scanned: int
+    epoch: int = 0
+    """That of the topic which was read."""
 
     @property
     def caught_up(self) -> bool:
@@ -80,6 +84,7 @@ class ReadPlan(NamedTuple):
     earliest: int
     tombstone: Tombstone | None
     suffixes: tuple[bytes, ...]
+    epoch: int
 
     @property
     def cold(self) -> bool:
@@ -88,12 +93,12 @@ class ReadPlan(NamedTuple):
 
 
 def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
+    if request.from_seq > topic.head or request.epoch not in (None, topic.epoch):
+        return _plan_anew(topic, request)
     if topic.origin is not None and request.from_seq < topic.origin.upto:
         return _plan_inherited(topic, topic.origin, request)
     tombstone = find_tombstone(topic, request.from_seq)
-    cursor = request.from_seq
-    if tombstone is not None:
-        cursor = tombstone.earliest_seq - 1 if tombstone.reason is LossReason.RECREATED else tombstone.gap_to
+    cursor = request.from_seq if tombstone is None else tombstone.gap_to
     start, end = max(cursor + 1, topic.earliest), topic.head
     if request.up_to is not None and request.up_to < end:
         # Where the first live record lies beyond it, the reader still stops here.
@@ -118,7 +123,18 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
         wanted -= run.live if run.first_seq >= start else 0
     suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
     earliest = topic.earliest if topic.origin is None else first_readable(topic)
-    return ReadPlan(topic.name, topic.id, request, start, end, runs, topic.head, earliest, tombstone, suffixes)
+    return ReadPlan(
+        topic.name, topic.id, request, start, end, runs, topic.head, earliest, tombstone, suffixes, topic.epoch
+    )
+
+
+def _plan_anew(topic: Topic, request: ReadRequest) -> ReadPlan:
+    """A read with a cursor that is none of this topic's: it knows nothing of what there is, and is told so."""
+    head, earliest = topic.head, first_readable(topic)
+    anew = msgspec.structs.replace(request, from_seq=min(earliest - 1, head), epoch=None)
+    return plan_read(topic, anew)._replace(
+        tombstone=Tombstone(SEQ_BASE, head, LossReason.RECREATED, head, earliest, head)
+    )
 
 
 def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> ReadPlan:
@@ -136,7 +152,7 @@ def _plan_inherited(topic: Topic, origin: Inheritance, request: ReadRequest) -> 
     return plan._replace(
         topic_name=topic.name, end=min(plan.end, origin.upto), start=min(plan.start, origin.upto + 1),
         runs=[run for run in plan.runs if run.first_seq <= origin.upto], head=topic.head,
-        earliest=first_readable(topic), tombstone=tombstone,
+        earliest=first_readable(topic), tombstone=tombstone, epoch=topic.epoch,
     )  # fmt: skip
 
 
@@ -152,8 +168,6 @@ def first_readable(topic: Topic) -> int:
 def find_tombstone(topic: Topic, from_seq: int) -> Tombstone | None:
     """What a reader at this cursor missed, if anything."""
     head, earliest = topic.head, topic.earliest
-    if from_seq > head:
-        return Tombstone(SEQ_BASE, head, LossReason.RECREATED, head, earliest, head)
     gap_from = from_seq + 1
     if gap_from < topic.evict_floor:
         return Tombstone(gap_from, earliest - 1, _reason(topic, gap_from), earliest - gap_from, earliest, head)
@@ -218,7 +232,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
         cursor = max(cursor, plan.end)
     return ReadResult(
         body=b",".join(pieces), count=count, next_from_seq=min(cursor, plan.head), head_seq=plan.head,
-        earliest_seq=plan.earliest, tombstone=plan.tombstone, scanned=scanned,
+        earliest_seq=plan.earliest, tombstone=plan.tombstone, scanned=scanned, epoch=plan.epoch,
     )  # fmt: skip
 
 

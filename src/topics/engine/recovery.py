@@ -28,6 +28,7 @@ from topics.formats.frame import Frame, FrameKind
 from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
 from topics.formats.stream import creation_in
 from topics.formats.transaction import decode_append, decode_committed
+from topics.storage.damage.orphans import topic_id_of
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
@@ -128,7 +129,6 @@ class Recovery:
                 elif topic is not None:
                     self._load_block(topic, Block.of(decode_block(frame.body)), next(tail_flags, b""))
         self._core.next_topic_id = newest.next_topic_id
-        self._core.set_floor_of_time(newest.now_ms)
         return newest
 
     def _load_topic(self, state: TopicState) -> Topic:
@@ -220,7 +220,6 @@ class Recovery:
             raise LogDamaged(
                 Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
             )
-        core.set_floor_of_time(known.last_ts)
         try:
             apply = _APPLY.get(frame.kind)
             if apply is not None:
@@ -327,7 +326,6 @@ class Recovery:
         grant(topic, core.reserve)
         topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
         topic.shard = core.shard_number(topic.id)
-        core.set_floor_of_time(topic.last_ts)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:
         """Class ephemeral: what stood behind the last segment, up to `last`, was in memory only."""
@@ -396,7 +394,7 @@ class Recovery:
             else:
                 names = self._fs.list_dir(folder) if self._fs.exists(folder) else []
             for name in names:
-                if int(name, 16) >= core.next_topic_id:
+                if (topic_id_of(name) or 0) >= core.next_topic_id:
                     what = "a topic's segments, of which neither the snapshots nor the log know"
                     found.append(Finding(f"{folder}/{name}", what))
         return found
@@ -433,13 +431,19 @@ def remove_orphans(core: EngineCore, fs: FileSystem) -> int:
         except FileNotFoundError:
             continue
         for folder in folders:
-            topic_id = int(folder, 16)
-            path = f"{core.layout.topics(cold)}/{folder}"
-            for name in fs.list_dir(path):
-                first = number_in(name.rsplit(".", 1)[0], "seg-", "")
-                if first is None or (topic_id, first, cold) not in named:
-                    fs.remove(f"{path}/{name}")
-                    removed += 1
-            if topic_id not in core.topics:
+            topic_id, path = topic_id_of(folder), f"{core.layout.topics(cold)}/{folder}"
+            if topic_id is None:
+                continue
+            try:
+                found = fs.list_dir(path)
+            except NotADirectoryError:
+                continue
+            # What has another name is somebody else's, and is left alone.
+            names = {name: number_in(name.rsplit(".", 1)[0], "seg-", "") for name in found}
+            unnamed = [name for name, first in names.items() if first and (topic_id, first, cold) not in named]
+            for name in unnamed:
+                fs.remove(f"{path}/{name}")
+            removed += len(unnamed)
+            if topic_id not in core.topics and len(unnamed) == len(names):
                 fs.remove_dir(path)
     return removed

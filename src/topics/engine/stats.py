@@ -51,6 +51,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Records that routers have not come to yet, over all of them."""
     forwarded_total: int
     """Copies made by the routers there are, since each was created."""
+    dead_letters_refused: int
+    """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
     transactions_open: int
     transactions_staged_bytes: int
     """Payload that is staged and not committed; it is a part of `bytes_live`."""
@@ -91,6 +93,7 @@ def collect_stats(
         routers_blocked=sum(router.blocked for router in routers),
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
+        dead_letters_refused=totals.dead_letters_refused,
         transactions_open=len(transactions.book.open),
         transactions_staged_bytes=sum([entry.bytes for entry in transactions.book.open.values()]),
         transactions_committed_total=transactions.commits,

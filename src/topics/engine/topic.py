@@ -5,7 +5,7 @@ Kept small on purpose: a hundred thousand idle topics must fit, so what a quiet 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
@@ -22,12 +22,26 @@ Records = Callable[[], Sequence[Record]]
 class Guard(Protocol):
     """Has a say in what may be done to a topic that is more than a log."""
 
-    def check_append(self, topic: "Topic", records: Records) -> None:
-        """Raises where the topic does not take these records, whichever way they come."""
+    def check_append(self, topic: "Topic") -> None:
+        """Raises where the topic takes no records, whichever way they come."""
+        ...
+
+    def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
+        """The records as they are to be stored, None where that is as they are; raises where one of them is not what
+        the topic's are. `moved` says that they were written to another topic first."""
+        ...
+
+    def postpones(self, topic: "Topic", records: Sequence[Record], prepared: Any, retry: Callable[[Any], None]) -> bool:
+        """Whether the records are looked at in portions before anything is decided, or come behind some that are. Then
+        `retry` is called once: with what was made of them, for this and `admit`, or with None when it is their turn."""
         ...
 
     def hides(self, topic: "Topic") -> bool:
-        """Whether the topic is kept but is there for nobody."""
+        """Whether users of topics do not find it: it is there for nobody, or its name is none of theirs."""
+        ...
+
+    def over(self, topic: "Topic") -> bool:
+        """Whether the topic is kept but is there for nobody, not for those who only read either."""
         ...
 
     def sweep(self, topic: "Topic") -> None:

@@ -1,7 +1,7 @@
 """The write path: how a decision becomes frames, goes to the log and is published. Nobody else numbers frames.
 
     decide    a feature looks at state that includes everything on its way, and makes a `Transaction`
-    check     `check` and `check_records` refuse what cannot be done, before a seq or a frame number is spent
+    check     `check` and `admit` refuse what cannot be done, before a seq or a frame number is spent
     log       `log` seals the frames in order, decides what has to be waited for, and hands them to the shard
     apply     once they are as safe as the topic's class promises, the transaction is published, by `engine.state.apply`
               wherever replay does the same; or undone, as if it had never been
@@ -262,14 +262,23 @@ class WritePath:
             books.begin()
         books.shards[topic.shard].check_open(patient=patient)
 
-    def check_records(self, topic: Topic, records: Records) -> None:
-        """Raises unless the topic takes these records, as far as that is a matter of what they and it are."""
+    def admit(
+        self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
+    ) -> Sequence[Record] | None:
+        """Raises unless the topic takes these records, as far as that is a matter of what they and it are. Otherwise
+        the records as they are to be stored; None where that is as they are, which it is for most topics.
+
+        `moved` says that they were written to another topic first, which is where their tags are from. `prepared` is
+        what the guard made of them before (`Guard.postpones`).
+        """
         guard = topic.guard
-        if guard is not None:
-            guard.check_append(topic, records)
-            if guard.hides(topic):
-                # It is about to go, and a record would lengthen its life.
-                raise TopicNotFoundError(topic.name)
+        if guard is None:
+            return None
+        guard.check_append(topic)
+        if guard.hides(topic):
+            # It is about to go, and a record would lengthen its life.
+            raise TopicNotFoundError(topic.name)
+        return guard.admit(topic, records, moved, prepared)
 
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""

@@ -78,15 +78,17 @@ class FrameKind(IntEnum):
     """Somebody used a stream that lives only as long as it is used."""
     STREAM_RETIRE = 20
     """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
-    TXN_BEGIN = 21
+    STREAM_CONTRACT = 21
+    """What a stream promises about its entries was changed: its schemas or its profile."""
+    TXN_BEGIN = 24
     """An attempt at a transaction begins (`formats.transaction`)."""
-    TXN_STAGE = 22
+    TXN_STAGE = 25
     """Records are staged for a transaction: a block of the topic that keeps them until it is committed."""
-    TXN_END = 23
+    TXN_END = 26
     """An attempt at a transaction is over without a commit, and what it staged is gone."""
-    TXN_APPEND = 24
+    TXN_APPEND = 27
     """One batch that counts only if its transaction is committed."""
-    TXN_COMMIT = 25
+    TXN_COMMIT = 28
     """A transaction is committed."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""

@@ -18,13 +18,14 @@ is needed to make the very same copies again:
         60     4  base: where their text begins in the destination's running text coordinate
         64     4  length of their text
         68     4  number of ranges
-        72     1  flags (1 by value, 2 the node is kept, 4 the tag is kept, 8 stamped)
+        72     1  flags (1 by value, 2 the node is kept, 4 the tag is kept, 8 stamped, 16 written)
         73     1  hops: how often the copies were forwarded within a cycle
         74     2  length of the stamp
         76     1  traits of the copies, as in a block
         77     3  zero
-        80     s  stamp: source epoch, router name, source name, with line feeds between; `exactly_once` adds it to meta
-      80+s   16r  ranges of source seqs, u64 first, u64 last, both included: what was copied, in order
+         .     8  written: when the copies were made, where that is not their ts; only with flag 16
+         .     s  stamp: source epoch, router name, source name, with line feeds between; `exactly_once` adds it to meta
+         .   16r  ranges of source seqs, u64 first, u64 last, both included: what was copied, in order
          .     .  by value only: 12 bytes of row for each copy and the text, as in a block
 
 By reference, which is the rule, there is no payload in it: the copies are cut out of the source's own frames, an APPEND
@@ -49,6 +50,7 @@ _BY_VALUE = 1
 _NODE = 2
 _TAG = 4
 _STAMPED = 8
+_WRITTEN = 16
 
 SeqRange = tuple[int, int]
 
@@ -100,6 +102,8 @@ class Forward(msgspec.Struct, frozen=True, kw_only=True):
     by_value: bool = False
     rows: bytes = b""
     text: bytes = b""
+    written: int | None = None
+    """None where it is what the ts says."""
 
     @property
     def last_seq(self) -> int:
@@ -132,14 +136,18 @@ class ForwardShape:
 
     def encode(
         self, router_id: int, source_id: int, cursor: int, first_seq: int, lost: int, ts: int, payload_bytes: int,
-        count: int, base: int, text_length: int, traits: int,
+        count: int, base: int, text_length: int, traits: int, written: int | None,
     ) -> bytes:  # fmt: skip
         """A FORWARD; by value, its rows and its text follow."""
+        flags, at = (
+            (self._flags, b"") if written is None or written == ts else (self._flags | _WRITTEN, _U64.pack(written))
+        )
         return (
             FORWARD_HEAD.pack(
                 router_id, source_id, cursor, first_seq, lost, ts, payload_bytes, count, base, text_length,
-                self._ranges, self._flags, self._hops, self._stamp_bytes, traits,
+                self._ranges, flags, self._hops, self._stamp_bytes, traits,
             )
+            + at
             + self._behind
         )  # fmt: skip
 
@@ -151,7 +159,7 @@ def encode_forward(forward: Forward) -> bytes:
     )
     head = shape.encode(
         forward.router_id, forward.source_id, forward.cursor, forward.first_seq, forward.lost, forward.ts,
-        forward.payload_bytes, forward.count, forward.base, forward.text_length, forward.traits,
+        forward.payload_bytes, forward.count, forward.base, forward.text_length, forward.traits, forward.written,
     )  # fmt: skip
     return head + forward.rows
 
@@ -165,7 +173,8 @@ def decode_forward(body: memoryview) -> Forward:
         hops, stamp_length, traits,
     ) = FORWARD_HEAD.unpack_from(body, 0)  # fmt: skip
     by_value = bool(flags & _BY_VALUE)
-    ranges_at = FORWARD_HEAD.size + stamp_length
+    stamp_at = FORWARD_HEAD.size + (_U64.size if flags & _WRITTEN else 0)
+    ranges_at = stamp_at + stamp_length
     rows_at = ranges_at + range_count * _PAIR.size
     text_at = rows_at + (count * ROW_BYTES if by_value else 0)
     ranges = list(_PAIR.iter_unpack(body[ranges_at:rows_at])) if rows_at <= len(body) else []
@@ -173,13 +182,14 @@ def decode_forward(body: memoryview) -> Forward:
         raise ValueError("a forward whose lengths disagree")
     if sum(last - first + 1 for first, last in ranges) != count:
         raise ValueError("a forward whose ranges do not add up")
+    written = int(_U64.unpack_from(body, FORWARD_HEAD.size)[0]) if flags & _WRITTEN else None
     stamp = None
     if flags & _STAMPED:
-        epoch, router, source = str(body[FORWARD_HEAD.size : ranges_at], "utf-8").split("\n", 2)
+        epoch, router, source = str(body[stamp_at:ranges_at], "utf-8").split("\n", 2)
         stamp = Stamp(router, source, source_id, int(epoch))
     return Forward(
         router_id=router_id, source_id=source_id, cursor=cursor, first_seq=first_seq, lost=lost, ts=ts,
-        payload_bytes=payload_bytes, count=count, base=base, text_length=text_length, traits=traits,
+        payload_bytes=payload_bytes, count=count, base=base, text_length=text_length, traits=traits, written=written,
         keep_node=bool(flags & _NODE), keep_tag=bool(flags & _TAG), stamp=stamp, hops=hops, ranges=ranges,
         by_value=by_value, rows=bytes(body[rows_at:text_at]), text=bytes(body[text_at:]),
     )  # fmt: skip

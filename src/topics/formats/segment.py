@@ -43,6 +43,7 @@ checksum: flipping one is a single-byte write that no crash can tear and that le
          .    8t  tags, sorted by bytes: u32 end of its string, u32 end of its postings (in entries)
          .     s  tag strings: the tags' JSON strings, end to end
          .    4p  postings: u32 record index, ascending for each tag
+         .    8b  written: u64 for each block, when that is not what its ts says; only with the magic "TPIDX002"
          .     8  XXH3-64 of everything before
 """
 
@@ -63,6 +64,7 @@ CHUNK_BYTES = 64 * 1024
 DELETED = 0xD5
 _DATA_MAGIC = b"TPSEG001"
 _INDEX_MAGIC = b"TPIDX001"
+_INDEX_WRITTEN_MAGIC = b"TPIDX002"
 _DATA_HEAD = Struct("<8sQQQQQQIIIHBB")
 _INDEX_HEAD = Struct("<8sQQIIII")
 _BLOCK = Struct("<IIQ")
@@ -162,9 +164,16 @@ def chunk_is_good(data: memoryview, head: SegmentHead, chunk: int) -> bool:
 
 
 def encode_index(
-    topic_id: int, first_seq: int, rows: bytes, blocks: Sequence[tuple[int, int]], tags: Mapping[bytes, Sequence[int]]
+    topic_id: int,
+    first_seq: int,
+    rows: bytes,
+    blocks: Sequence[tuple[int, int]],
+    tags: Mapping[bytes, Sequence[int]],
+    written: Sequence[int] = (),
 ) -> list[bytes]:
-    """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes."""
+    """The pieces of an `.idx` file: `blocks` are (index, ts), `tags` maps a tag's JSON string to record indexes,
+    `written` says when each block was written; without it, when their ts say."""
+    times = b"" if not written or list(written) == [ts for _, ts in blocks] else _times(written)
     ordered = sorted(tags)
     table, postings = array("I"), array("I")
     string_end = 0
@@ -173,22 +182,27 @@ def encode_index(
         postings.extend(tags[tag])
         table.extend((string_end, len(postings)))
     head = _INDEX_HEAD.pack(
-        _INDEX_MAGIC, topic_id, first_seq, len(rows) // ROW_BYTES, len(blocks), len(ordered), string_end
-    )
+        _INDEX_WRITTEN_MAGIC if times else _INDEX_MAGIC, topic_id, first_seq, len(rows) // ROW_BYTES, len(blocks),
+        len(ordered), string_end,
+    )  # fmt: skip
     # An index with the four zero bytes behind it is a number of eight bytes, as a ts is.
     block_table = struct.pack(f"<{2 * len(blocks)}Q", *itertools.chain.from_iterable(blocks))
-    pieces = [head, rows, block_table, table.tobytes(), b"".join(ordered), postings.tobytes()]
+    pieces = [head, rows, block_table, table.tobytes(), b"".join(ordered), postings.tobytes(), times]
     digest = xxh3_64()
     for piece in pieces:
         digest.update(piece)
     return [*pieces, _CHECKSUM.pack(digest.intdigest())]
 
 
+def _times(written: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(written)}Q", *written)
+
+
 class SegmentIndex:
     """An `.idx` file, checked once when it is opened."""
 
     def __init__(self, data: memoryview) -> None:
-        if len(data) < _INDEX_HEAD.size + 8 or bytes(data[:8]) != _INDEX_MAGIC:
+        if len(data) < _INDEX_HEAD.size + 8 or bytes(data[:8]) not in (_INDEX_MAGIC, _INDEX_WRITTEN_MAGIC):
             raise ValueError("it is not a segment index")
         if xxh3_64_intdigest(data[:-8]) != _CHECKSUM.unpack_from(data, len(data) - 8)[0]:
             raise ValueError("it has a wrong checksum")
@@ -199,14 +213,18 @@ class SegmentIndex:
         blocks_end = rows_end + _BLOCK.size * self.block_count
         tags_end = blocks_end + 8 * self.tag_count
         strings_end = tags_end + strings
-        if strings_end > len(data) - 8 or (len(data) - 8 - strings_end) % 4:
+        has_times = bytes(data[:8]) == _INDEX_WRITTEN_MAGIC
+        postings_end = len(data) - 8 - (8 * self.block_count if has_times else 0)
+        if strings_end > postings_end or (postings_end - strings_end) % 4:
             raise ValueError("its lengths disagree")
         self.rows = data[_INDEX_HEAD.size : rows_end].cast("I")
         self._block_starts = data[rows_end:blocks_end].cast("I")[0::4]
         self._block_times = data[rows_end:blocks_end].cast("Q")[1::2]
         self._tags = data[blocks_end:tags_end].cast("I")
         self._strings = data[tags_end:strings_end]
-        self._postings = data[strings_end:-8].cast("I")
+        self._postings = data[strings_end:postings_end].cast("I")
+        # Behind strings of any length, so that it need not lie where a view of numbers may begin.
+        self._written = array("Q", bytes(data[postings_end:-8])) if has_times else self._block_times
 
     def blocks(self) -> list[tuple[int, int]]:
         """(index of the first record, ts) of every block."""
@@ -219,6 +237,15 @@ class SegmentIndex:
         """How many records from the front have a ts before `deadline`; times never go back along a topic."""
         place = bisect_left(self._block_times, deadline)
         return int(self._block_starts[place]) if place < self.block_count else self.count
+
+    def count_written_before(self, deadline: int) -> int:
+        """How many records from the front were written before a moment; these times never go back either."""
+        place = bisect_left(self._written, deadline)
+        return int(self._block_starts[place]) if place < self.block_count else self.count
+
+    def written(self) -> list[int]:
+        """When each block was written."""
+        return self._written.tolist()
 
     def tag_at(self, place: int) -> bytes:
         begin = self._tags[2 * place - 2] if place else 0

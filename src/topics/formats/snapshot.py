@@ -35,7 +35,7 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     positions: list[WalPosition]
     next_topic_id: int
     now_ms: int
-    """The latest time the engine knew; time never runs back across a restart."""
+    """What the clock said."""
     dropped: list[int]
     quiet: bool = False
     """Whether no seqs were given out while it was taken: at the end of a recovery or of a clean stop."""
@@ -55,6 +55,9 @@ class SegmentState(msgspec.Struct, array_like=True, frozen=True):
     cold: bool
     flags: bytes = b""
     """The delete flags, where they say more than the file does; empty when the file has them all."""
+    first_written: int = 0
+    last_written: int = 0
+    """When its first and its last record were written, where that is known not to be what their ts says; else 0."""
 
 
 class LostState(msgspec.Struct, array_like=True, frozen=True):

@@ -5,6 +5,7 @@
     STREAM_CLOSE    u32 length of the mark | mark (`StreamMark`)
     STREAM_RENEW    u64 milliseconds since 1970
     STREAM_RETIRE   empty
+    STREAM_CONTRACT contract (`topics.schema.contract`), whole
 
 What a batch changes besides its records stands in the same frame, because a crash may cut between any two: a producer
 whose place is known without its records would have its retry taken for a duplicate, and records without the place would
@@ -21,8 +22,7 @@ from topics.formats.control import Created, decode_create
 from topics.formats.frame import Frame, FrameKind
 
 PART_NAME = "stream"
-"""Names a stream's part of its topic in snapshots."""
-
+"""What a topic that is a stream has under this name in a snapshot is the msgpack of `StreamPart`."""
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 
@@ -78,6 +78,8 @@ class StreamPart(msgspec.Struct, array_like=True, frozen=True):
     epochs: list[tuple[int, int]] = []
     """For a fork, from the oldest ancestor on: up to which counter its offsets carry which epoch."""
     fork: ForkRequest | None = None
+    contract: bytes = b""
+    """What it promises about its entries (`topics.schema.contract`); empty where that is nothing."""
 
 
 _encode = msgspec.msgpack.Encoder().encode

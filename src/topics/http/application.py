@@ -22,6 +22,7 @@ class Application(Protocol):
         """Takes a complete request. It may be answered before this returns or at any time later."""
         ...
 
-    def refuse(self, error: HttpError) -> Refusal:
-        """Gives a refusal of the HTTP layer the product's shape."""
+    def refuse(self, error: HttpError, path: str) -> Refusal:
+        """Gives a refusal of the HTTP layer the product's shape. The path is what was asked for, empty where the head
+        of the request was not understood."""
         ...

@@ -363,7 +363,7 @@ class Connection(asyncio.Protocol):
         """A handler raised what it should not have."""
         _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
         if not exchange.answered:
-            exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL)))
+            exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
@@ -405,7 +405,7 @@ class Connection(asyncio.Protocol):
             exchange = self._pipeline.enter(UNREAD_HEAD)
         exchange.keep = exchange.plain = False
         self._must_linger = linger
-        exchange.respond(*self._hub.refusal(error))
+        exchange.respond(*self._hub.refusal(error, exchange.head.path))
 
     def _can_drop_body(self, head: RequestHead, length: int | None) -> bool:
         """Whether the body of a refused request is simply read over. Not when the client may decide not to send it:

@@ -105,10 +105,10 @@ class Hub:
         """Calls back in the next turn of the loop."""
         _soon(callback)
 
-    def refusal(self, error: HttpError) -> Refusal:
+    def refusal(self, error: HttpError, path: str) -> Refusal:
         """The application's form of a refusal, or a bare one if it fails even at that."""
         try:
-            refusal = self.application.refuse(error)
+            refusal = self.application.refuse(error, path)
         except Exception:
             _logger.exception("the application failed to put a refusal into words")
             refusal = Refusal(error.status)

@@ -3,19 +3,24 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from topics.core.errors import InvalidRequestError
 from topics.schema.contract import Contract
 from topics.schema.documents import encode, parse
-from topics.schema.limits import MAX_KEY_BYTES
+from topics.schema.limits import MAX_KEY_BYTES, MAX_PORTION, PORTION_BYTES, PORTION_COST
 from topics.schema.profiles.base import Profile
 from topics.schema.profiles.generic import Generic
 from topics.schema.routing_keys import KeyExtractor
+
+Text = bytes | msgspec.Raw
+"""The JSON text of an entry."""
 
 
 class Taken(NamedTuple):
     """Entries as they are to be stored."""
 
-    payloads: Sequence[bytes | memoryview]
+    payloads: Sequence[Text]
     keys: Sequence[str | None] | None
     """One a payload; None when the request's own key, if it has one, is that of all of them."""
 
@@ -39,13 +44,26 @@ class Intake:
         if not self.is_idle:
             raise InvalidRequestError("the entries of this stream are described: append them as application/json")
 
-    def take(self, raws: Sequence[bytes | memoryview], *, now_ms: int, stream_key: str | None = None) -> Taken:
+    def portion(self, raws: Sequence[Text]) -> int:
+        """How many of these entries may be taken in one go without others waiting for long; at least one."""
+        room = float(PORTION_BYTES)
+        if self._validator is not None:
+            room = min(room, PORTION_COST / self._validator.weight)
+        count = 0
+        for raw in raws[:MAX_PORTION]:
+            room -= len(raw)
+            if room < 0 and count:
+                break
+            count += 1
+        return count
+
+    def take(self, raws: Sequence[Text], *, now_ms: int, stream_key: str | None = None) -> Taken:
         """The batch as it is stored, or a refusal of all of it. `stream_key` is the key that the request names."""
         if stream_key is not None and self._extractor is not None:
             raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
         if self.is_idle:
             return Taken(raws, None)
-        values = [parse("entry", raw) for raw in raws]
+        values = _parse_all(raws)
         payloads = raws
         if self._profile is not None:
             normalised = self._normalised(self._profile, values, now_ms)
@@ -68,6 +86,17 @@ class Intake:
             return [profile.normalise(index, value, now_ms) for index, value in enumerate(values)]
         except RecursionError:
             raise InvalidRequestError("entry: the JSON is nested too deeply") from None
+
+
+def _parse_all(raws: Sequence[Text]) -> list[Any]:
+    values: list[Any] = []
+    try:
+        for raw in raws:
+            values.append(parse("entry", raw))
+    except InvalidRequestError as error:
+        error.detail["index"] = len(values)
+        raise
+    return values
 
 
 def _bounded(index: int, key: str | None) -> str | None:

@@ -25,8 +25,13 @@ MAX_MESSAGES: Final = 8
 MAX_ERRORS: Final = 10_000
 """Up to how many errors an entry may have for all of them to be collected. The validator makes each an object of some
 size, those of every branch that was tried included: an entry of a MiB has passed five GiB that way."""
-MAX_VALIDATION_COST: Final = 256 * MIB
-"""The bytes of a batch times the weight of its schema; about 10 ns each, at the worst."""
+MAX_VALIDATION_COST: Final = 32 * MIB
+"""The bytes that are looked at in one go, times the weight of the schema; about 10 ns each, at the worst."""
+MAX_PORTION: Final = 256
+PORTION_BYTES: Final = 256 * KIB
+PORTION_COST: Final = MIB
+"""How many entries, of how many bytes, and at which cost as above, are looked at before others have their turn. It is a
+few milliseconds; a single entry may take longer."""
 
 MAX_LENS_OPS: Final = 256
 MAX_PROOF_STEPS: Final = 100_000

@@ -58,6 +58,15 @@ class Promoter:
         self._ops = ops
         self._chains: dict[int, Chain] = {}
 
+    @property
+    def current_version(self) -> int:
+        return len(self._boundaries)
+
+    @property
+    def current_from(self) -> int:
+        """The number of the first entry of the current version: those before it are promoted."""
+        return self._boundaries[-1] if self._boundaries else 0
+
     def version_of(self, entry: int) -> int:
         """The version under which an entry was written; 0 for one from before the first."""
         return bisect_right(self._boundaries, entry)

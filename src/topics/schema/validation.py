@@ -1,6 +1,6 @@
 """Entries against a schema: compiled once, asked for every append."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 import jsonschema_rs
@@ -50,7 +50,12 @@ class EntryValidator:
         self._batch = compile_schema({"items": below}, self._draft)
         self._single: jsonschema_rs.Validator | None = None
 
-    def check(self, values: list[Any], raws: Sequence[bytes | memoryview]) -> None:
+    @property
+    def weight(self) -> float:
+        """What a byte of an entry costs."""
+        return self._weight
+
+    def check(self, values: list[Any], raws: Sequence[Sized]) -> None:
         """Refuses the batch when one of its entries is not valid. `raws` are the texts of the same entries."""
         size = sum(map(len, raws))
         if size * self._weight > MAX_VALIDATION_COST:

@@ -7,6 +7,7 @@ readers over HTTP would find as well.
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import msgspec
 import pyarrow as pa
@@ -39,6 +40,16 @@ class SegmentGoneError(Exception):
     """A segment's files are gone and the newest catalog no longer names them."""
 
 
+class NoColdFolderError(Exception):
+    """A segment is in the cold tier, and nobody said where that is."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"{path} is in the cold tier: say where that is in the option coldDir, or leave it to the server of the "
+            "option url with mode=auto"
+        )
+
+
 class SegmentRef(msgspec.Struct, frozen=True):
     """One segment and what is wanted of it; small, since it travels to the tasks."""
 
@@ -55,6 +66,8 @@ class SegmentRef(msgspec.Struct, frozen=True):
     to_ts: int
     tag_prefix: str = ""
     include_deleted: bool = False
+    settled_from: int = 0
+    """For whoever copies: the seqs from here up to the wanted ones are deleted, and not to be waited for. 0 is none."""
 
     @property
     def window(self) -> Window:
@@ -75,11 +88,6 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
     tag_prefix: str = ""
     include_deleted: bool = False
 
-    def wants(self, name: str) -> bool:
-        if self.topics:
-            return name in self.topics
-        return not self.pattern or fnmatch.fnmatchcase(name, self.pattern)
-
 
 def load_catalog(fs: FileSystem, layout: Layout) -> Catalog:
     found = read_catalog(fs, layout)
@@ -90,8 +98,14 @@ def load_catalog(fs: FileSystem, layout: Layout) -> Catalog:
 
 def live_window(topic: CatalogTopic, now_ms: int) -> Window:
     """What of a topic is neither evicted nor deleted from its front nor expired by now."""
-    ttl = decode_config(topic.config).ttl_ms
+    ttl = _ttl_of(topic.config)
     return Window(from_seq=topic.earliest, from_ts=max(now_ms - ttl, 0) if ttl else 0)
+
+
+@lru_cache(maxsize=1024)
+def _ttl_of(config: bytes) -> int:
+    """Topics by the thousand have few configs between them."""
+    return decode_config(config).ttl_ms
 
 
 def plan_topic(topic: CatalogTopic, options: ScanOptions, now_ms: int) -> list[SegmentRef]:
@@ -127,10 +141,16 @@ def plan_topic(topic: CatalogTopic, options: ScanOptions, now_ms: int) -> list[S
 
 
 def plan_scan(catalog: Catalog, options: ScanOptions, now_ms: int) -> list[SegmentRef]:
+    """The segments of all topics that hold anything wanted, by the names of the topics."""
+    topics = catalog.topics
+    if options.topics:
+        named = frozenset(options.topics)
+        topics = [topic for topic in topics if topic.name in named]
+    elif options.pattern:
+        topics = [topic for topic in topics if fnmatch.fnmatchcase(topic.name, options.pattern)]
     refs = []
-    for topic in sorted(catalog.topics, key=lambda topic: topic.name):
-        if options.wants(topic.name):
-            refs += plan_topic(topic, options, now_ms)
+    for topic in sorted(topics, key=lambda topic: topic.name):
+        refs += plan_topic(topic, options, now_ms)
     return refs
 
 
@@ -191,20 +211,14 @@ def read_segment(
             raise SegmentDamagedError(f"{path}: {error}") from error
 
 
-def read_group(fs: FileSystem, layout: Layout, refs: Iterable[SegmentRef]) -> Iterator[pa.RecordBatch]:
-    """The wanted records of some segments; those that are gone by now are passed over."""
-    for ref in refs:
-        try:
-            yield from read_segment(fs, layout, ref)
-        except SegmentGoneError:
-            continue
-
-
 def _gone(fs: FileSystem, layout: Layout, ref: SegmentRef) -> Exception:
     path = layout.segment(ref.topic_id, ref.first_seq, ref.cold)
     topic = load_catalog(fs, layout).by_id().get(ref.topic_id)
-    if topic is not None and any(segment.first_seq == ref.first_seq for segment in topic.segments):
-        return SegmentDamagedError(f"{path}: the catalog names it, and it is not there")
+    for segment in topic.segments if topic is not None else ():
+        if segment.first_seq == ref.first_seq:
+            if segment.cold and layout.cold_root is None:
+                return NoColdFolderError(path)
+            return SegmentDamagedError(f"{path}: the catalog names it, and it is not there")
     return SegmentGoneError(path)
 
 

@@ -14,9 +14,7 @@ from collections.abc import Sequence
 
 from topics.storage.fs import BytesLike
 
-# The operator's umask narrows this. Nothing narrower is chosen here, because other programs may be meant to read the
-# sealed files in place.
-_FILE_MODE = 0o666
+_FILE_BITS, _FOLDER_BITS, _OTHERS = 0o666, 0o777, 0o077
 
 # A file system that cannot reserve room answers with one of these; a sparse file of the right length has to do then.
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
@@ -144,11 +142,15 @@ class PosixLock:
 
 
 class PosixFileSystem:
-    """Every call is one or a few system calls; there is no state here, so one instance serves all threads."""
+    """Every call is one or a few system calls; there is no state here, so one instance serves all threads.
+
+    A file or a folder may be read by whoever may read the folder that it is made in, less what the umask takes away.
+    So the root alone decides (`make_private`), for every tool that works in it.
+    """
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        fd = os.open(path, flags | (os.O_CREAT if create else 0), _FILE_MODE)
+        fd = os.open(path, flags | os.O_CREAT, _mode_in(path, _FILE_BITS)) if create else os.open(path, flags)
         # Linux opens a folder for reading without complaint and only the first read would fail.
         if flags == os.O_RDONLY and stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
@@ -178,7 +180,7 @@ class PosixFileSystem:
             return
         self.make_dirs(parent)
         try:
-            os.mkdir(path)
+            os.mkdir(path, _mode_in(path, _FOLDER_BITS))
         except FileExistsError:
             if not os.path.isdir(path):  # Another process making the same folder first is as good.
                 raise
@@ -202,7 +204,7 @@ class PosixFileSystem:
 
     def lock(self, path: str, note: str) -> PosixLock:
         # Opened without O_TRUNC: the note in the file is the holder's until the lock is ours.
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, _mode_in(path, _FILE_BITS))
         try:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,6 +218,19 @@ class PosixFileSystem:
             os.close(fd)
             raise
         return PosixLock(fd)
+
+
+def make_private(path: str) -> None:
+    """Sees to it that nobody but its owner can look into a folder; one of somebody else's is left to them."""
+    os.makedirs(path, _FOLDER_BITS & ~_OTHERS, exist_ok=True)
+    found = os.stat(path)
+    if found.st_mode & _OTHERS and found.st_uid == os.geteuid():
+        os.chmod(path, stat.S_IMODE(found.st_mode) & ~_OTHERS)
+
+
+def _mode_in(path: str, bits: int) -> int:
+    """What a file or folder may be used for by whom, going by the folder that it is made in."""
+    return os.stat(os.path.dirname(path) or ".").st_mode & bits
 
 
 def _read_all(fd: int, offset: int, length: int) -> bytes:

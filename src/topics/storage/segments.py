@@ -10,7 +10,7 @@ kept on the local disk (`storage.objects.copies`), and `index`, `flags` and `row
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from topics.core.errors import ColdStoreUnavailableError
@@ -55,6 +55,8 @@ class SegmentDraft(NamedTuple):
     blocks: list[tuple[int, int]]
     tags: dict[bytes, list[int]]
     flags: bytes
+    written: Sequence[int] = ()
+    """When each block was written; nothing where their ts say."""
 
 
 class SegmentDamaged(Exception):
@@ -136,7 +138,9 @@ class SegmentStore:
         path = self._layout.segment(head.topic_id, head.first_seq)
         self._put(path + ".data", encode_data(head, b",".join(draft.texts), draft.flags))
         rows = b"".join(draft.rows)
-        self._put(path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags))
+        self._put(
+            path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags, draft.written)
+        )
 
     def sync(self, key: SegmentKey) -> None:
         """Makes both files survive a crash; `sync_folder` does the same for their names."""

@@ -1,7 +1,7 @@
 """Durable Streams on the log: a stream is a topic with a content type, an end, producers and forks."""
 
 from topics.streams.appending import Appended, AppendRequest
-from topics.streams.lifecycle import Created, CreateRequest, ForkFrom, StreamInfo
+from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom, StreamInfo
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.service import Streams
@@ -11,6 +11,7 @@ __all__ = [
     "Appended",
     "CreateRequest",
     "Created",
+    "Deleted",
     "ForkFrom",
     "Position",
     "ReadSpec",

@@ -5,7 +5,7 @@ its producer, its `Stream-Seq`. A repetition by a producer is recognised before 
 meet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,7 +20,9 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
+from topics.engine.streams.description import REASON
 from topics.engine.streams.feature import check_visible
+from topics.engine.streams.slices import Prepared, Retry
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, Gate
@@ -89,8 +91,11 @@ class StreamAppender:
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         """Appends, closes, or both. Raises what can be refused at once."""
         self._check_words(request)
+        self._attempt(name, request, done, None)
+
+    def _attempt(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
         try:
-            self._append(name, request, done)
+            self._append(name, request, done, prepared)
         except ProducerGapError as gap:
             if not self._hold(name, request, gap, done):
                 raise
@@ -113,24 +118,34 @@ class StreamAppender:
         if self._early is None or topic is None or producer is None:
             return False
 
-        def retry() -> None:
+        retry = self._retry(name, request, done)
+        return self._early.hold(topic.id, producer, gap, lambda: retry(None), lambda: done(gap))
+
+    def _retry(self, name: str, request: AppendRequest, done: AppendedDone) -> Retry:
+        """Tries again what had to wait: nobody is left to be told by an exception."""
+
+        def retry(prepared: Prepared | None) -> None:
             try:
-                self.append(name, request, done)
+                self._attempt(name, request, done, prepared)
             except TopicsError as error:
                 done(error)
 
-        return self._early.hold(topic.id, producer, gap, retry, lambda: done(gap))
+        return retry
 
-    def _append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+    def _append(self, name: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None) -> None:
         core = self._engine.core
         core.check_accepting()
         topic = check_visible(core.by_name.get(name), name)
+        if prepared is None and self._feature.waits(topic, self._retry(name, request, done)):
+            return
         state = stream_of(topic)
         if state is not None and (state.closed or (state.staged is not None and state.staged.closed)):
             self._answer_closed(topic, state, request, done)
             return
         content_type = state.content_type if state is not None else JSON_TYPE
         if request.body and media_type(request.content_type) != media_type(content_type):
+            if state is not None and state.staged_description is not None:
+                state.staged_description.intake.check_bytes()
             raise StreamConflictError(
                 f"the stream holds {quoted(content_type)}, not {quoted(request.content_type)}",
                 content_type=content_type,
@@ -149,11 +164,31 @@ class StreamAppender:
         if state is not None:
             self._feature.renew(topic)
         if request.body:
-            self._write(topic, state, self._records(topic, content_type, request), request, done)
+            records = self._admitted(topic, content_type, request, done, prepared)
+            if records is not None:
+                self._write(topic, state, records, request, done)
         else:
             self._close(topic, request, done)
 
-    def _records(self, topic: Topic, content_type: str, request: AppendRequest) -> list[Record]:
+    def _admitted(
+        self, topic: Topic, content_type: str, request: AppendRequest, done: AppendedDone, prepared: Prepared | None
+    ) -> Sequence[Record] | None:
+        """The records as they are to be stored; None where they are looked at in portions, and come again."""
+        description = self._feature.description(topic)
+        if description is None:
+            return self._records(content_type, request)
+        if prepared is not None and prepared.description is description:
+            return self._feature.admit(topic, lambda: (), False, prepared)
+        if request.key is not None and description.has_routing_key:
+            raise InvalidRequestError(
+                "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
+            )
+        records = self._records(content_type, request)
+        if self._feature.postpones(topic, records, prepared, self._retry(topic.name, request, done)):
+            return None
+        return self._feature.admit(topic, lambda: records, False) or records
+
+    def _records(self, content_type: str, request: AppendRequest) -> list[Record]:
         limits = self._engine.core.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
@@ -166,10 +201,15 @@ class StreamAppender:
         return records
 
     def _write(
-        self, topic: Topic, state: StreamState | None, records: list[Record], request: AppendRequest, done: AppendedDone
+        self,
+        topic: Topic,
+        state: StreamState | None,
+        records: Sequence[Record],
+        request: AppendRequest,
+        done: AppendedDone,
     ) -> None:
         core, extension = self._engine.core, None
-        now = core.now()
+        now = core.wall()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
             extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
@@ -181,14 +221,13 @@ class StreamAppender:
                 # The stream may have grown since: what is told is the end of this batch.
                 done(Appended(offset_of(topic, Position(outcome.last_seq)), False, request.close, request.producer))
 
-        ts = None if request.ts is None else min(request.ts, now)
-        self._engine.write(topic, Batch(records=records), written, extension, ts)
+        self._engine.write(topic, Batch(records=records), written, extension, request.ts)
 
     def _close(self, topic: Topic, request: AppendRequest, done: AppendedDone) -> None:
         core = self._engine.core
         state = self._feature.state(topic)
         core.path.check(topic)
-        mark = StreamMark(core.now(), request.seq, request.producer, True)
+        mark = StreamMark(core.wall(), request.seq, request.producer, True)
         state.stage(mark)
 
         def applied(timing: CommitTiming) -> None:

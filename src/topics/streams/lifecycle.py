@@ -1,15 +1,16 @@
 """Streams coming to be and going: create, fork, describe, delete."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import InvalidRequestError, StreamConflictError, StreamGoneError, TopicsError, quoted
-from topics.core.names import is_own_name
+from topics.core.names import is_own_name, is_reserved_name
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, DropResult, Engine
+from topics.engine.streams.description import Description
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -19,6 +20,7 @@ from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
 from topics.storage.timing import CommitTiming
 from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.contracts import contract_of
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset
 
@@ -29,7 +31,7 @@ TTL_S_MAX = 9_999_999_999
 """317 years: far enough for everyone, and near enough for every end to be a date that can be written."""
 _DEFAULT_TYPE = "application/octet-stream"
 
-__all__ = ["CreateRequest", "Created", "ForkFrom", "Lifecycle", "StreamInfo"]
+__all__ = ["CreateRequest", "Created", "Deleted", "ForkFrom", "Lifecycle", "StreamInfo"]
 
 
 class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class StreamInfo(msgspec.Struct, frozen=True, gc=False):
     created_ms: int
     epoch: int
     head: int
+    profile: str = "generic"
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -62,8 +65,15 @@ class Created(msgspec.Struct, frozen=True):
     created: bool
 
 
+class Deleted(msgspec.Struct, frozen=True):
+    next_offset: str
+    """Where the stream ended."""
+    routers_removed: list[str]
+    """The routers that had it as source or destination."""
+
+
 CreatedDone = Callable[[Created | TopicsError], None]
-DeletedDone = Callable[[DropResult | TopicsError], None]
+DeletedDone = Callable[[Deleted | TopicsError], None]
 
 
 class _Birth:
@@ -113,16 +123,20 @@ class Lifecycle:
         if topic is not None:
             self._confirm(topic, request, done)
             return
+        check_not_reserved(name)
         source, point = self._fork_point(request)
         content_type = self._content_type(request, source)
-        records = self._first_records(request, content_type, point)
+        description = _inherited(source, point)
+        records = self._first_records(request, content_type, point, description)
         topic = make_topic(core, name, self._config)
         core.path.check(topic)
         part = self._part(topic, request, content_type, source, point)
+        if description is not None:
+            part = msgspec.structs.replace(part, contract=description.raw)
         birth = _Birth(self._engine, topic, part, source)
         self._begin(topic, birth, records, done)
 
-    def _begin(self, topic: Topic, birth: _Birth, records: list[Record], done: CreatedDone) -> None:
+    def _begin(self, topic: Topic, birth: _Birth, records: Sequence[Record], done: CreatedDone) -> None:
         core = self._engine.core
 
         def applied(timing: CommitTiming) -> None:
@@ -172,7 +186,9 @@ class Lifecycle:
         state = stream_of(source)
         return state.content_type if state is not None else JSON_TYPE
 
-    def _first_records(self, request: CreateRequest, content_type: str, point: ForkPoint | None) -> list[Record]:
+    def _first_records(
+        self, request: CreateRequest, content_type: str, point: ForkPoint | None, description: Description | None
+    ) -> Sequence[Record]:
         limits, records = self._engine.core.limits, []
         if point is not None and point.cut is not None:
             records.append(bytes_record(point.cut, content_type, point.key))
@@ -181,7 +197,9 @@ class Lifecycle:
             check_entries(records, limits, None)
         elif request.body:
             records.append(bytes_record(request.body, content_type, None))
-        return records
+        if not records or description is None:
+            return records
+        return description.admit_all(records, self._engine.core.wall())
 
     def _part(
         self, topic: Topic, request: CreateRequest, content_type: str, source: Topic | None, point: ForkPoint | None
@@ -265,7 +283,22 @@ class Lifecycle:
             raise StreamConflictError(f"{quoted(name)} is a queue; delete it as a topic", stream=name)
         core.expire(topic)
         self._feature.state(topic)
-        self._feature.drop(topic, done)
+
+        def dropped(outcome: DropResult | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                done(outcome)
+            else:
+                done(Deleted(tail_offset(topic), outcome.routers_removed))
+
+        self._feature.drop(topic, dropped)
+
+
+def _inherited(source: Topic | None, point: ForkPoint | None) -> Description | None:
+    """What a fork promises about its entries: what its source did where it leaves it."""
+    state = stream_of(source) if source is not None else None
+    if state is None or state.description is None or point is None:
+        return None
+    return state.description.upto(point.origin.upto)
 
 
 def describe(topic: Topic) -> StreamInfo:
@@ -276,7 +309,7 @@ def describe(topic: Topic) -> StreamInfo:
         )
     return StreamInfo(
         topic.name, state.content_type, tail_offset(topic), state.closed, state.ttl_s, state.deadline(topic),
-        topic.created_ts, topic.epoch, topic.head,
+        topic.created_ts, topic.epoch, topic.head, contract_of(topic).profile.kind,
     )  # fmt: skip
 
 
@@ -301,3 +334,9 @@ def check_stream_name(name: str) -> None:
         raise InvalidRequestError(
             f"{quoted(name)} is not a stream name: 1 to {NAME_BYTES_MAX} bytes of printable text", field="name"
         )
+
+
+def check_not_reserved(name: str) -> None:
+    """A new stream must not have a name that is the server's, or that no path could lead to."""
+    if is_reserved_name(name):
+        raise InvalidRequestError(f"{quoted(name)} is a reserved name: no stream can have it", field="name")

@@ -14,6 +14,7 @@ from topics.core.rows import TRAIT_TAGS
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
 from topics.engine.state.runs import Run, RunReader, Segment, live_ranges
 from topics.engine.topic import Topic
+from topics.schema.promotion import Promoter
 from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.streams.contents import Entry
 from topics.streams.offsets import Position
@@ -57,20 +58,25 @@ class StreamSlice(msgspec.Struct, frozen=True):
     position: Position
     head: int
     tombstone: Tombstone | None
+    promoted_to: int = 0
+    """The version of the schema that earlier entries were promoted to; 0 where all are as they were written."""
 
     @property
     def at_tail(self) -> bool:
         return self.position == (self.head, 0)
 
 
-def cutter(spec: ReadSpec) -> Callable[[ReadPlan, RunReader], StreamSlice]:
-    """How to carry out a plan for this read, on any thread."""
-    return lambda plan, reader: _Cut(spec, plan, reader).run()
+def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:
+    """How to carry out a plan for this read, on any thread. With a promoter, entries of earlier versions of the schema
+    come out as ones of the current version, unless they are asked for as bytes."""
+    return lambda plan, reader: _Cut(spec, plan, reader, promoter if spec.as_json else None).run()
 
 
 class _Cut:
-    def __init__(self, spec: ReadSpec, plan: ReadPlan, reader: RunReader) -> None:
+    def __init__(self, spec: ReadSpec, plan: ReadPlan, reader: RunReader, promoter: Promoter | None) -> None:
         self._spec = spec
+        self._promoter = promoter
+        self._promoted = False
         self._plan = plan
         self._reader = reader
         self._pieces: list[bytes | memoryview] = []
@@ -110,7 +116,8 @@ class _Cut:
             cursor = max(cursor, plan.end)
         body = b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces)
         position = Position(min(cursor, plan.head), self._in_block)
-        return StreamSlice(body, len(self._pieces), position, plan.head, plan.tombstone)
+        promoted_to = self._promoter.current_version if self._promoter is not None and self._promoted else 0
+        return StreamSlice(body, len(self._pieces), position, plan.head, plan.tombstone, promoted_to)
 
     def _take_back(self, count: int, size: int, wanted: int, in_block: int, skip: int) -> None:
         """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
@@ -131,10 +138,20 @@ class _Cut:
         return hi
 
     def _take_view(self, run: Run, view: View, lo: int, hi: int, offset: int) -> int:
+        # Seqs begin with 1, and entries are counted from 0.
+        first_entry = run.first_seq + offset - 1
         if self._key is not None:
-            return self._take_some(view, self._matches(run, view, lo, hi, offset), hi)
+            return self._take_some(view, self._matches(run, view, lo, hi, offset), hi, first_entry)
         if not self._spec.as_json:
-            return self._take_some(view, range(lo, hi), hi)
+            return self._take_some(view, range(lo, hi), hi, first_entry)
+        if self._promoter is not None and first_entry + lo < self._promoter.current_from:
+            older = min(self._promoter.current_from - first_entry, hi)
+            stop = self._take_some(view, range(lo, older), older, first_entry)
+            if stop < older or self._wanted <= 0:
+                return stop
+            lo = older
+            if lo == hi:
+                return hi
         stop = fitting(view, lo, hi, self._spec.max_bytes - self._size)
         if stop == lo and not self._pieces:
             stop += 1
@@ -159,14 +176,18 @@ class _Cut:
             return [posting for posting in index.postings_at(place) if lo <= posting < hi]
         return [index for index, text in tag_texts(view, lo, hi) if text == self._key]
 
-    def _take_some(self, view: View, indexes: Iterable[int], hi: int) -> int:
+    def _take_some(self, view: View, indexes: Iterable[int], hi: int, first_entry: int) -> int:
         """Takes single entries; the index behind the last one that was looked at."""
-        text = memoryview(view.text)
+        text, promoter = memoryview(view.text), self._promoter
         for index in indexes:
             if self._wanted <= 0:
                 return index
             begin, end = data_span(view, index)
-            entry = Entry(text[begin:end], b"" if self._spec.as_json else meta_of(view, index))
+            data = text[begin:end]
+            if promoter is not None and first_entry + index < promoter.current_from:
+                data = memoryview(promoter.promote(first_entry + index, data))
+                self._promoted = True
+            entry = Entry(data, b"" if self._spec.as_json else meta_of(view, index))
             skip, self._skip = self._skip, 0
             room = self._spec.max_bytes - self._size
             stop = entry.size
@@ -193,7 +214,7 @@ def seek(topic: Topic, reader: RunReader, since_ms: int) -> Position:
             return found
     last = topic.origin.upto if topic.origin is not None else 0
     for run in topic.runs_from(topic.earliest):
-        before = reader.expired(topic.id, run, since_ms)
+        before = reader.before(topic.id, run, since_ms)
         if before < run.count:
             return Position(max(last, run.first_seq + before - 1))
         last = run.first_seq + run.count - 1

@@ -10,7 +10,10 @@ from topics.engine import Engine
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
+from topics.schema.contract import Contract
+from topics.schema.promotion import Promoter
 from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
+from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
@@ -25,6 +28,7 @@ class Streams:
         self.engine = engine
         self._lifecycle = Lifecycle(engine, durability)
         self._appender = StreamAppender(engine, later)
+        self._contracts = Contracts(engine)
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         self._lifecycle.create(name, request, done)
@@ -34,6 +38,18 @@ class Streams:
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         self._appender.append(name, request, done)
+
+    def contract(self, name: str) -> Contract:
+        """What a stream promises about its entries."""
+        return contract_of(self.topic(name))
+
+    def update_schema(self, name: str, body: bytes, done: ContractDone) -> None:
+        """Installs a schema, a routing key or a search description."""
+        self._contracts.update_schema(name, body, done)
+
+    def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
+        """Gives a stream another profile."""
+        self._contracts.update_profile(name, body, done)
 
     def info(self, name: str) -> StreamInfo:
         self.engine.catch_up(self.topic(name))
@@ -68,7 +84,7 @@ class Streams:
         """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
         self.check_there(topic)
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
-            self.engine.read_as(topic, spec.request(), cutter(spec), done)
+            self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
             return
 
         def got(outcome: StreamSlice | TopicsError) -> None:
@@ -81,7 +97,7 @@ class Streams:
             except TopicsError as error:
                 done(error)
 
-        self.engine.read_as(topic, spec.request(), cutter(spec), got)
+        self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), got)
 
     def watch(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the stream's next change; returns a function that takes the wish back."""
@@ -102,7 +118,7 @@ class Streams:
         if loss is not None and loss.reason in _RETENTION and offset not in ("", START, NOW):
             raise OffsetGoneError(
                 f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
-                stream=topic.name, first=loss.gap_from, last=loss.gap_to, reason=loss.reason.value,
+                stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
             )  # fmt: skip
 
     def listed(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[StreamInfo]:
@@ -128,6 +144,12 @@ class Streams:
         return segments[-1].last_seq - 1 if segments else -1
 
 
+def _promoter(topic: Topic) -> Promoter | None:
+    """How entries of earlier versions are shown now; None where there are none."""
+    state = stream_of(topic)
+    return state.description.promoter if state is not None and state.description is not None else None
+
+
 def _at_fork(topic: Topic, position: Position) -> bool:
     """Whether a place is where the stream, or one that it comes from, leaves its source."""
     at: Topic | None = topic
@@ -143,9 +165,10 @@ def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError)
     if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
         return first
     if not first.count:
-        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone)
+        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
     body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
-    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone)
+    promoted_to = max(first.promoted_to, rest.promoted_to)
+    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
 
 
 def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:

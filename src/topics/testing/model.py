@@ -55,6 +55,8 @@ class ModelRecord:
     data: bytes
     home: Home
     fate: Fate = Fate.LIVE
+    written: int = 0
+    """When it was written, as far as its topic knows; ages are counted from here."""
 
     @property
     def size(self) -> int:
@@ -91,6 +93,7 @@ class ModelTopic:
     records: list[ModelRecord] = field(default_factory=list)
     head: int = 0
     last_ts: int = 0
+    last_written: int = 0
     cap_floor: int = 1
     ttl_floor: int = 1
     lost: list[Gap] = field(default_factory=list)
@@ -154,15 +157,23 @@ class ModelTopic:
     def append(self, batch: Sequence[Record], node: str | None, key: str | None, now: int) -> Gap:
         """Takes a batch that is neither refused nor known; the seqs it got."""
         self.last_ts = max(self.last_ts, now)
+        if now < self.last_written:
+            # The clock was set back: nothing before this can have been written after it.
+            for older in self.records:
+                older.written = min(older.written, now)
+            for used in self.keys.values():
+                used.ts = min(used.ts, now)
+        self.last_written = now
         first = self.head + 1
         home = Home.LOG if self.config.durability.logged else Home.MEMORY
         for record in batch:
             self.head += 1
             owner = node if record.node is None else record.node
             meta = None if record.meta is None else bytes(record.meta)
-            self.records.append(ModelRecord(self.head, self.last_ts, record.tag, owner, meta, bytes(record.data), home))
+            made = ModelRecord(self.head, self.last_ts, record.tag, owner, meta, bytes(record.data), home, written=now)
+            self.records.append(made)
         if key is not None:
-            self.keys[key] = ModelKey(first, self.head, self.last_ts)
+            self.keys[key] = ModelKey(first, self.head, now)
         self._enforce_caps()
         return first, self.head
 
@@ -170,7 +181,7 @@ class ModelTopic:
         """Lets time pass."""
         ttl = self.config.ttl_ms
         for record in self.live:
-            if ttl and now - record.ts > ttl:
+            if ttl and now - record.written > ttl:
                 record.fate = Fate.EVICTED
                 self.ttl_floor = record.seq + 1
         self._told_by_the_floor()

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.records import Record
+from topics.core.records import OptionalRawJson, Record
 from topics.core.routers import Stamp
-from topics.core.rows import DATA_NAME, META_NAME, ROW, SEQ_NAME, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, TS_NAME
+from topics.core.rows import DATA_NAME, META_NAME, ROW, SEQ_NAME, TAG_NAME, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, TS_NAME
 from topics.wire.cuts import View
-from topics.wire.fragments import Fragments
+from topics.wire.fragments import Fragments, node_suffix
 
 _BEFORE_DIGITS = len(SEQ_NAME) + len(TS_NAME)
 _META_KEYS_MAX = 64
@@ -120,7 +120,7 @@ class _Rest(msgspec.Struct, rename={"node": "$node", "tag": "$tag"}):
     data: msgspec.Raw
     node: str | None = None
     tag: str | None = None
-    meta: msgspec.Raw | None = None
+    meta: OptionalRawJson = None
 
 
 _decode_rest = msgspec.json.Decoder(_Rest).decode
@@ -130,6 +130,23 @@ def records_of(copies: Copies) -> list[Record]:
     """The copies as records, for whoever has to look into them before they are written."""
     rests = [_decode_rest(b"{" + rest[1:]) for rest in copies.rests]
     return [Record(rest.data, rest.tag, rest.node, rest.meta) for rest in rests]
+
+
+def copies_of(records: Sequence[Record]) -> Copies:
+    """Records as copies, for those that are not stored as they were."""
+    rests: list[bytes] = []
+    metas: list[int] = []
+    lasts: list[int] = []
+    sizes: list[int] = []
+    for record in records:
+        head = DATA_NAME if record.node is None else node_suffix(record.node)
+        meta = b"" if record.meta is None else b"%b%b" % (META_NAME, record.meta)
+        tag = b"" if record.tag is None else TAG_NAME + _encode_json(record.tag)
+        rests.append(b"%b%b%b%b}" % (head, record.data, meta, tag))
+        metas.append(len(meta))
+        lasts.append(len(head) << 16 | len(tag))
+        sizes.append(len(record.data) + len(record.meta or b""))
+    return Copies(rests, list(accumulate(map(len, rests), initial=0)), metas, lasts, sizes, _traits(metas, lasts))
 
 
 def _parts(stretch: Stretch) -> tuple[bytes, list[int], list[int], list[int], list[int]]:

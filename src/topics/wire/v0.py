@@ -46,6 +46,8 @@ class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     include_meta: bool = True
     wait_ms: int = 0
     max_batch_bytes: int = 0
+    epoch: int | None = None
+    """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
 
 
 class RecordOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,8 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     caught_up: bool
     tombstone: Tombstone | None
     lag: int
+    epoch: int
+    """Another number for every topic that ever had this name."""
 
 
 class DeleteBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +134,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
     durable: bool
     effective_priority: int
+    epoch: int = 0
+    """Another number for every topic that ever had this name."""
 
 
 class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +182,7 @@ class RouterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     lag: int
     blocked: bool
     blocked_by: str | UnsetType = UNSET
+    blocked_seq: int | UnsetType = UNSET
 
 
 class RouterSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ def test_the_answer_to_a_diff(append: Append, diff: Append, name: str) -> None:
     append("a", "b", "c")
     read = diff(from_seq=1, limit=1)
     performance = read.pop("performance")
+    assert isinstance(read.pop("epoch"), int)
     record = read["records"].pop()
     assert read == {
         "topic": name, "records": [], "next_from_seq": 2, "head_seq": 3, "earliest_seq": 1, "caught_up": False,
@@ -62,6 +63,7 @@ def test_the_byte_budget_gives_at_least_one_record(append: Append, diff: Append)
     [
         *((field, value) for field in ("from_seq", "limit", "wait_ms") for value in (-1, "1", 1.5, None, True)),
         ("max_batch_bytes", -1),
+        *(("epoch", value) for value in (-1, 2**64, "1", True)),
         ("from_seq", 2**64),
         ("node", 5),
         ("node", [5]),
@@ -105,6 +107,38 @@ def test_a_cursor_from_another_life_is_told(append: Append, diff: Append) -> Non
     assert read["tombstone"]["reason"] == "recreated"
     assert (read["tombstone"]["gap_from"], read["tombstone"]["gap_to"], seqs(read)) == (1, 2, [1, 2])
     assert diff(from_seq=2)["tombstone"] is None
+
+
+def test_with_its_epoch_a_cursor_is_never_taken_for_one_of_another_topic(
+    api: httpx.Client, append: Append, diff: Append, name: str
+) -> None:
+    append(1, 2)
+    epoch = api.get(f"/v0/topics/{name}").json()["epoch"]
+    read = diff(from_seq=1, epoch=epoch)
+    assert (seqs(read), read["tombstone"], read["epoch"]) == ([2], None, epoch)
+    api.delete(f"/v0/topics/{name}")
+    append(*range(5))
+    for cursor in (0, 1, 5, 2**64 - 1):
+        read = diff(from_seq=cursor, epoch=epoch, limit=3)
+        told = read["tombstone"]
+        assert (told["reason"], told["gap_from"], told["gap_to"], told["head_seq"]) == ("recreated", 1, 5, 5)
+        assert (seqs(read), read["next_from_seq"]) == ([1, 2, 3], 3)
+        assert read["epoch"] != epoch
+    # Without its epoch the cursor fits the new topic as well as the old one.
+    assert seqs(diff(from_seq=1)) == [2, 3, 4, 5]
+    # Whoever goes on with what the answer told is told no more.
+    assert diff(from_seq=3, epoch=read["epoch"])["tombstone"] is None
+
+
+def test_a_waiting_reader_is_told_at_once_that_its_topic_is_another_one(
+    api: httpx.Client, append: Append, diff: Append, name: str
+) -> None:
+    append(1, 2)
+    epoch = api.get(f"/v0/topics/{name}").json()["epoch"]
+    api.delete(f"/v0/topics/{name}")
+    append(3, 4)
+    read = diff(from_seq=2, epoch=epoch, wait_ms=30_000)
+    assert (read["tombstone"]["reason"], seqs(read)) == ("recreated", [1, 2])
 
 
 def test_what_expired_is_told(append: Append, diff: Append) -> None:

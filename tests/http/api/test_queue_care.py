@@ -311,9 +311,12 @@ def test_the_scopes_of_each_call(guarded: LiveServer, method: str, word: str, bo
 
 
 def test_a_key_stays_within_its_names(guarded: LiveServer) -> None:
+    queue = {"type": "queue", "dead_letter": "theirs-dead", "max_deliveries": 1}
+    with client(guarded, "all") as api:
+        assert api.put("/v0/topics/mine-jobs", json=queue).is_success
     with client(guarded, "mine") as api:
         refused(api.post("/v0/topics/theirs/claim", json={"node": "w"}), 403, "forbidden")
-        api.put("/v0/topics/mine-jobs", json={"type": "queue", "dead_letter": "theirs-dead", "max_deliveries": 1})
+        refused(api.put("/v0/topics/mine-others", json=queue), 403, "forbidden")
         # Named in the request or in the config: what is taken out of a topic must be within the key's names.
         refused(api.post("/v0/topics/mine-jobs/redrive", json={"source": "theirs"}), 403, "forbidden")
         refused(api.post("/v0/topics/mine-jobs/redrive"), 403, "forbidden")

@@ -167,7 +167,7 @@ def test_pages_of_topics_by_name(api: httpx.Client, name: str) -> None:
     first = api.get("/v0/topics", params={"prefix": f"{name}:", "page_size": 2}).json()
     assert [topic["topic"] for topic in first["topics"]] == [f"{name}:0", f"{name}:1"]
     assert set(first["topics"][0]) == {
-        "topic", "head_seq", "earliest_seq", "count", "bytes", "durable", "effective_priority",
+        "topic", "head_seq", "earliest_seq", "count", "bytes", "durable", "effective_priority", "epoch",
     }  # fmt: skip
     seen, cursor = [], ""
     while True:

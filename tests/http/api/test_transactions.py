@@ -132,7 +132,7 @@ def test_a_large_body_of_parts_and_a_bad_method(api: httpx.Client, name: str) ->
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    keys = "all,one:write:one.,two:write:two.,both:write:one.|two.,reader:read"
+    keys = "all,one:write:one.,uno:write:one.,both:write:one.|two.,reader:read"
     with LiveServer(tmp_path_factory.mktemp("keys"), api_keys=keys) as live:
         wait_until_ready(live.url)
         yield live
@@ -143,26 +143,28 @@ def as_key(server: LiveServer, key: str) -> httpx.Client:
 
 
 def test_scopes_and_prefixes_hold_for_every_topic(guarded: LiveServer) -> None:
-    with as_key(guarded, "both") as both, as_key(guarded, "one") as one, as_key(guarded, "reader") as reader:
+    with as_key(guarded, "one") as one, as_key(guarded, "uno") as uno, as_key(guarded, "reader") as reader:
         refused(begin(reader, "t"), 403, "forbidden")
         begin(one, "t")
         refused(stage(one, "t", "two.x", 1), 403, "forbidden")
         refused(stage(one, "t", "one.x", 1, config={"cap_records": 1}), 403, "forbidden")
         assert stage(one, "t", "one.x", 1).is_success
-        refused(stage(both, "t", "one.x", 1), 403, "transaction_foreign")
-        refused(commit(both, "t"), 403, "transaction_foreign")
+        # Another key of the same tenant meets the transaction, and may not touch it before it is committed.
+        refused(stage(uno, "t", "one.x", 1), 403, "transaction_foreign")
+        refused(commit(uno, "t"), 403, "transaction_foreign")
         assert commit(one, "t").is_success
+        assert begin(uno, "t").json()["deduped"]
 
-        begin(both, "u")
-        stage(both, "u", "one.x", 1)
-        stage(both, "u", "two.x", 1, part="q")
-        assert commit(both, "u").is_success
-        # Whoever may write to all of its topics may know of the commit, and nobody else.
-        refused(begin(one, "u"), 403, "forbidden")
-        refused(commit(one, "u"), 403, "forbidden")
-        refused(one.get("/v0/transactions/u"), 403, "forbidden")
-    with as_key(guarded, "all") as anyone:
-        assert begin(anyone, "u").json()["deduped"]
+
+def test_each_tenant_has_ids_of_its_own(guarded: LiveServer) -> None:
+    with as_key(guarded, "one") as one, as_key(guarded, "both") as both, as_key(guarded, "all") as anyone:
+        for api, topic in ((one, "one.i"), (both, "two.i"), (anyone, "i")):
+            assert begin(api, "shared").status_code == 201
+            assert stage(api, "shared", topic, topic).is_success
+        for api, topic in ((one, "one.i"), (both, "two.i"), (anyone, "i")):
+            done = commit(api, "shared").json()
+            assert (done["id"], [placed["topic"] for placed in done["topics"]]) == ("shared", [topic])
+        refused(one.get("/v0/transactions/t%2Fshared"), 404, "transaction_not_found")
 
 
 def test_a_key_keeps_its_transaction_over_a_kill(tmp_path: Path) -> None:

@@ -100,6 +100,16 @@ def _unguard(site: Site, way: Way) -> None:
     topic.guard = site.server.engine.streams if "stream" in (topic.parts or ()) else None
 
 
+def _describe(site: Site, way: Way) -> None:
+    """From now on every record has to say its key, which none of the tests' does."""
+    _ensure(site, way)
+    site.must("POST", f"/v1/stream/{way.target}/_schema", {"routingKey": {"jsonPointer": "/key", "required": True}})
+
+
+def _undescribe(site: Site, way: Way) -> None:
+    site.must("POST", f"/v1/stream/{way.target}/_schema", {"routingKey": None})
+
+
 def _bring(payload: str) -> Step:
     return lambda site, way: setattr(site, "payload", payload)
 
@@ -136,6 +146,7 @@ OBSTACLES: dict[str, Obstacle] = {
     # The server was told to stop: it lets nothing new in. What it let in before meets an engine that is closed.
     "draining": Obstacle(lambda site, way: site.drain(), lambda site, way: site.restart()),
     "shutting down": Obstacle(_shut(True), _shut(False)),
+    "schema": Obstacle(_describe, _undescribe),
     "record too large": Obstacle(_bring(HUGE), _bring(SMALL)),
 }
 
@@ -167,6 +178,7 @@ _APPEND: Row = {
     "read-only": (503, "read_only"),
     # No code of ours: whatever a guard says reaches the client.
     "guard": (500, "unwilling"),
+    "schema": (400, "schema"),
     "record too large": (400, "record_too_large"),
 }
 _CREATING: Row = {
@@ -191,6 +203,7 @@ _FORK: Row = {
     "quota": Goes("a fork without records of its own takes no room"),
     "read-only": (503, "read_only"),
     "guard": (404, "topic_not_found"),
+    "schema": Goes("nothing is added to the source"),
     "record too large": _NO_RECORD,
 }
 _CONFIRMED = Goes("a stream that is there as it should be is only confirmed")
@@ -205,6 +218,7 @@ _JOB: Row = {
     "quota": Goes("nothing is added to the queue"),
     "read-only": (503, "read_only"),
     "guard": Goes("nothing is added to the queue"),
+    "schema": Goes("nothing is added to the queue"),
     "record too large": _NO_RECORD,
 }
 _TOPIC: Row = {
@@ -217,6 +231,7 @@ _TOPIC: Row = {
     "quota": _NO_RECORD,
     "read-only": (503, "read_only"),
     "guard": _NO_RECORD,
+    "schema": _NO_RECORD,
     "record too large": _NO_RECORD,
 }
 
@@ -243,9 +258,9 @@ TABLE: dict[str, Row] = {
         else (0, cell[1])
         if isinstance(cell, tuple)
         else cell
-        for refusal, cell in _APPEND.items()
+        for refusal, cell in {**_APPEND, "schema": (400, "invalid_request")}.items()
     },
-    "Spark sink": _CREATING,
+    "Spark sink": {**_CREATING, "schema": (400, "invalid_request")},
     "append to a stream": _POST,
     "append by a producer": _POST,
     "close": {
@@ -253,12 +268,21 @@ TABLE: dict[str, Row] = {
         "closed": Goes("closing twice is fine"),
         "full": Goes("an end takes no room"),
         "quota": Goes("an end takes no room"),
+        "schema": _NO_RECORD,
+        "record too large": _NO_RECORD,
+    },
+    "update of a profile": {
+        **_POST,
+        "full": _NO_RECORD,
+        "quota": _NO_RECORD,
+        "schema": _NO_RECORD,
         "record too large": _NO_RECORD,
     },
     "fork": _FORK,
     "fork with first records": {
         **_FORK,
         "quota": (429, "throttled"),
+        "schema": (400, "schema"),
         "record too large": (413, "record_too_large"),
     },
     "create a stream with a body": {
@@ -271,6 +295,7 @@ TABLE: dict[str, Row] = {
         "quota": (429, "throttled"),
         "read-only": (503, "read_only"),
         "guard": _CONFIRMED,
+        "schema": _CONFIRMED,
         "record too large": (413, "record_too_large"),
     },
     "forward": {
@@ -283,6 +308,7 @@ TABLE: dict[str, Row] = {
         "quota": (0, "throttled"),
         "read-only": (503, "read_only"),
         "guard": (0, "unwilling"),
+        "schema": (0, "schema"),
         "record too large": (400, "record_too_large"),
     },
     "dead letter": {
@@ -295,6 +321,7 @@ TABLE: dict[str, Row] = {
         "quota": _MOVED,
         "read-only": (0, "kept"),
         "guard": (0, "kept"),
+        "schema": (0, "kept"),
         "record too large": Goes("the job was let in where it entered"),
     },
     "redrive": {
@@ -307,6 +334,7 @@ TABLE: dict[str, Row] = {
         "quota": _MOVED,
         "read-only": (503, "read_only"),
         "guard": (500, "unwilling"),
+        "schema": (400, "schema"),
         "record too large": Goes("the job was let in where it entered"),
     },
     "ack": _JOB,

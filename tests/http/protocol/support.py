@@ -59,7 +59,7 @@ class App:
         self.exchanges.append(exchange)
         (self._handler or echo)(exchange)
 
-    def refuse(self, error: HttpError) -> Refusal:
+    def refuse(self, error: HttpError, path: str) -> Refusal:
         self.refusals.append(error)
         return Refusal(error.status, json.dumps({"code": error.code, "message": error.message}).encode())
 

@@ -29,8 +29,8 @@ class Product(App):
     def handle(self, exchange: Exchange) -> None:
         self.api.handle(exchange)
 
-    def refuse(self, error: HttpError) -> Refusal:
-        return self.api.refuse(error)
+    def refuse(self, error: HttpError, path: str) -> Refusal:
+        return self.api.refuse(error, path)
 
 
 JSON = "content-type: application/json"

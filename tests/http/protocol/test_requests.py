@@ -359,7 +359,7 @@ def test_a_bug_before_the_body_is_an_answer(loops: Loops) -> None:
 
 def test_a_bug_in_the_words_of_a_refusal_is_an_answer(loops: Loops) -> None:
     class Speechless(App):
-        def refuse(self, error: HttpError) -> Refusal:
+        def refuse(self, error: HttpError, path: str) -> Refusal:
             raise RuntimeError("a bug")
 
     async def scene(site: Site) -> None:

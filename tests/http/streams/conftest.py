@@ -65,3 +65,10 @@ def offset_of(response: httpx.Response) -> str:
 def code_of(response: httpx.Response) -> str:
     code: str = response.json()["error"]["code"]
     return code
+
+
+def reason_of(response: httpx.Response) -> str:
+    """The finer word of a refusal, which is its code where there is none."""
+    error = response.json()["error"]
+    reason: str = (error.get("detail") or {}).get("reason") or error["code"]
+    return reason

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def produce(http: httpx.Client, path: str, body: bytes, epoch: int, seq: int, **more: str) -> httpx.Response:
@@ -58,9 +58,9 @@ def test_what_is_wrong_with_a_request_is_told_in_order(http: httpx.Client, path:
     assert http.post(path, content=b"").status_code == 400
     assert http.post(path, content=b"x", headers={"content-type": ""}).status_code == 400
     answer = append(http, path, b"{}", "application/json")
-    assert (answer.status_code, code_of(answer)) == (409, "stream_conflict")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_conflict")
     append(http, path, b"x", stream_closed="true")
-    assert code_of(append(http, path, b"{}", "application/json")) == "stream_closed"
+    assert reason_of(append(http, path, b"{}", "application/json")) == "stream_closed"
 
 
 def test_a_value_larger_than_a_record_may_be_is_too_large(http: httpx.Client, path: str) -> None:
@@ -89,20 +89,45 @@ def test_a_sequence_only_goes_up(http: httpx.Client, path: str) -> None:
     assert append(http, path, b"a", stream_seq="b").status_code == 204
     for stale in ("b", "a", "B"):
         answer = append(http, path, b"x", stream_seq=stale)
-        assert (answer.status_code, code_of(answer)) == (409, "sequence_conflict")
+        assert (answer.status_code, reason_of(answer)) == (409, "sequence_conflict")
+        assert (answer.headers["stream-expected-seq"], answer.headers["stream-received-seq"]) == ("b", stale)
     assert append(http, path, b"b", stream_seq="ba").status_code == 204
     assert http.get(path).text == "ab"
 
 
-def test_a_time_may_lie_in_the_past_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:
+def test_a_sequence_is_told_back_byte_by_byte(http: httpx.Client, path: str) -> None:
+    create(http, path)
+    last, stale = "ü2".encode(), "ü1".encode()
+    for seq, status in ((last, 204), (stale, 409)):
+        headers = [(b"content-type", b"text/plain"), (b"stream-seq", seq)]
+        answer = http.post(path, content=b"x", headers=headers)
+        assert answer.status_code == status
+    told = dict(answer.headers.raw)
+    assert (told[b"stream-expected-seq"], told[b"stream-received-seq"]) == (last, stale)
+
+
+def test_a_time_may_be_any_and_never_runs_back(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json")
     for hint in ("2020-01-01T00:00:00Z", "1577836800500000000", "2019-01-01T00:00:00Z", "2999-01-01T00:00:00Z"):
         assert append(http, path, b"1", "application/json", stream_timestamp=hint).status_code == 204
     append(http, path, b"1", "application/json")
     times = [record["$ts"] for record in http.post(f"/v0/topics/{name}/diff", json={}).json()["records"]]
     assert times[:3] == [1577836800000, 1577836800500, 1577836800500]
-    assert times == sorted(times) and times[4] < 4_000_000_000_000
+    assert times[3:] == [32_472_144_000_000] * 2, "and what comes behind it is no earlier"
     assert append(http, path, b"1", "application/json", stream_timestamp="yesterday").status_code == 400
+
+
+def test_a_time_of_the_future_freezes_nothing(http: httpx.Client, name: str, path: str) -> None:
+    create(http, path, "application/json")
+    assert append(http, path, b"1", "application/json", stream_timestamp="2999-01-01T00:00:00Z").status_code == 204
+    assert append(http, path, b"2", "application/json").status_code == 204
+    topic = http.get(f"/v0/topics/{name}").json()
+    assert topic["last_write_ts"] < 4_000_000_000_000
+    assert http.post(f"/v0/topics/{name}-other", json={"records": [{"data": 1}]}).is_success
+    (other,) = http.post(f"/v0/topics/{name}-other/diff", json={}).json()["records"]
+    assert other["$ts"] < 4_000_000_000_000
+    late = http.get(path, params={"since": "2998-01-01T00:00:00Z"})
+    assert late.json() == [1, 2]
 
 
 # Closing
@@ -154,7 +179,7 @@ def test_a_gap_tells_what_is_missing(http: httpx.Client, path: str) -> None:
         (produce(http, path, b"x", 0, 2), "0", "2"),
         (produce(http, path, b"a", 0, 0) and produce(http, path, b"x", 0, 3), "1", "3"),
     ):
-        assert (answer.status_code, code_of(answer)) == (409, "producer_gap")
+        assert (answer.status_code, reason_of(answer)) == (409, "producer_gap")
         assert answer.headers["producer-expected-seq"] == expected
         assert answer.headers["producer-received-seq"] == received
 

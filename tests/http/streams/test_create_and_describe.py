@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, create_with, offset_of
+from tests.http.streams.conftest import append, create, create_with, offset_of, reason_of
 
 
 def test_a_new_stream_is_told_with_its_address_and_its_end(http: httpx.Client, path: str) -> None:
@@ -42,7 +42,7 @@ def test_other_settings_are_a_conflict(
     create(http, "/v1/stream/the-source")
     create(http, path)
     answer = create_with(http, path, content_type, headers)
-    assert (answer.status_code, code_of(answer)) == (409, "stream_conflict")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_conflict")
 
 
 def test_a_body_is_the_first_content(http: httpx.Client, path: str) -> None:
@@ -67,7 +67,7 @@ def test_bad_json_creates_nothing(http: httpx.Client, path: str) -> None:
 )  # fmt: skip
 def test_a_header_that_makes_no_sense_is_refused(http: httpx.Client, path: str, headers: dict[str, str]) -> None:
     answer = create_with(http, path, "text/plain", headers)
-    assert (answer.status_code, code_of(answer)) == (400, "invalid_request")
+    assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
     assert http.head(path).status_code == 404
 
 
@@ -95,8 +95,28 @@ def test_head_tells_all_there_is_to_tell(http: httpx.Client, path: str) -> None:
 
 
 def test_an_expiry_is_told_as_it_was_given(http: httpx.Client, path: str) -> None:
-    create(http, path, stream_expires_at="2099-06-01T12:00:00.25+02:00")
-    assert http.head(path).headers["stream-expires-at"] == "2099-06-01T10:00:00.250Z"
+    given = {"stream_expires_at": "2099-06-01T12:00:00.25+02:00"}
+    first, again = (create_with(http, path, "text/plain", given, body) for body in (b"x", b""))
+    read = http.get(path)
+    unchanged = http.get(path, headers={"if-none-match": read.headers["etag"]})
+    polls = [http.get(path, params={"offset": offset, "live": "long-poll"}) for offset in ("-1", "now")]
+    answers = [first, again, http.head(path), read, unchanged, http.get(f"{path}?offset=now"), *polls]
+    assert [answer.status_code for answer in answers] == [201, 200, 200, 200, 304, 200, 200, 204]
+    assert {answer.headers.get("stream-expires-at") for answer in answers} == {"2099-06-01T10:00:00.250Z"}
+    with http.stream("GET", path, params={"offset": "-1", "live": "sse"}) as events:
+        assert events.headers["stream-expires-at"] == "2099-06-01T10:00:00.250Z"
+
+
+def test_a_time_to_live_is_told_as_the_moment_it_leads_to(http: httpx.Client, path: str) -> None:
+    """A read renews it before it answers, so what it tells is never earlier than what was told before."""
+    told = [answer.headers["stream-expires-at"] for answer in (create(http, path, stream_ttl="1h"), http.get(path))]
+    assert told == sorted(told)
+    assert http.head(path).headers["stream-expires-at"] == told[-1]
+
+
+def test_a_stream_without_an_end_tells_none(http: httpx.Client, path: str) -> None:
+    for answer in (create(http, path, body=b"x"), http.get(path), http.head(path)):
+        assert "stream-expires-at" not in answer.headers
 
 
 def test_a_stream_past_its_expiry_is_not_there_and_its_name_is_free(http: httpx.Client, path: str) -> None:
@@ -106,8 +126,9 @@ def test_a_stream_past_its_expiry_is_not_there_and_its_name_is_free(http: httpx.
 
 
 def test_a_deleted_stream_is_gone_and_deleting_it_again_says_so(http: httpx.Client, path: str) -> None:
-    create(http, path)
-    assert http.delete(path).status_code == 204
+    end = offset_of(create(http, path, body=b"abc"))
+    deleted = http.delete(path)
+    assert (deleted.status_code, offset_of(deleted)) == (204, end)
     assert http.delete(path).status_code == http.get(path).status_code == http.head(path).status_code == 404
 
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def fork(http: httpx.Client, path: str, source: str, **headers: str) -> httpx.Response:
@@ -87,11 +87,12 @@ def test_a_refused_fork_holds_nothing_back(http: httpx.Client, path: str, header
 
 
 def test_a_source_that_is_deleted_stays_for_its_forks_alone(http: httpx.Client, path: str) -> None:
-    create(http, path, body=b"abc")
+    end = offset_of(create(http, path, body=b"abc"))
     fork(http, f"{path}-f", path)
-    assert http.delete(path).status_code == 204
+    deleted = http.delete(path)
+    assert (deleted.status_code, offset_of(deleted)) == (204, end)
     for answer in (http.get(path), append(http, path, b"x"), http.delete(path)):
-        assert (answer.status_code, code_of(answer)) == (410, "stream_gone")
+        assert (answer.status_code, reason_of(answer)) == (410, "stream_gone")
     assert http.head(path).status_code == 410
     assert create(http, path).status_code == 409
     assert fork(http, f"{path}-g", path).status_code == 409

@@ -48,6 +48,21 @@ def test_each_method_needs_its_scope(server: LiveServer, key: str, method: str, 
     assert ask(server, key, method, "/v1/stream/a", content=content) == status
 
 
+@pytest.mark.parametrize("part", ["_schema", "_profile"])
+@pytest.mark.parametrize(
+    ("key", "get", "post"),
+    [("", 401, 401), ("reader", 200, 403), ("writer", 403, 403), ("mine", 403, 403), ("all", 200, 200)],
+)
+def test_what_a_stream_promises_is_changed_by_admins(
+    server: LiveServer, part: str, key: str, get: int, post: int
+) -> None:
+    json_type = {"content-type": "application/json"}
+    ask(server, "all", "PUT", "/v1/stream/j", headers=json_type)
+    body = b'{"profile":{"kind":"generic"}}' if part == "_profile" else b'{"routingKey":null}'
+    assert ask(server, key, "GET", f"/v1/stream/j/{part}") == get
+    assert ask(server, key, "POST", f"/v1/stream/j/{part}", content=body, headers=json_type) == post
+
+
 def test_a_prefix_holds_for_streams_and_for_what_they_are_forked_from(server: LiveServer) -> None:
     ask(server, "all", "PUT", "/v1/stream/other")
     assert ask(server, "mine", "PUT", "/v1/stream/mine/a") == 201

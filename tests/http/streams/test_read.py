@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def fill(http: httpx.Client, path: str, count: int) -> None:
@@ -42,7 +42,7 @@ def test_a_reader_goes_on_where_it_stopped(http: httpx.Client, path: str) -> Non
 def test_a_question_that_makes_no_sense_is_refused(http: httpx.Client, path: str, query: str) -> None:
     fill(http, path, 1)
     answer = http.get(f"{path}?{query}")
-    assert (answer.status_code, code_of(answer)) == (400, "invalid_request")
+    assert (answer.status_code, reason_of(answer)) == (400, "invalid_request")
 
 
 def test_questions_nobody_knows_are_nobodys_business(http: httpx.Client, path: str) -> None:
@@ -79,7 +79,7 @@ def test_an_offset_of_an_earlier_stream_leads_nowhere(http: httpx.Client, path: 
     http.delete(path)
     fill(http, path, 5)
     answer = http.get(path, params={"offset": old})
-    assert (answer.status_code, code_of(answer)) == (410, "offset_gone")
+    assert (answer.status_code, reason_of(answer)) == (410, "offset_gone")
 
 
 # Caching

@@ -9,7 +9,7 @@ import pytest
 
 from tests.http.api.events import watch
 from tests.http.live import LiveServer
-from tests.http.streams.conftest import append, code_of, create, offset_of
+from tests.http.streams.conftest import append, create, offset_of, reason_of
 
 
 def diff(http: httpx.Client, name: str, **body: object) -> dict[str, Any]:
@@ -88,24 +88,43 @@ def test_a_cap_takes_records_and_the_loss_is_told(http: httpx.Client, name: str,
     for number in range(1, 8):
         append(http, path, b"%d" % number, "application/json")
     stale = http.get(path, params={"offset": first})
-    assert (stale.status_code, code_of(stale)) == (410, "offset_gone")
+    assert (stale.status_code, reason_of(stale)) == (410, "offset_gone")
     assert http.get(path, params={"offset": first, "live": "sse"}).status_code == 410
     assert http.get(path, params={"offset": first, "live": "long-poll"}).status_code == 410
     answer = http.get(path, params={"offset": "-1"})
     assert (answer.json(), answer.headers["stream-gap"]) == ([5, 6, 7], "1-5; reason=cap")
 
 
+@pytest.mark.parametrize(
+    ("given", "durability"),
+    [({}, "fsync"), ({"durability": "disk"}, "disk"), ({"durable": False}, "disk"), ({"durable": True}, "fsync")],
+)
+def test_a_stream_keeps_its_class_unless_a_config_names_one(
+    http: httpx.Client, name: str, path: str, given: dict[str, object], durability: str
+) -> None:
+    create(http, path, "application/json")
+    answer = http.put(f"/v0/topics/{name}", json={"cap_records": 9, **given})
+    assert (answer.status_code, answer.json()["config"]["durability"]) == (200, durability)
+    config = http.get(f"/v0/topics/{name}").json()["config"]
+    assert (config["cap_records"], config["durability"]) == (9, durability)
+
+
+def test_a_topic_that_is_no_stream_loses_its_class_with_the_rest_of_its_config(http: httpx.Client, name: str) -> None:
+    http.put(f"/v0/topics/{name}", json={"durability": "fsync"})
+    assert http.put(f"/v0/topics/{name}", json={}).json()["config"]["durability"] == "disk"
+
+
 def test_a_topic_that_rejects_rejects_a_stream_too(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", b"[1,2]")
     http.put(f"/v0/topics/{name}", json={"cap_records": 2, "discard": "reject"})
     answer = append(http, path, b"3", "application/json")
-    assert (answer.status_code, code_of(answer)) == (422, "topic_full")
+    assert (answer.status_code, reason_of(answer)) == (422, "topic_full")
 
 
 def test_a_closed_stream_takes_nothing_through_the_other_door(http: httpx.Client, name: str, path: str) -> None:
     create(http, path, "application/json", stream_closed="true")
     answer = write(http, name, {"data": 1})
-    assert (answer.status_code, code_of(answer)) == (409, "stream_closed")
+    assert (answer.status_code, reason_of(answer)) == (409, "stream_closed")
 
 
 def test_deleting_the_topic_deletes_the_stream_and_the_reverse(http: httpx.Client, name: str, path: str) -> None:
@@ -155,6 +174,16 @@ def test_names_that_topics_cannot_have_are_streams_only(http: httpx.Client, name
     assert http.get(f"/v0/topics/{encoded}").status_code == 404
     assert http.post(f"/v0/topics/{encoded}/diff", json={}).status_code == 404
     assert http.post(f"/v0/topics/{encoded}", json={"records": [{"data": 1}]}).status_code == 404
+    # Who only reads, and says that it means streams, too, finds it.
+    assert http.get(f"/v0/topics/{encoded}?streams=true").json()["head_seq"] == 1
+    for body in ({}, {"wait_ms": 1000}):
+        found = http.post(f"/v0/topics/{encoded}/diff?streams=true", json=body).json()
+        assert [record["$seq"] for record in found["records"]] == [1]
+    waited = http.post(f"/v0/topics/{encoded}/diff?streams=true", json={"from_seq": 1, "wait_ms": 20}).json()
+    assert waited["caught_up"]
+    for wanted in (True, False):
+        listed = http.get("/v0/topics", params={"streams": wanted, "page_size": 1000}).json()["topics"]
+        assert (foreign + name in {one["topic"] for one in listed}) is wanted
     assert http.delete(f"/v0/topics/{encoded}").json()["deleted"] is False
     listed = http.get("/v0/topics", params={"page_size": "1000"}).json()["topics"]
     assert foreign + name not in [topic["topic"] for topic in listed]
@@ -190,7 +219,7 @@ def test_a_router_writes_nothing_into_a_closed_stream(http: httpx.Client, name: 
     create(http, f"{path}-closed", "application/json", b"[0]", stream_closed="true")
     wish = {"source": name, "dest": f"{name}-closed"}
     refused = http.put(f"/v0/routers/{name}", json=wish)
-    assert (refused.status_code, code_of(refused)) == (409, "stream_closed")
+    assert (refused.status_code, reason_of(refused)) == (409, "stream_closed")
     create(http, f"{path}-copy", "application/json", b"[0]")
     assert http.put(f"/v0/routers/{name}", json={"source": name, "dest": f"{name}-copy"}).status_code == 201
     append(http, f"{path}-copy", b"1", "application/json", stream_closed="true")

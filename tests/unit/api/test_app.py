@@ -57,7 +57,7 @@ def test_a_wrong_method_is_told_the_right_ones() -> None:
 @pytest.mark.parametrize("fault", list(Fault))
 def test_every_fault_of_the_http_layer_has_the_products_shape(fault: Fault) -> None:
     api = Api(ROUTES, KeyRing.parse(""), ManualClock(), 1000, 0)
-    refusal = api.refuse(HttpError(fault))
+    refusal = api.refuse(HttpError(fault), "/v0/topics")
     error = json.loads(refusal.body)["error"]
     crowded = fault in (Fault.TOO_MANY_CONNECTIONS, Fault.TOO_MANY_BODIES)
     assert refusal.status == (429 if crowded else fault.value[0])

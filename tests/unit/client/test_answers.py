@@ -117,9 +117,9 @@ SUMMARY = TopicSummary(topic="a", head_seq=1, earliest_seq=1, count=1, bytes=2, 
         (
             v0.DiffAnswer(
                 topic="a", records=[], next_from_seq=1, head_seq=2, earliest_seq=1, caught_up=False, lag=1,
-                tombstone=None,
+                tombstone=None, epoch=6,
             ),
-            Diff(topic="a", records=[], next_from_seq=1, head_seq=2, earliest_seq=1, caught_up=False, lag=1),
+            Diff(topic="a", records=[], next_from_seq=1, head_seq=2, earliest_seq=1, caught_up=False, lag=1, epoch=6),
         ),
     ],
 )  # fmt: skip

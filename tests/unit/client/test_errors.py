@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.client.fakes import Driver, Outcome, Script, plain, refused
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
+from topics.api.refusals import refusal_of
 from topics.client import (
     ApiError,
     ClientError,
@@ -17,6 +18,7 @@ from topics.client import (
     UnexpectedAnswer,
     errors,
 )
+from topics.core.errors import TopicsError
 
 IMPATIENT = ClientOptions(retry=RetryPolicy(deadline_s=0))
 # Codes of endpoints that the protocol has and the server learns later.
@@ -39,6 +41,34 @@ def test_every_code_has_a_class_of_its_own(code: str, status: int, kind: str) ->
     assert isinstance(error, ApiError)
     assert (error.status, error.code, error.message, error.detail) == (status, code, "no", {"a": 1})
     assert str(error) == f"{code}: no (HTTP status {status})"
+
+
+@pytest.mark.parametrize(("code", "status"), sorted({**STATUS_BY_CODE, **STREAMS}.items()))
+def test_the_words_of_v1_lead_to_the_same_classes(code: str, status: int) -> None:
+    made = type("Made", (TopicsError,), {"code": code})("no", a=1)
+    told, body = refusal_of(made, "/v1/stream/jobs")
+    error = raised(plain(told, body))
+    assert type(error) is ApiError.by_code[code]
+    assert (error.code, error.message, error.detail["a"]) == (code, "no", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "word", "cls", "code"),
+    [
+        (400, "bad_request", errors.InvalidRequest, "invalid_request"),
+        (404, "not_found", errors.NotFound, "not_found"),
+        (409, "conflict", errors.StateRefused, "conflict"),
+        (410, "gone", errors.StateRefused, "gone"),
+        (429, "overloaded", errors.Throttled, "throttled"),
+        (503, "unavailable", errors.RetryLater, "unavailable"),
+    ],
+)
+def test_a_word_of_v1_with_a_reason_of_a_newer_server_keeps_its_branch(
+    status: int, word: str, cls: type[ApiError], code: str
+) -> None:
+    error = raised(refused(status, word, {"reason": "novel"}))
+    assert type(error) is cls
+    assert (error.status, error.code, error.detail) == (status, code, {"reason": "novel"})
 
 
 def test_the_drawn_tree_is_the_tree() -> None:

@@ -46,13 +46,15 @@ def gap(first: int, last: int, reason: str = "cap", earliest: int | None = None)
 
 
 def read(
-    *seqs: int, to: int | None = None, caught_up: bool = False, tombstone: dict[str, object] | None = None
-) -> Response:
+    *seqs: int, to: int | None = None, caught_up: bool = False, tombstone: dict[str, object] | None = None,
+    epoch: int = 0,
+) -> Response:  # fmt: skip
     end = seqs[-1] if to is None else to
     return answered(
         {
             "topic": "jobs", "records": [{"$seq": seq, "$ts": 1, "data": seq} for seq in seqs], "next_from_seq": end,
             "head_seq": 100, "earliest_seq": 1, "caught_up": caught_up, "tombstone": tombstone, "lag": 100 - end,
+            "epoch": epoch,
         }
     )  # fmt: skip
 
@@ -120,6 +122,24 @@ def test_a_topic_that_was_made_again_takes_the_cursor_back() -> None:
         seen = [(*shown([next(follower)]), follower.cursor) for _ in range(4)]
     assert seen == [((1, 3, "recreated"), 0), (1, 1), (2, 2), (3, 3)]
     assert asked(script) == [50, 2]
+
+
+def test_the_epoch_goes_with_the_cursor() -> None:
+    made_again = gap(1, 3, "recreated", earliest=1)
+    script = Script([read(1, 2, epoch=7), read(1, 2, tombstone=made_again, epoch=8), read(3, epoch=8)])
+    with Driver("sync", script).client() as client:
+        follower = client.follow("jobs", epoch=7)
+        seen = [(*shown([next(follower)]), follower.cursor, follower.epoch) for _ in range(6)]
+    assert seen == [(1, 1, 7), (2, 2, 7), ((1, 3, "recreated"), 0, 8), (1, 1, 8), (2, 2, 8), (3, 3, 8)]
+    assert [json.loads(request.content).get("epoch") for request in script.requests] == [7, 7, 8]
+
+
+def test_a_server_that_tells_no_epoch_is_sent_none() -> None:
+    script = Script([read(1), read(2)])
+    with Driver("sync", script).client() as client:
+        follower = client.follow("jobs")
+        assert (shown([next(follower), next(follower)]), follower.epoch) == ([1, 2], None)
+    assert all("epoch" not in json.loads(request.content) for request in script.requests)
 
 
 def test_a_topic_that_was_made_again_may_be_empty() -> None:

@@ -141,6 +141,15 @@ def test_after_a_break_subscriptions_go_on_and_what_is_owed_is_said_again() -> N
     assert talker.answers == [{"a": position(0), "b": position(7)}]
 
 
+def test_a_cursor_keeps_the_epoch_that_it_came_with_until_the_loss_is_told() -> None:
+    talker = Talker()
+    said = talker.subscribe({"a": (3, 6)})
+    assert said["topics"] == {"a": {"from_seq": 3, "epoch": 6}}
+    talker.hear("subscribed", request_id=said["request_id"], topics={"a": position(3)})
+    [said] = talker.resume()
+    assert (said["from_seq"], said["epoch"]) == (3, 6)
+
+
 def test_another_topic_of_the_name_is_one_only_when_that_was_told() -> None:
     talker = Talker()
     talker.follow("a", 3)

@@ -114,6 +114,17 @@ def test_a_patch_replaces_the_whole_config() -> None:
     assert resolved(before, ttl_ms=1) == TopicConfig(ttl_ms=1)
 
 
+@pytest.mark.parametrize("kept", Durability)
+def test_a_class_that_is_to_be_kept_is_kept_unless_the_patch_names_one(kept: Durability) -> None:
+    before = TopicConfig(durability=kept, ttl_ms=5)
+    patch = TopicConfigPatch(cap_records=1)
+    assert resolve_config(patch, "jobs", before, keeps_durability=True) == TopicConfig(durability=kept, cap_records=1)
+    named = TopicConfigPatch(durability=Durability.MEMORY)
+    assert resolve_config(named, "jobs", before, keeps_durability=True).durability is Durability.MEMORY
+    older = TopicConfigPatch(durable=False)
+    assert resolve_config(older, "jobs", before, keeps_durability=True).durability is Durability.DISK
+
+
 @pytest.mark.parametrize("kind", TopicType)
 def test_an_omitted_type_is_kept(kind: TopicType) -> None:
     before = TopicConfig(type=kind, ttl_ms=5)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.errors import InvalidRequestError
-from topics.core.names import check_topic_name
+from topics.core.names import check_topic_name, is_reserved_name, is_topic_name
 
 
 @pytest.mark.parametrize(
@@ -62,3 +62,20 @@ def test_the_message_stays_short() -> None:
     with pytest.raises(InvalidRequestError) as caught:
         check_topic_name("/" * 1_000_000)
     assert len(caught.value.message) < 250
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["__ds", "__ds/x", "__registry__", "__stream_metrics__", "__stream_stats__", "a/_x", "a/b/_x", "a/pk", "a/pk/x/y",
+     "a/touch", "a/b/touch/x"],
+)  # fmt: skip
+def test_reserved_names(name: str) -> None:
+    assert is_reserved_name(name)
+    assert not is_topic_name(name), "so that no topic can be called so either"
+
+
+@pytest.mark.parametrize(
+    "name", ["_x", "pk", "touch", "pk/x", "touch/x", "a/_x/b", "__registry__/x", "a__ds", "a/", "a"]
+)
+def test_names_that_are_free(name: str) -> None:
+    assert not is_reserved_name(name)

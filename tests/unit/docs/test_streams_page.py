@@ -1,5 +1,6 @@
 """The page of /v1 names what there is: codes, headers, settings, the structures of its frames."""
 
+import json
 import re
 
 import msgspec
@@ -7,17 +8,31 @@ import pytest
 
 from tests.unit.docs.pages import ROOT, read, rows, section
 from topics.api.errors import V1_STATUS_BY_CODE
+from topics.api.refusals import V1_CODE_BY_STATUS, refusal_of
 from topics.api.v1.paths import RESOURCES
 from topics.config.settings import SETTINGS
+from topics.core.errors import TopicsError
 from topics.formats import stream
+from topics.schema.lenses import OP_BY_NAME, parse_lens
+from topics.schema.profiles.kinds import PROFILES
+from topics.schema.promotion import Chain
 
 PAGE = read("docs/streams.md")
 
 
 def test_every_code_is_there_with_its_status() -> None:
-    table = [cells for cells in rows(section(PAGE, "## Resources")) if cells[0].isdigit()]
+    table = [cells for cells in rows(section(PAGE, "### Refusals")) if len(cells) == 2 and cells[0].isdigit()]
     told = {code: int(cells[0]) for cells in table for code in re.findall(r"`(\w+)`", cells[1])}
     assert told == V1_STATUS_BY_CODE
+
+
+def test_every_word_of_the_protocol_is_there_with_the_reasons_below_it() -> None:
+    table = [cells for cells in rows(section(PAGE, "### Refusals")) if len(cells) == 3 and cells[0].isdigit()]
+    assert {int(cells[0]): re.findall(r"`(\w+)`", cells[1])[0] for cells in table} == V1_CODE_BY_STATUS
+    for status, _, reasons in table:
+        for reason in re.findall(r"`(\w+)`", reasons):
+            made = type("Made", (TopicsError,), {"code": reason})("")
+            assert refusal_of(made, "/v1/stream/a")[0] == int(status)
 
 
 def test_every_header_of_an_answer_is_there() -> None:
@@ -47,3 +62,18 @@ def test_the_structures_of_its_frames_are_on_the_page_of_formats(structure: type
     assert [name for name in told[structure.__name__] if name in structure.__struct_fields__] == list(
         structure.__struct_fields__
     )
+
+
+def test_the_table_of_lenses_is_what_they_do() -> None:
+    table = [cells for cells in rows(section(PAGE, "### Lenses")) if cells[0].startswith("`{")]
+    ops = {}
+    for op, before, after in ([json.loads(cell.strip("`")) for cell in cells] for cells in table):
+        lens = {"apiVersion": "durable.lens/v1", "schema": "s", "from": 1, "to": 2, "ops": [op]}
+        assert Chain(parse_lens(lens).ops).apply(before, 100) == after, op
+        ops[op["op"]] = op
+    assert ops.keys() == OP_BY_NAME.keys()
+
+
+def test_every_profile_is_there() -> None:
+    table = rows(section(PAGE, "## Profiles"))
+    assert {cells[0].strip("`") for cells in table if cells[0].startswith("`")} == PROFILES.keys()

@@ -151,6 +151,10 @@ def values(engine: Engine, name: str, from_seq: int = 0, **request: object) -> l
     return [record["data"] for record in read(engine, name, from_seq, **request).records()]
 
 
+def times(engine: Engine, name: str) -> list[object]:
+    return [record["$ts"] for record in read(engine, name).records()]
+
+
 def topic(engine: Engine, name: str) -> Topic:
     return engine.core.by_name[name]
 

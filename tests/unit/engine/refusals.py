@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from tests.unit.engine.conftest import append, ask_drop, delete, put
 from tests.unit.engine.write_paths import Path
 from tests.unit.engine.writing_world import HUGE, JSON, LARGEST, SMALL, World, told
@@ -31,8 +33,13 @@ class UnwillingGuard:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def check_append(self, topic: Topic, records: object = ()) -> None:
+    def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
+
+    def postpones(self, topic: Topic, records: object, prepared: object, retry: object) -> bool:
+        return False
+
+    def admit(self, topic: Topic, records: object, moved: bool, prepared: object = None) -> None: ...
 
     def hides(self, topic: Topic) -> bool:
         return False
@@ -152,6 +159,22 @@ def _unguard(world: World, path: Path) -> None:
     topic.guard = world.engine.streams if topic.parts is not None and "stream" in topic.parts else None
 
 
+def _describe(world: World, path: Path) -> None:
+    """From now on every record has to say its key, which none of the tests' does."""
+    _ensure(world, path)
+    _set_routing_key(world, path, {"jsonPointer": "/key", "required": True})
+
+
+def _undescribe(world: World, path: Path) -> None:
+    _set_routing_key(world, path, None)
+
+
+def _set_routing_key(world: World, path: Path, key: object) -> None:
+    body = msgspec.json.encode({"routingKey": key})
+    (answer,) = told(lambda done: world.streams.update_schema(path.target, body, done))
+    assert not isinstance(answer, TopicsError), answer
+
+
 def _bring(payload: str) -> Step:
     def step(world: World, path: Path) -> None:
         world.payload = payload
@@ -191,6 +214,7 @@ REFUSALS: dict[str, Refusal] = {
         lambda world, path: world.fail(path.shard_in(world)), lambda world, path: world.restart()
     ),
     "guard": Refusal(_guard, _unguard),
+    "schema": Refusal(_describe, _undescribe),
     "shutting down": Refusal(lambda world, path: world.engine.close_inline(), lambda world, path: world.restart()),
     "record too large": Refusal(_bring(HUGE), _bring(SMALL)),
 }

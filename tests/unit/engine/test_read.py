@@ -491,6 +491,19 @@ def test_a_cursor_at_the_head_is_caught_up(engine: Engine) -> None:
     assert read(engine, "t", 2).tombstone is None
 
 
+def test_a_cursor_of_another_epoch_knows_nothing_of_the_topic(engine: Engine) -> None:
+    append(engine, "t", *range(5))
+    old = topic(engine, "t").epoch
+    assert engine.read_now("t", ReadRequest(from_seq=3, epoch=old)).tombstone is None
+    drop(engine, "t")
+    append(engine, "t", *range(5))
+    for cursor in (0, 3, 5, 9):
+        result = engine.read_now("t", ReadRequest(from_seq=cursor, epoch=old, limit=2))
+        assert result.tombstone == Tombstone(1, 5, LossReason.RECREATED, 5, 1, 5)
+        assert ([record["$seq"] for record in result.records()], result.next_from_seq) == ([1, 2], 2)
+        assert result.epoch == topic(engine, "t").epoch != old
+
+
 def test_a_recreated_topic_that_is_still_empty(engine: Engine) -> None:
     put(engine, "t")
     result = read(engine, "t", 5)

@@ -393,6 +393,26 @@ def test_segments_nobody_names_are_removed(disk: FakeDisk) -> None:
     assert values(after, "t") == [1, 2]
 
 
+def test_what_is_not_ours_is_left_alone(disk: FakeDisk) -> None:
+    engine = open_engine(disk)
+    append(engine, "t", 1)
+    for _ in range(2):
+        append(engine, "gone", 1)
+        drop(engine, "gone")
+    engine.close_inline()
+    ours, dead = f"data/topics/{1:016x}", f"data/topics/{2:016x}"
+    foreign = ["data/topics/lost+found/x", f"{ours}/notes.txt", f"{ours}/.snapshot/x", f"{dead}/mine"]
+    for path in foreign:
+        disk.make_dirs(path.rpartition("/")[0])
+        disk.open(path, create=True).close()
+    disk.open(f"data/topics/{3:016x}", create=True).close()
+    disk.open(f"{dead}/seg-00000000000000000001.data", create=True).close()
+    again = open_engine(disk)
+    assert seqs(again, "t") == [1]
+    assert all(disk.exists(path) for path in foreign)
+    assert disk.list_dir(dead) == ["mine"]
+
+
 def test_they_are_removed_only_when_the_snapshot_does_not_name_them_any_more(disk: FakeDisk) -> None:
     """A start that stops anywhere can be repeated: nothing is removed that the next one still needs."""
     engine = open_engine(disk, segment_max_events=4)

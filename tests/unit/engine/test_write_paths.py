@@ -18,6 +18,7 @@ from tests.unit.engine.refusals import REFUSALS, UnwillingError
 from tests.unit.engine.write_paths import PATHS, Held
 from tests.unit.engine.writing_world import Books, Warnings, World, books, changes
 from topics.core.errors import (
+    InvalidRequestError,
     ReadOnlyError,
     RecordTooLargeError,
     RouterNotFoundError,
@@ -54,6 +55,12 @@ class Answered(AssertionError):
     """A write was answered otherwise than the table says, or not at all."""
 
 
+class SchemaHeld(TopicsError):
+    """What a router says that stands before a record which its destination does not take."""
+
+    code = "schema"
+
+
 Cell = Error | Goes | Waits
 Row = dict[str, Cell]
 
@@ -68,6 +75,7 @@ _APPEND: Row = {
     "read-only": ReadOnlyError,
     "this write fails": ReadOnlyError,
     "guard": UnwillingError,
+    "schema": InvalidRequestError,
     "shutting down": ShuttingDownError,
     "record too large": RecordTooLargeError,
 }
@@ -91,6 +99,7 @@ _FORK: Row = {
     "read-only": ReadOnlyError,
     "this write fails": ReadOnlyError,
     "guard": TopicNotFoundError,
+    "schema": Goes("nothing is added to the source"),
     "shutting down": ShuttingDownError,
     "record too large": _NO_RECORD,
 }
@@ -106,6 +115,7 @@ _BURIAL: Row = {
     "read-only": ReadOnlyError,
     "this write fails": ReadOnlyError,
     "guard": UnwillingError,
+    "schema": InvalidRequestError,
     "shutting down": ShuttingDownError,
     "record too large": Goes("the job was let in where it entered; where it is from is not held against it"),
 }
@@ -132,6 +142,7 @@ _JOB: Row = {
     "read-only": ReadOnlyError,
     "this write fails": ReadOnlyError,
     "guard": Goes("nothing is added to the queue"),
+    "schema": Goes("nothing is added to the queue"),
     "shutting down": ShuttingDownError,
     "record too large": _NO_RECORD,
 }
@@ -146,6 +157,7 @@ _TOPIC: Row = {
     "read-only": ReadOnlyError,
     "this write fails": ReadOnlyError,
     "guard": Goes("it brings no record"),
+    "schema": Goes("it brings no record"),
     "shutting down": ShuttingDownError,
     "record too large": _NO_RECORD,
 }
@@ -169,10 +181,24 @@ TABLE: dict[str, Row] = {
         "closed": Goes("closing twice is fine"),
         "full": Goes("an end takes no room"),
         "quota": Goes("an end takes no room"),
+        "schema": _NO_RECORD,
+        "record too large": _NO_RECORD,
+    },
+    "update of a profile": {
+        **_POST,
+        "full": _NO_RECORD,
+        "quota": _NO_RECORD,
+        "schema": _NO_RECORD,
         "record too large": _NO_RECORD,
     },
     "fork": _FORK,
-    "fork with first records": {**_FORK, "quota": ThrottledError, "record too large": RecordTooLargeError},
+    "fork with first records": {
+        **_FORK,
+        "quota": ThrottledError,
+        # It promises what its source does.
+        "schema": InvalidRequestError,
+        "record too large": RecordTooLargeError,
+    },
     "create a stream with a body": {
         "closed": StreamConflictError,
         "gone": Goes("the name is free"),
@@ -184,6 +210,7 @@ TABLE: dict[str, Row] = {
         "read-only": ReadOnlyError,
         "this write fails": ReadOnlyError,
         "guard": _CONFIRMED,
+        "schema": _CONFIRMED,
         "shutting down": ShuttingDownError,
         "record too large": RecordTooLargeError,
     },
@@ -199,6 +226,7 @@ TABLE: dict[str, Row] = {
         "read-only": ReadOnlyError,
         "this write fails": ReadOnlyError,
         "guard": UnwillingError,
+        "schema": SchemaHeld,
         "shutting down": ShuttingDownError,
         # Where it would have entered the source.
         "record too large": RecordTooLargeError,

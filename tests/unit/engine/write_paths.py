@@ -39,6 +39,7 @@ from topics.formats.stream import Producer
 from topics.streams import AppendRequest, CreateRequest, ForkFrom
 
 TARGET, SOURCE, ROUTER, FORK = "target", "source", "source->target", "fork"
+UPDATE = b'{"profile":{"kind":"state-protocol"}}'
 LONG = "y" * (LARGEST - 2)
 """As long as a record may be: whatever the server adds to it on its way, to say where it is from, makes it longer."""
 
@@ -142,6 +143,13 @@ def _is_closed(world: World) -> bool:
     return state is not None and state.closed
 
 
+def _is_updated(world: World) -> bool:
+    topic = world.find(TARGET)
+    state = stream_of(topic) if topic is not None else None
+    description = state.description if state is not None else None
+    return description is not None and description.contract.profile.kind == "state-protocol"
+
+
 def _fork(world: World, body: bytes) -> Answers:
     request = CreateRequest(fork=ForkFrom(SOURCE), body=body)
     return told(lambda done: world.streams.create(FORK, request, done))
@@ -235,6 +243,7 @@ _SAYS = {
     "takes no more writes": "read_only",
     "is unwilling": "unwilling",
     "at its limit": "throttled",
+    "the routing key": "invalid_request",
 }
 
 
@@ -374,6 +383,12 @@ PATHS: dict[str, Path] = {
         lambda world: _has_new(world) and _is_closed(world),
     ),
     "close": Path(TARGET, lambda world: world.make_stream(TARGET), lambda world: _post(world, close=True), _is_closed),
+    "update of a profile": Path(
+        TARGET,
+        lambda world: world.make_stream(TARGET),
+        lambda world: told(lambda done: world.streams.update_profile(TARGET, UPDATE, done)),
+        _is_updated,
+    ),
     "fork": Path(
         SOURCE,
         lambda world: world.make_stream(SOURCE),

@@ -172,6 +172,7 @@ def _topic_books(topic: Topic) -> Books:
         "waiting for a sync": topic.sync_inflight,
         "closing": topic.closing,
         "lost": list(topic.lost or ()),
+        "contract": None if state is None or state.description is None else state.description.contract,
         "stream": (False, None, {}, False, 0, True)
         if state is None
         else (state.closed, state.last_seq, dict(state.producers or {}), state.retired, state.refs, not state.staged),

@@ -89,7 +89,7 @@ def changed(offset: int, form: str, value: int) -> memoryview:
         (changed(24, "<I", 0), "lengths disagree"),
         (changed(24, "<I", 3), "lengths disagree"),
         (changed(32, "<I", len(TEXT) - 1), "lengths disagree"),
-        (changed(36, "<B", LAYOUT_JSON + 1), "unknown block layout 2"),
+        (changed(36, "<B", LAYOUT_JSON + 2), "unknown block layout 3"),
         (changed(38, "<H", 4), "lengths disagree"),
     ],
 )

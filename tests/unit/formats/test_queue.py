@@ -1,4 +1,5 @@
 from struct import error as StructError
+from struct import pack
 
 import pytest
 from hypothesis import given
@@ -8,29 +9,42 @@ from topics.formats import queue
 from topics.formats.block import decode_block, encode_block_head
 from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind, read_frame, seal_frame
-from topics.formats.queue import Claim, Departure, LeaseEvent, LeaseFrame, LeaseState, MoveReason, QueuePart
+from topics.formats.queue import Claim, Departure, Ending, LeaseEvent, LeaseFrame, LeaseState, MoveReason, QueuePart
 
 SEQS = st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=20)
 U64 = st.integers(0, 2**64 - 1)
+ENDINGS = st.builds(Ending, U64, U64)
 
 
-@given(deadline=U64, node=st.text(max_size=20), claims=st.lists(st.tuples(U64, U64, st.integers(0, 2**32 - 1))))
-def test_claims(deadline: int, node: str, claims: list[tuple[int, int, int]]) -> None:
+@given(deadline=ENDINGS, node=st.text(max_size=20), claims=st.lists(st.tuples(U64, U64, st.integers(0, 2**32 - 1))))
+def test_claims(deadline: Ending, node: str, claims: list[tuple[int, int, int]]) -> None:
     body = queue.encode_claims(deadline, node, claims)
     expected = LeaseFrame(LeaseEvent.CLAIMED, deadline, node, [Claim(*claim) for claim in claims], ())
     assert queue.decode_lease(memoryview(body)) == expected
 
 
-@given(event=st.sampled_from((LeaseEvent.EXTENDED, LeaseEvent.RELEASED)), time=U64, seqs=SEQS)
-def test_extensions_and_releases(event: LeaseEvent, time: int, seqs: list[int]) -> None:
-    found = queue.decode_lease(memoryview(queue.encode_lease_change(event, time, seqs)))
-    assert (found.event, found.time, list(found.seqs)) == (event, time, seqs)
+@given(event=st.sampled_from((LeaseEvent.EXTENDED, LeaseEvent.RELEASED)), ending=ENDINGS, seqs=SEQS)
+def test_extensions_and_releases(event: LeaseEvent, ending: Ending, seqs: list[int]) -> None:
+    found = queue.decode_lease(memoryview(queue.encode_lease_change(event, ending, seqs)))
+    assert (found.event, found.ending, list(found.seqs)) == (event, ending, seqs)
+
+
+def test_lease_events_of_older_logs_do_not_say_how_long_they_last() -> None:
+    claimed = queue.decode_lease(memoryview(pack("<BQH", 1, 50, 1) + b"a" + pack("<QQI", 3, 9, 2)))
+    assert claimed == LeaseFrame(LeaseEvent.CLAIMED, Ending(50, None), "a", [Claim(3, 9, 2)], ())
+    for old, event in ((2, LeaseEvent.EXTENDED), (3, LeaseEvent.RELEASED)):
+        found = queue.decode_lease(memoryview(pack("<BQHQ", old, 50, 0, 3)))
+        assert (found.event, found.ending, list(found.seqs)) == (event, Ending(50, None), [3])
 
 
 def test_a_delay() -> None:
-    assert queue.decode_delay(memoryview(queue.encode_delay(5, 1, 3))) == (5, 1, 3)
+    assert queue.decode_delay(memoryview(queue.encode_delay(Ending(5, 4), 1, 3))) == (Ending(5, 4), 1, 3)
     with pytest.raises(ValueError, match="no jobs"):
-        queue.decode_delay(memoryview(queue.encode_delay(5, 3, 1)))
+        queue.decode_delay(memoryview(queue.encode_delay(Ending(5, 4), 3, 1)))
+
+
+def test_a_delay_of_an_older_log_does_not_say_how_long_it_lasts() -> None:
+    assert queue.decode_delay(memoryview(pack("<QQQ", 5, 1, 3))) == (Ending(5, None), 1, 3)
 
 
 def test_an_arrival_holds_its_block() -> None:
@@ -55,7 +69,7 @@ def test_a_part() -> None:
 
 def test_a_part_of_a_later_version_may_have_more_and_an_earlier_one_less() -> None:
     assert queue.decode_part(b"\x91\x05") == QueuePart(5)
-    assert queue.decode_part(b"\x95\x05\x90\x90\x90\x01") == QueuePart(5)
+    assert queue.decode_part(b"\x96\x05\x90\x90\x90\x00\x01") == QueuePart(5)
 
 
 @given(raw=st.binary(max_size=60))

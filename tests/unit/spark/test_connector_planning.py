@@ -1,14 +1,26 @@
 """Offsets, options and pieces of the connector, without Spark and without a server."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topics.core.ranges import Ranges, SeqRange
 from topics.spark.connector.loss import DataLossError, Losses
-from topics.spark.connector.offsets import Bound, Offsets, Point, offset, parse_bounds
+from topics.spark.connector.offsets import (
+    PLAIN_MAX,
+    Bound,
+    Offsets,
+    Point,
+    from_checkpoint,
+    offset,
+    parse_bounds,
+    to_checkpoint,
+)
 from topics.spark.connector.options import OptionError, read_options, write_options
 from topics.spark.connector.origins import Position
-from topics.spark.connector.planning import SeqSpan, limited, resolve, spans, split
+from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
 
 OFFSETS = st.dictionaries(
     st.sampled_from(["a", "b", "c", "d"]), st.builds(offset, st.integers(1, 2), st.integers(0, 50)), max_size=4
@@ -22,7 +34,13 @@ class NoOrigin:
     def first_at(self, position: Position, ts: int) -> int:
         return 30
 
-    def report(self, topic: str, after: int, to: int, losses: Losses) -> None:
+    def last_before(self, position: Position, ts: int) -> int:
+        return 35
+
+    def lost_before(self, position: Position) -> Ranges:
+        raise AssertionError
+
+    def report(self, spans: object) -> list[tuple[str, SeqRange, str]]:
         raise AssertionError
 
 
@@ -62,6 +80,8 @@ def test_bounds_become_offsets_of_the_topics_that_are_there() -> None:
         resolve(Bound("earliest", {"a": Point(20, 2)}), options, positions, origin, True)
     timed = read_options({"topics": "a", "startingTimestamp": "2026-01-01T00:00:00Z"}, streaming=False)
     assert resolve(Bound("earliest"), timed, positions, origin, True)["a"] == offset(3, 30)
+    bounded = read_options({"topics": "a", "endingTimestamp": "2026-01-01T00:00:00Z"}, streaming=False)
+    assert resolve(Bound("latest"), bounded, positions, origin, False)["a"] == offset(3, 35)
 
 
 # Pieces
@@ -76,17 +96,52 @@ def test_spans_tell_of_topics_that_went_or_were_made_again() -> None:
         spans(start, end, Losses(fail=True))
 
 
-@given(OFFSETS, OFFSETS, st.integers(1, 20), st.integers(1, 5))
+SIZES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers(0, 30), max_size=4)
+
+
+@given(OFFSETS, OFFSETS, st.integers(1, 20), st.integers(1, 100), st.integers(1, 5), SIZES)
 def test_pieces_are_the_spans_without_overlap_and_always_the_same(
-    start: Offsets, end: Offsets, records: int, pieces: int
+    start: Offsets, end: Offsets, records: int, most_bytes: int, pieces: int, sizes: dict[str, int]
 ) -> None:
     found = spans(start, end, Losses(fail=False))
-    cut = split(found, records, pieces)
-    seqs = [(piece.topic, seq) for piece in cut for seq in range(piece.after + 1, piece.to + 1)]
+    size = PieceSize(records, most_bytes, pieces)
+    cut = packed(found, size, sizes)
+    seqs = [(one.topic, seq) for piece in cut for one in piece for seq in range(one.after + 1, one.to + 1)]
     assert seqs == [(span.topic, seq) for span in found for seq in range(span.after + 1, span.to + 1)]
-    assert all(0 < piece.to - piece.after <= records for piece in cut)
+    for piece in cut:
+        assert all(one.after < one.to for one in piece)
+        lengths = [(one.to - one.after, sizes.get(one.topic, 0)) for one in piece]
+        assert sum(length for length, _ in lengths) <= records
+        # One record is always given, however long.
+        known = [(length, each) for length, each in lengths if each]
+        assert sum(length * each for length, each in known) <= most_bytes or sum(length for length, _ in known) == 1
     assert len(cut) >= min(pieces, len(seqs))
-    assert cut == split(found, records, pieces)
+    assert cut == packed(found, size, sizes)
+
+
+def test_many_small_topics_share_a_task_and_a_large_one_is_cut_by_its_bytes() -> None:
+    small = [SeqSpan(f"t{number}", 1, 0, 50) for number in range(2000)]
+    sizes = {span.topic: 100 for span in small}
+    assert len(packed(small, PieceSize(100_000, 32_000_000), sizes)) == 1
+    assert len(packed(small, PieceSize(100_000, 1_000_000), sizes)) == 10
+    large = [SeqSpan("large", 1, 0, 50_000)]
+    assert len(packed(large, PieceSize(100_000, 32_000_000), {"large": 10_000})) == 16
+
+
+def test_offsets_of_many_topics_are_written_in_few_bytes() -> None:
+    offsets = {f"tenant-{number % 97}/events-{number}": offset(number + 3, number * 37) for number in range(10_000)}
+    written = json.dumps(to_checkpoint(offsets))
+    assert from_checkpoint(json.loads(written)) == offsets
+    assert len(written) * 5 < len(json.dumps(offsets))
+    few = {"packed": offset(1, 2), "b": offset(3, 4)}
+    assert to_checkpoint(few) == few == from_checkpoint(few)
+
+
+@given(st.dictionaries(st.text(), st.builds(offset, st.integers(0, 2**62), st.integers(0, 2**62)), max_size=120))
+def test_offsets_come_out_of_a_checkpoint_as_they_went_in(offsets: Offsets) -> None:
+    assert from_checkpoint(to_checkpoint(offsets)) == offsets
+    many = {**{f"{number}": offset(number, 1) for number in range(PLAIN_MAX)}, **offsets}
+    assert from_checkpoint(json.loads(json.dumps(to_checkpoint(many)))) == many
 
 
 @given(OFFSETS, OFFSETS, st.integers(1, 40))

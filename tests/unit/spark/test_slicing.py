@@ -1,6 +1,7 @@
 """What is cut out of sealed segments is what a reader over HTTP gets."""
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,16 +18,23 @@ from topics.spark.segments import (
     ScanOptions,
     SegmentDamagedError,
     SegmentGoneError,
+    SegmentRef,
     load_catalog,
     open_segment,
     pack,
     plan_scan,
-    read_group,
     read_segment,
 )
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
 from topics.testing import ManualClock
 
 Row = dict[str, object]
+
+
+def read_group(fs: FileSystem, layout: Layout, refs: list[SegmentRef]) -> Iterator[pa.RecordBatch]:
+    for ref in refs:
+        yield from read_segment(fs, layout, ref)
 
 
 def rows(folder: Folder, now_ms: int | None = None, **options: object) -> list[Row]:
@@ -182,7 +190,7 @@ def test_deleted_records_can_be_asked_for(folder: Folder) -> None:
     assert [(row["seq"], row["deleted"]) for row in rows(folder, include_deleted=True)] == [(1, False), (2, True)]
 
 
-def test_a_segment_that_moved_is_found_and_one_that_went_is_passed_over(folder: Folder) -> None:
+def test_a_segment_that_moved_is_found_and_one_that_went_is_told(folder: Folder) -> None:
     folder = Folder(hot_retain_segments=0)
     folder.append("orders", 1)
     folder.append("orders", 2)
@@ -192,7 +200,6 @@ def test_a_segment_that_moved_is_found_and_one_that_went_is_passed_over(folder: 
     assert [batch.num_rows for batch in read_group(folder.disk, LAYOUT, refs)] == [2]
     folder.drop("orders")
     folder.checkpoint()
-    assert list(read_group(folder.disk, LAYOUT, refs)) == []
     with pytest.raises(SegmentGoneError):
         open_segment(folder.disk, LAYOUT, refs[0])
 

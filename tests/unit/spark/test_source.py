@@ -1,5 +1,6 @@
-"""What Spark sees of the source, without a Spark."""
+"""What Spark sees of the source, without a Spark and without a server."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -7,27 +8,254 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.unit.spark.folders import Folder
+from topics.spark.archive.planning import ArchiveRules
 from topics.spark.connector import origins
 from topics.spark.connector.loss import DataLossError
-from topics.spark.connector.source import TopicsDataSource
-from topics.spark.segments import load_catalog
+from topics.spark.connector.options import OptionError
+from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.segments import NoColdFolderError, load_catalog
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
+from topics.testing import SeededDice
 
 SCHEMA = StructType([StructField("seq", LongType(), False)])
 
 
-def test_what_a_crash_took_fails_a_read_of_the_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = Layout(str(tmp_path / "data"))
-    folder = Folder(PosixFileSystem(), layout=layout)
-    folder.append("orders", 1, 2, 3, 4)
-    folder.seal()
-    catalog = load_catalog(PosixFileSystem(), layout)
+class Place:
+    """A data folder on the real disk, with an archive beside it."""
+
+    def __init__(self, folder: Path, cold: bool = False, **options: object) -> None:
+        self.layout = Layout(str(folder / "data"), str(folder / "cold") if cold else None)
+        self.archive = str(folder / "archive")
+        self.files = PosixFileSystem()
+        self.folder = Folder(self.files, None, self.layout, **options)
+        self.given = {"mode": "segments", "path": self.layout.root, "topic": "orders"}
+
+    def fill(self, batches: int, each: int = 10, topic: str = "orders") -> None:
+        """Seals so many segments."""
+        for number in range(batches):
+            self.folder.append(topic, *range(number * each, (number + 1) * each))
+            self.folder.seal(topic)
+
+    def run_pipeline(self) -> None:
+        product = ArchiveProduct(self.files, self.layout, self.archive, ArchiveRules(), SeededDice(1))
+        made = Pipeline(self.files, self.layout, [product], InlineExecutor(self.files), self.folder.clock)
+        while made.round():
+            pass
+
+    def reader(self, **options: str) -> TopicsReader:
+        found = TopicsDataSource({**self.given, **options}).reader(SCHEMA)
+        assert isinstance(found, TopicsReader)
+        return found
+
+    def stream(self, **options: str) -> TopicsStreamReader:
+        found = TopicsDataSource({**self.given, "startingOffsets": "earliest", **options}).streamReader(SCHEMA)
+        assert isinstance(found, TopicsStreamReader)
+        return found
+
+
+def seqs(reader: TopicsReader | TopicsStreamReader, pieces: object) -> list[int]:
+    found = [seq for piece in pieces for batch in reader.read(piece) for seq in batch["seq"].to_pylist()]  # type: ignore[attr-defined]
+    return sorted(found)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_what_a_crash_took_fails_a_read_of_the_files_too(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.folder.append("orders", 1, 2, 3, 4)
+    place.folder.seal()
+    catalog = load_catalog(place.files, place.layout)
     [topic] = catalog.topics
     damaged = msgspec.structs.replace(catalog, topics=[msgspec.structs.replace(topic, lost=[(2, 3)])])
     monkeypatch.setattr(origins, "load_catalog", lambda fs, layout: damaged)
-    given = {"mode": "segments", "path": layout.root, "topic": "orders"}
     with pytest.raises(DataLossError, match="records 2 to 3 are gone"):
-        TopicsDataSource(given).reader(SCHEMA).partitions()
-    assert len(TopicsDataSource({**given, "failOnDataLoss": "false"}).reader(SCHEMA).partitions()) == 1
-    folder.engine.close_inline()
+        place.reader().partitions()
+    assert len(place.reader(failOnDataLoss="false").partitions()) == 1
+
+
+# Segments that vanish between the plan and the read
+
+
+def cap(place: Place) -> None:
+    place.folder.put("orders", cap_records=21)
+    place.folder.append("orders", 1)
+    place.folder.checkpoint()
+
+
+def drop(place: Place) -> None:
+    place.folder.drop("orders")
+    place.folder.checkpoint()
+
+
+def make_again(place: Place) -> None:
+    place.folder.drop("orders")
+    place.fill(6)
+
+
+Vanish = Callable[[Place], None]
+VANISH = pytest.mark.parametrize(
+    ("vanish", "message", "left"),
+    [
+        (cap, "records 1 to 10 are gone \\(cap or ttl\\)", range(41, 61)),
+        (drop, "records 1 to 10 are gone \\(the topic was deleted\\)", ()),
+        (make_again, "records 1 to 10 are gone \\(recreated\\)", ()),
+    ],
+)
+
+
+@VANISH
+def test_segments_that_went_after_the_plan_are_a_loss(place: Place, vanish: Vanish, message: str, left: range) -> None:
+    place.fill(6)
+    strict, lenient = place.reader(), place.reader(failOnDataLoss="false")
+    pieces, others = strict.partitions(), lenient.partitions()
+    vanish(place)
+    with pytest.raises(DataLossError, match=message):
+        seqs(strict, pieces)
+    assert seqs(lenient, others) == list(left)
+
+
+@VANISH
+def test_segments_that_went_after_a_batch_of_a_stream_was_planned_are_a_loss(
+    place: Place, vanish: Vanish, message: str, left: range
+) -> None:
+    place.fill(6)
+    strict, lenient = place.stream(recordsPerPartition="10"), place.stream(failOnDataLoss="false")
+    start = strict.initialOffset()
+    end = strict.latestOffset(start, strict.getDefaultReadLimit())
+    pieces, others = strict.partitions(start, end), lenient.partitions(start, end)
+    assert len(pieces) == 6
+    vanish(place)
+    with pytest.raises(DataLossError, match=message):
+        seqs(strict, pieces)
+    assert seqs(lenient, others) == list(left)
+
+
+def test_what_was_deleted_on_purpose_after_the_plan_is_no_loss(place: Place) -> None:
+    place.fill(6)
+    reader = place.reader()
+    pieces = reader.partitions()
+    place.folder.delete("orders", before_seq=31)
+    place.folder.checkpoint()
+    assert seqs(reader, pieces) == list(range(31, 61))
+
+
+def test_a_segment_that_holds_both_what_was_lost_and_what_was_not_tells_the_loss(place: Place) -> None:
+    place.folder.put("orders", cap_records=15)
+    place.fill(2)
+    reader = place.reader(startingOffsets='{"orders": 0}')
+    with pytest.raises(DataLossError, match="records 1 to 5 are gone"):
+        seqs(reader, reader.partitions())
+    lenient = place.reader(startingOffsets='{"orders": 0}', failOnDataLoss="false")
+    assert seqs(lenient, lenient.partitions()) == list(range(6, 21))
+
+
+# Topics that are not there
+
+
+def test_a_topic_that_is_not_there_is_an_error_unless_it_may_be_missing(place: Place) -> None:
+    place.fill(1)
+    for given in ({"topics": "orders,other"}, {"topics": "other"}):
+        place.given.pop("topic", None)
+        with pytest.raises(OptionError, match="other"):
+            place.reader(**given).partitions()
+        with pytest.raises(OptionError, match="failOnMissingTopic"):
+            place.stream(**given).initialOffset()
+    both = place.reader(topics="orders,other", failOnMissingTopic="false")
+    assert seqs(both, both.partitions()) == list(range(1, 11))
+
+
+def test_a_pattern_that_matches_nothing_warns(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.fill(1)
+    place.given.pop("topic")
+    assert list(place.reader(topicPattern="x*").partitions()) == []
+    [told] = caplog.records
+    assert (told.message, vars(told)["wanted"]) == ("no topic is there to be read", "x*")
+
+
+def test_a_name_alone_may_have_a_comma(place: Place) -> None:
+    options = place.reader(topic="a, b")._options
+    assert options.topics == ("a, b",)
+
+
+# The cold tier
+
+
+def test_forgetting_where_the_cold_tier_is_names_the_option(tmp_path: Path) -> None:
+    place = Place(tmp_path, cold=True, hot_retain_segments=0)
+    place.fill(2)
+    reader = place.reader()
+    pieces = reader.partitions()
+    place.folder.relocate("orders")
+    for found in (pieces, place.reader().partitions()):
+        with pytest.raises(NoColdFolderError, match="option coldDir"):
+            seqs(reader, found)
+    told = place.reader(coldDir=str(tmp_path / "cold"))
+    assert seqs(told, told.partitions()) == list(range(1, 21))
+
+
+# The archive
+
+
+def archived(place: Place, **options: str) -> list[int]:
+    reader = place.reader(archive=place.archive, **options)
+    return seqs(reader, reader.partitions())
+
+
+def evict(place: Place, keep: int) -> None:
+    place.folder.put("orders", cap_records=keep)
+    place.folder.append("orders", 1)
+    place.folder.seal("orders")
+
+
+def test_a_gap_between_what_was_archived_and_the_log_is_a_loss(place: Place) -> None:
+    place.fill(3)
+    place.run_pipeline()
+    place.fill(3)
+    evict(place, 15)
+    with pytest.raises(DataLossError, match="records 31 to 46 are gone"):
+        archived(place)
+    assert archived(place, failOnDataLoss="false") == [*range(1, 31), *range(47, 62)]
+
+
+def test_a_gap_inside_of_what_was_archived_is_a_loss(place: Place) -> None:
+    place.fill(3)
+    place.run_pipeline()
+    place.fill(2)
+    evict(place, 5)
+    place.fill(1)
+    place.run_pipeline()
+    evict(place, 1)
+    with pytest.raises(DataLossError, match="records 31 to 56 are gone"):
+        archived(place)
+
+
+def test_a_history_without_a_gap_is_read_whole(place: Place) -> None:
+    place.fill(5)
+    place.run_pipeline()
+    evict(place, 15)
+    assert archived(place) == list(range(1, 52))
+
+
+def test_what_was_deleted_on_purpose_is_no_gap_of_the_archive(place: Place) -> None:
+    place.fill(2)
+    place.run_pipeline()
+    place.fill(2)
+    place.folder.delete("orders", before_seq=31)
+    place.folder.checkpoint()
+    place.run_pipeline()
+    evict(place, 3)
+    assert archived(place) == [*range(31, 42)]
+
+
+def test_what_was_lost_before_there_was_an_archive_is_where_it_begins(place: Place) -> None:
+    place.fill(4)
+    evict(place, 15)
+    place.run_pipeline()
+    evict(place, 3)
+    assert archived(place) == list(range(27, 43))

@@ -6,13 +6,14 @@ import pytest
 
 from tests.unit.engine.conftest import open_engine
 from topics.core.errors import TopicsError
-from topics.engine import DropResult, Engine
+from topics.engine import Engine
 from topics.formats.stream import Producer
 from topics.streams import (
     Appended,
     AppendRequest,
     Created,
     CreateRequest,
+    Deleted,
     ForkFrom,
     Position,
     ReadSpec,
@@ -70,10 +71,10 @@ def produce(streams: Streams, name: str, body: bytes, epoch: int, seq: int, **mo
     return append(streams, name, body, "text/plain", producer=Producer("p", epoch, seq), **more)
 
 
-def delete(streams: Streams, name: str) -> DropResult:
-    answers: list[DropResult | TopicsError] = []
+def delete(streams: Streams, name: str) -> Deleted:
+    answers: list[Deleted | TopicsError] = []
     streams.delete(name, answers.append)
-    return _answer(answers, DropResult)
+    return _answer(answers, Deleted)
 
 
 def slice_of(streams: Streams, name: str, position: Position = START, **spec: object) -> StreamSlice:

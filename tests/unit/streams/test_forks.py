@@ -9,6 +9,7 @@ from topics.core.errors import (
     StreamConflictError,
     StreamGoneError,
 )
+from topics.engine import ReadRequest
 from topics.streams import Position, Streams
 from topics.testing import FakeDisk, ManualClock
 
@@ -27,6 +28,20 @@ def test_a_source_whose_time_is_over_stays_for_its_fork(streams: Streams, disk: 
         create(again, "a")
     delete(again, "f")
     assert create(again, "a").created
+
+
+def test_a_reader_of_an_earlier_topic_gets_what_a_fork_inherited_too(streams: Streams) -> None:
+    create(streams, "a")
+    for number in range(3):
+        append(streams, "a", b"<%d>" % number)
+    fork(streams, "f", "a")
+    append(streams, "f", b"own")
+    epoch = streams.topic("f").epoch + 1
+    for request in (ReadRequest(from_seq=2, epoch=epoch), ReadRequest(from_seq=99)):
+        read = streams.engine.read_now("f", request)
+        assert read.tombstone is not None
+        assert (read.tombstone.gap_from, read.tombstone.gap_to, read.tombstone.earliest_seq) == (1, 4, 1)
+        assert [record["$seq"] for record in read.records()] == [1, 2, 3]
 
 
 def test_a_fork_through_snapshots_and_segments(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.engine.conftest import checkpoint, flush, hold, killed, open_engine
-from tests.unit.streams.conftest import append, create, fork, reopened, text
+from tests.unit.streams.conftest import append, create, delete, fork, reopened, text
 from topics.core.errors import (
     InvalidRequestError,
     ThrottledError,
@@ -13,8 +13,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.limits import Limits
-from topics.engine import DropResult
-from topics.streams import Created, CreateRequest, Streams
+from topics.streams import Created, CreateRequest, Deleted, Streams, lifecycle
 from topics.streams.lifecycle import CONTENT_TYPE_BYTES_MAX, TTL_S_MAX
 from topics.testing import FakeDisk, ManualClock
 
@@ -44,7 +43,7 @@ def test_two_who_create_the_same_at_once_both_have_it(streams: Streams) -> None:
 def test_a_name_is_free_when_the_deletion_is_safe(streams: Streams) -> None:
     create(streams, "a", body=b"old")
     hold(streams.engine)
-    dropped: list[DropResult | TopicsError] = []
+    dropped: list[Deleted | TopicsError] = []
     made: list[Created | TopicsError] = []
     streams.delete("a", dropped.append)
     for use in (lambda: append(streams, "a", b"x"), lambda: fork(streams, "f", "a"), lambda: text(streams, "a")):
@@ -114,3 +113,20 @@ def test_restarts_do_not_keep_a_stream_alive(streams: Streams, disk: FakeDisk, c
     clock.advance(15_000)
     with pytest.raises(TopicNotFoundError):
         streams.info("a")
+
+
+@pytest.mark.parametrize("name", ["__registry__", "a/_schema", "a/pk/k", "a/touch/x"])
+def test_a_folder_that_holds_a_reserved_name_opens_and_keeps_its_stream(
+    streams: Streams, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(lifecycle, "check_not_reserved", lambda name: None)
+        create(streams, name, body=b"old")
+    again = reopened(disk, clock)
+    assert text(again, name) == "old"
+    assert not create(again, name).created, "it is there as asked"
+    append(again, name, b"er")
+    assert [info.name for info in again.listed("", "", 0, ())] == [name]
+    delete(again, name)
+    with pytest.raises(InvalidRequestError):
+        create(again, name)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from topics.core.records import Record
 from topics.core.routers import Stamp
-from topics.wire.copies import Change, Stretch, cut_copies, filtered, render, stamp_in
+from topics.wire.copies import Change, Stretch, copies_of, cut_copies, filtered, render, stamp_in
+from topics.wire.copies import records_of as copies_as_records
 from topics.wire.cuts import View
 from topics.wire.fragments import Fragments, encode_fragments
 
@@ -58,6 +59,16 @@ def test_parts_of_a_stretch(records: list[Record], data: st.DataObject) -> None:
     hi = data.draw(st.integers(lo + 1, len(records)))
     found = render(cut_copies([stretch._replace(lo=lo, hi=hi)]), 1, TS, 0)
     assert found == encode_fragments(records[lo:hi], 1, TS, None, 0)
+
+
+@given(records_of)
+def test_copies_as_records_and_records_as_copies(records: list[Record]) -> None:
+    copies = cut_copies([stretch_of(records)])
+    read = copies_as_records(copies)
+    assert [(bytes(r.data), r.tag, r.node, r.meta and bytes(r.meta)) for r in read] == [
+        (bytes(r.data), r.tag, r.node, r.meta and bytes(r.meta)) for r in records
+    ]
+    assert copies_of(read) == copies
 
 
 @given(records_of, st.data())

@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
     frame: Frame
     filled: bool
     """Whether the batch ended because it was full."""
-    state: tuple[int, object]
+    state: tuple[object, ...]
 
 
 class FrameCache:
@@ -63,7 +63,8 @@ class FrameCache:
             self.size -= len(entry.frame.data)
 
 
-def _state(feed: "Feed") -> tuple[int, object]:
-    """What is the same for as long as only appends happen: the number of records that are gone, and the config."""
+def _state(feed: "Feed") -> tuple[object, ...]:
+    """What is the same for as long as only appends happen: the number of records that are gone, the config, and how
+    records are shown."""
     topic = feed.topic
-    return topic.head - topic.live_count, topic.config
+    return topic.head - topic.live_count, topic.config, feed.source.shape(topic)

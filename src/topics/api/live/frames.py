@@ -125,6 +125,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing more will come of a topic that stays. Who has everything is told again that it caught up."""
         return False
 
+    def shape(self, topic: Topic) -> object:
+        """What frames depend on besides the records: where it is another, they are made anew."""
+        return None
+
     def place(self, seq: int) -> Cursor:
         """The cursor behind a seq."""
         return seq

@@ -4,18 +4,19 @@ from functools import partial
 
 import msgspec
 
-from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.live import Frame, LongPoll, Projection
+from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
-from topics.api.v0.appends import decode_append, encode_appended, throttled, with_key
+from topics.api.v0.appends import decode_append, encode_appended, throttled, with_config_of, with_key
 from topics.api.v0.bodies import check_number, decode_body
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
-from topics.engine import AppendResult, DeleteResult, ReadRequest, ReadResult
+from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
+from topics.engine.read import execute_read
 from topics.engine.topic import Topic
 from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
@@ -31,9 +32,8 @@ def append(call: Call) -> None:
         batch = with_key(batch, batch.idempotency_key)
     elif b"idempotency-key" in head.headers.first:
         batch = with_key(batch, head.headers.get("idempotency-key"))
-    if batch.config is not None and call.topic not in call.engine.core.by_name:
-        # Creating with a config of one's own is the control plane by another door.
-        call.key.check(Scope.ADMIN)
+    if batch.config is not None:
+        batch = with_config_of(call.key, call.engine, call.topic, batch)
 
     def done(outcome: AppendResult | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -48,6 +48,21 @@ def append(call: Call) -> None:
 class DiffSource(Projection, frozen=True, kw_only=True):
     """Records for a diff that waits."""
 
+    epoch: int | None = None
+    streams: bool = False
+    """Whether the topic may have a name that only streams can have."""
+
+    def sees(self, topic: Topic) -> bool:
+        return topic.guard is None or not (topic.guard.over(topic) if self.streams else topic.guard.hides(topic))
+
+    def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
+        request = ReadRequest(
+            from_seq=cursor, limit=self.limit, nodes=self.nodes, include_tags=self.include_tags,
+            include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
+        )  # fmt: skip
+        # By the name, as every read: a topic that was made again while somebody waited is told as another one.
+        _read(engine, topic.name, request, self.streams, done)
+
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
 
@@ -58,16 +73,26 @@ def diff(call: Call) -> None:
     limits = call.engine.core.limits
     request = _read_request(asked, limits)
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
+    streams = call.flag("streams", False) if call.exchange.head.query else False
     if not wait_ms:
-        call.engine.read(call.topic, request, lambda outcome: _answer_read(call, outcome))
+        _read(call.engine, call.topic, request, streams, lambda outcome: _answer_read(call, outcome))
         return
     source = DiffSource(
         framing=SHARED, nodes=request.nodes, include_tags=request.include_tags, include_meta=request.include_meta,
-        limit=request.limit, max_bytes=request.max_bytes,
+        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch, streams=streams,
     )  # fmt: skip
     # Records of the reader's own node move its cursor and do not end the wait.
     answer = partial(_answer_read, call)
-    LongPoll(call, call.engine.core.existing(call.topic), source, wait_ms / 1000.0, answer).begin(request.from_seq)
+    core = call.engine.core
+    topic = core.readable(call.topic) if streams else core.existing(call.topic)
+    LongPoll(call, topic, source, wait_ms / 1000.0, answer).begin(request.from_seq)
+
+
+def _read(engine: Engine, name: str, request: ReadRequest, streams: bool, done: Done) -> None:
+    if streams:
+        engine.read_as(engine.core.readable(name), request, execute_read, done)
+    else:
+        engine.read(name, request, done)
 
 
 def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
@@ -75,12 +100,14 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
     check_number("diff", "limit", asked.limit)
     check_number("diff", "wait_ms", asked.wait_ms)
     check_number("diff", "max_batch_bytes", asked.max_batch_bytes)
+    if asked.epoch is not None:
+        check_number("diff", "epoch", asked.epoch, MAX_U64)
     node = asked.node
     return ReadRequest(
         from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),
         nodes=() if node is None else (node,) if isinstance(node, str) else tuple(node),
         include_tags=asked.include_tags, include_meta=asked.include_meta,
-        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes),
+        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes), epoch=asked.epoch,
     )  # fmt: skip
 
 
@@ -92,10 +119,11 @@ def _answer_read(call: Call, outcome: ReadResult | TopicsError, throttled_ms: in
     next_from_seq, head = outcome.next_from_seq, outcome.head_seq
     encoded = (
         b'{"topic":%b,"records":[%b],"next_from_seq":%d,"head_seq":%d,"earliest_seq":%d,"caught_up":%b,'
-        b'"tombstone":%b,"lag":%d}'
+        b'"tombstone":%b,"lag":%d,"epoch":%d}'
     ) % (
         _encode(call.topic), outcome.body, next_from_seq, head, outcome.earliest_seq,
         b"true" if next_from_seq == head else b"false", tombstone, head - next_from_seq,
+        outcome.epoch,
     )  # fmt: skip
     measured = b',"records_scanned":%d' % outcome.scanned
     call.reply(200, encoded, measured + throttled(throttled_ms) if throttled_ms else measured)

@@ -5,8 +5,9 @@ A key with prefixes must be allowed the router's name and both of its topics, wh
 
 import msgspec
 
-from topics.api.auth import Key, Scope
+from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.isolation import check_found
 from topics.api.v0.bodies import decode_body
 from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
 from topics.core.errors import TopicsError
@@ -28,7 +29,9 @@ _decode_router = msgspec.json.Decoder(RouterBody).decode
 
 def put_router(call: Call) -> None:
     body = decode_body("router", _decode_router, call.exchange.body)
-    _check_topics(call.key, body.source, body.dest)
+    call.key.check(Scope(0), body.source)
+    call.key.check(Scope(0), body.dest)
+    _check_existing(call)
     rules = RouterRules(
         preserve_node=body.preserve_node,
         preserve_tag=body.preserve_tag,
@@ -57,13 +60,14 @@ def put_router(call: Call) -> None:
 
 def get_router(call: Call) -> None:
     info = call.engine.router(call.topic)
-    _check_topics(call.key, info.source, info.dest)
+    check_found(call.key, (info.source, info.dest), "the router")
     rules = info.rules
     answer = RouterAnswer(
         router=info.router, source=info.source, dest=info.dest, preserve_node=rules.preserve_node,
         preserve_tag=rules.preserve_tag, filter=_filter(rules), allow_cycle=rules.allow_cycle,
         guarantee=rules.guarantee, forwarded_total=info.forwarded_total, lag=info.lag, blocked=info.blocked,
         blocked_by=info.blocked_by or msgspec.UNSET,
+        blocked_seq=info.blocked_seq or msgspec.UNSET,
     )  # fmt: skip
     call.reply(200, _encode(answer))
 
@@ -96,9 +100,7 @@ def list_routers(call: Call) -> None:
 
 
 def delete_router(call: Call) -> None:
-    router = call.engine.routing.registry.by_name.get(call.topic)
-    if router is not None and router.dest is not None:
-        _check_topics(call.key, router.source.name, router.dest.name)
+    _check_existing(call)
 
     def done(outcome: RouterRemoveResult | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -109,9 +111,10 @@ def delete_router(call: Call) -> None:
     call.engine.remove_router(call.topic, done)
 
 
-def _check_topics(key: Key, source: str, dest: str) -> None:
-    key.check(Scope(0), source)
-    key.check(Scope(0), dest)
+def _check_existing(call: Call) -> None:
+    router = call.engine.routing.registry.by_name.get(call.topic)
+    if router is not None and router.dest is not None:
+        check_found(call.key, (router.source.name, router.dest.name), "the router")
 
 
 def _filter(rules: RouterRules) -> tuple[str, str, str] | None:

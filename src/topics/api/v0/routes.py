@@ -26,6 +26,7 @@ from topics.wire.v0 import (
 )
 
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
+_STREAMS = Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told.")
 _WRITES = ("read_only", "shutting_down")
 
 V0_ROUTES = (
@@ -38,6 +39,7 @@ V0_ROUTES = (
                 Parameter("page_size", {"type": "integer", "minimum": 0}, "How many; 100 unless told, 1000 at most."),
                 Parameter("cursor", {"type": "string"}, "Where the page before ended: its next_cursor."),
                 Parameter("touch", _BOOLEAN, "Whether listing counts as consuming."),
+                _STREAMS,
             ),
         ),
     ),
@@ -52,7 +54,10 @@ V0_ROUTES = (
         "GET", "/v0/topics/{topic}", topics.get_topic, Scope.READ,
         operation=Operation(
             "getTopic", "A topic's state.", {200: TopicAnswer}, ("topic_not_found",),
-            query=(Parameter("touch", _BOOLEAN, "Whether asking counts as consuming; true unless told."),),
+            query=(
+                Parameter("touch", _BOOLEAN, "Whether asking counts as consuming; true unless told."), _STREAMS,
+            ),
+            any_name=True,
         ),
     ),
     Route(
@@ -76,6 +81,7 @@ V0_ROUTES = (
         operation=Operation(
             "diff", "The records behind a cursor, and any loss in front of them.", {200: DiffAnswer},
             ("topic_not_found", "corrupt_segment", "cold_store_unavailable"), DiffBody,
+            query=(_STREAMS,), any_name=True,
         ),
     ),
     Route(

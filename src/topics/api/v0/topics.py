@@ -3,6 +3,7 @@
 import msgspec
 
 from topics.api.calls import Call
+from topics.api.isolation import check_config
 from topics.api.v0.pages import PAGE_SIZE, PAGE_SIZE_MAX, allowed_prefixes, read_cursor, write_cursor
 from topics.core.config import parse_config
 from topics.core.errors import TopicsError
@@ -27,11 +28,14 @@ def put_topic(call: Call) -> None:
             answer = PutAnswer(topic=outcome.topic, created=outcome.created, config=outcome.config)
             call.reply(201 if outcome.created else 200, _encode(answer))
 
-    call.engine.put_topic(call.topic, parse_config(call.exchange.body), done)
+    patch = parse_config(call.exchange.body)
+    known = call.engine.core.by_name.get(call.topic)
+    check_config(call.key, patch, None if known is None else known.config)
+    call.engine.put_topic(call.topic, patch, done)
 
 
 def get_topic(call: Call) -> None:
-    info = call.engine.info(call.topic, touch=call.flag("touch", True))
+    info = call.engine.info(call.topic, touch=call.flag("touch", True), streams=call.flag("streams", False))
     counters = info.queue
     answer = TopicAnswer(
         topic=info.topic, type=info.config.type.value, head_seq=info.head_seq, earliest_seq=info.earliest_seq,
@@ -47,10 +51,10 @@ def list_topics(call: Call) -> None:
     query = call.query
     page_size = call.number("page_size", PAGE_SIZE, PAGE_SIZE_MAX)
     after = read_cursor(query.get("cursor", ""))
-    touch = call.flag("touch", False)
+    touch, streams = call.flag("touch", False), call.flag("streams", False)
     found: list[TopicInfo] = []
     for prefix in allowed_prefixes(query.get("prefix", ""), call.key.prefixes):
-        found += call.engine.list_topics(prefix, after, page_size + 1 - len(found), touch)
+        found += call.engine.list_topics(prefix, after, page_size + 1 - len(found), touch, streams)
         if len(found) > page_size:
             break
     more = len(found) > page_size
@@ -59,6 +63,7 @@ def list_topics(call: Call) -> None:
         TopicSummary(
             topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
             bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
+            epoch=info.epoch,
         )
         for info in page
     ]  # fmt: skip

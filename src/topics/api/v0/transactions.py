@@ -1,7 +1,7 @@
 """Transactions: begin, look, stage, commit, abort.
 
-A key may stage and commit what it may write to; the ids are nobody's names, so prefixes say nothing of them. An open
-transaction is its key's own.
+A key may stage and commit what it may write to. The ids are no names of topics: every tenant, which is the keys with
+the same prefixes, has ids of its own. An open transaction is its key's own.
 """
 
 from functools import partial
@@ -10,6 +10,7 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.v0.appends import allowed_config
 from topics.api.v0.bodies import decode_body
 from topics.core.errors import TopicsError
 from topics.engine.transactions import (
@@ -19,6 +20,7 @@ from topics.engine.transactions import (
     TransactionRef,
     TransactionResult,
 )
+from topics.engine.transactions.messages import scoped
 from topics.wire.transactions import (
     AbortBody,
     CommitBody,
@@ -38,7 +40,7 @@ _decode_abort = msgspec.json.Decoder(AbortBody).decode
 
 def begin(call: Call) -> None:
     body = decode_body("transaction", _decode_begin, call.exchange.body)
-    known = call.engine.transactions.book.open.get(body.id)
+    known = call.engine.transactions.book.open.get(scoped(call.key.tenant, body.id))
     attempt = known.attempt if known is not None else None
 
     def done(outcome: TransactionResult | TopicsError) -> None:
@@ -46,21 +48,24 @@ def begin(call: Call) -> None:
         _answer(call, outcome, 201 if begun else 200)
 
     request = BeginRequest(
-        id=body.id, sequence=body.sequence, attempt=body.attempt, timeout_ms=body.timeout_ms, owner=call.key.owner
+        id=body.id,
+        sequence=body.sequence,
+        attempt=body.attempt,
+        timeout_ms=body.timeout_ms,
+        owner=call.key.owner,
+        tenant=call.key.tenant,
     )
     call.engine.transactions.begin(request, partial(_permit, call), done)
 
 
 def look(call: Call) -> None:
-    _answer(call, call.engine.transactions.find(call.topic, call.key.owner, partial(_permit, call)))
+    _answer(call, call.engine.transactions.find(call.topic, call.key.owner, partial(_permit, call), call.key.tenant))
 
 
 def stage(call: Call) -> None:
     body = decode_body("stage", _decode_stage, call.exchange.body)
     _permit(call, body.topic)
-    if body.config is not None and body.topic not in call.engine.core.by_name:
-        # Creating with a config of one's own is the control plane by another door.
-        call.key.check(Scope.ADMIN)
+    config = None if body.config is None else allowed_config(call.key, call.engine, body.topic, body.config)
 
     def done(outcome: StagedResult | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -74,7 +79,7 @@ def stage(call: Call) -> None:
 
     request = StageRequest(
         ref=_ref(call, body.sequence, body.attempt), topic=body.topic, records=body.records, part=body.part,
-        node=body.node, create=body.create, config=body.config,
+        node=body.node, create=body.create, config=config,
     )  # fmt: skip
     call.engine.transactions.stage(request, done)
 
@@ -91,7 +96,9 @@ def abort(call: Call) -> None:
 
 
 def _ref(call: Call, sequence: int, attempt: str | None) -> TransactionRef:
-    return TransactionRef(id=call.topic, sequence=sequence, attempt=attempt, owner=call.key.owner)
+    return TransactionRef(
+        id=call.topic, sequence=sequence, attempt=attempt, owner=call.key.owner, tenant=call.key.tenant
+    )
 
 
 def _permit(call: Call, topic: str) -> None:

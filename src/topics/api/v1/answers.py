@@ -3,8 +3,17 @@
 from collections.abc import Callable
 
 from topics.api.calls import Call
-from topics.api.errors import error_headers, render_error, status_of
-from topics.core.errors import ProducerFencedError, ProducerGapError, StreamClosedError, TopicsError
+from topics.api.errors import error_headers
+from topics.api.isolation import told_to
+from topics.api.refusals import V1_ROOT, refusal_of
+from topics.api.v1.values import latin1, write_time
+from topics.core.errors import (
+    ProducerFencedError,
+    ProducerGapError,
+    SequenceConflictError,
+    StreamClosedError,
+    TopicsError,
+)
 from topics.streams.offsets import tail_offset
 
 Header = tuple[str, str]
@@ -31,9 +40,6 @@ CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")
 
-_STATUS = {"record_too_large": 413, "batch_too_large": 413}
-"""Where this protocol has another word for a refusal."""
-
 
 def base_url(call: Call) -> str:
     """How the client reached the server: scheme, host and port, and nothing behind them."""
@@ -42,15 +48,18 @@ def base_url(call: Call) -> str:
     return f"{scheme if scheme in ('http', 'https') else 'http'}://{headers.get('host', 'localhost')}"
 
 
+def expiry(deadline_ms: int | None) -> tuple[Header, ...]:
+    """When the stream ends, where it does."""
+    return () if deadline_ms is None else (("stream-expires-at", write_time(deadline_ms)),)
+
+
 def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b"", content_type: str = "") -> None:
     call.finish(status, body, (*EVERY, *headers), content_type)
 
 
 def refuse(call: Call, error: TopicsError) -> None:
-    call.finish(
-        _STATUS.get(error.code) or status_of(error), render_error(error), (*EVERY, *_told(call, error)),
-        "application/json",
-    )  # fmt: skip
+    status, body = refusal_of(told_to(call.key, error), V1_ROOT)
+    call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:
@@ -75,6 +84,9 @@ def _told(call: Call, error: TopicsError) -> tuple[Header, ...]:
             ("producer-expected-seq", str(error.expected)),
             ("producer-received-seq", str(error.received)),
         )
+    if isinstance(error, SequenceConflictError):
+        # Seqs are compared and not counted: what is expected is anything above the last one, which is told.
+        return (("stream-expected-seq", latin1(error.last)), ("stream-received-seq", latin1(error.given)))
     if isinstance(error, ProducerFencedError):
         return (("producer-epoch", str(error.epoch)),)
     return error_headers(error)

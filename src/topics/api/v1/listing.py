@@ -25,7 +25,7 @@ class ListedStream(msgspec.Struct, kw_only=True):
     next_offset: str
     sealed_through: str
     uploaded_through: str
-    profile: str = "generic"
+    profile: str
 
 
 def list_streams(call: Call, streams: Streams) -> None:
@@ -50,4 +50,5 @@ def _listed(info: StreamInfo, streams: Streams) -> ListedStream:
         name=info.name, created_at=write_time(info.created_ms),
         expires_at=None if info.deadline_ms is None else write_time(info.deadline_ms), epoch=info.epoch,
         next_offset=str(info.head), sealed_through=sealed, uploaded_through=sealed,
+        profile=info.profile,
     )  # fmt: skip

@@ -6,15 +6,17 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
-from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, refuse
+from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, expiry, refuse
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import split_path
 from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams import ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
+from topics.streams.contracts import has_versions
 from topics.streams.offsets import NOW, START, offset_of, tail_offset
 
 _IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
@@ -43,7 +45,7 @@ class ReadCall(msgspec.Struct, frozen=True, kw_only=True):
 def parse_read(call: Call, streams: Streams) -> ReadCall:
     topic = streams.topic(call.topic)
     given = _Query(call.exchange.head.query, call)
-    live = _LIVE.get(given.text("live"))
+    live = _LIVE.get(given.value("live"))
     if live is None:
         raise InvalidRequestError("query live: must be true, long-poll or sse", field="live")
     offset = given.offset()
@@ -51,10 +53,10 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
         raise InvalidRequestError("query offset: a live read says where it begins", field="offset")
     if given.text("filter"):
         raise InvalidRequestError("query filter: the stream declares no search fields", field="filter")
-    since, timeout = given.text("since"), given.text("timeout")
+    since, timeout = given.value("since"), given.value("timeout")
     content_type = streams.content_type(topic)
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
-    as_json = _as_json(given.text("format"), content_type)
+    as_json = _as_json(given.value("format"), content_type)
     return ReadCall(
         topic=topic,
         offset=offset,
@@ -77,15 +79,19 @@ class _Query:
     def text(self, name: str) -> str:
         return self._values.get(name, "")
 
+    def value(self, name: str) -> str:
+        """A parameter that is one of several words or a quantity, so that an empty one is none of them."""
+        text = self._values.get(name)
+        if text == "":
+            raise InvalidRequestError(f"query {name}: is empty", field=name)
+        return text or ""
+
     def offset(self) -> str:
         if "offset" not in self._values:
             return ""
         if sum(part.partition("=")[0] == "offset" for part in self._text.split("&")) > 1:
             raise InvalidRequestError("query offset: is given more than once", field="offset")
-        offset = self._values["offset"]
-        if not offset:
-            raise InvalidRequestError("query offset: is empty", field="offset")
-        return offset
+        return self.value("offset")
 
     def key(self) -> str | None:
         path = split_path(self._call.exchange.head.path)
@@ -168,7 +174,13 @@ def gap_text(found: StreamSlice) -> str:
 
 
 def _ends(topic: Topic) -> tuple[Header, ...]:
-    return (("stream-end-offset", tail_offset(topic)),)
+    """Where the stream ends now, and when it ends for good."""
+    return (("stream-end-offset", tail_offset(topic)), *lifetime(topic))
+
+
+def lifetime(topic: Topic) -> tuple[Header, ...]:
+    state = stream_of(topic)
+    return () if state is None else expiry(state.deadline(topic))
 
 
 def is_closed(streams: Streams, topic: Topic) -> bool:
@@ -185,15 +197,17 @@ def _etag(read: ReadCall, found: StreamSlice, closed: bool) -> str:
     following = offset_of(read.topic, found.position)
     form = "json" if read.spec.as_json else "raw"
     key = quote(read.spec.key or "", safe="")
-    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={":c" if closed else ""}"'
+    shown = f":v{found.promoted_to}" if found.promoted_to else ""
+    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={shown}{":c" if closed else ""}"'
 
 
 def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
     """A chunk that is full never changes; one at the end will be longer, and nothing at all may be anything soon."""
     if not found.count:
         return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted.
-    bound = bool(read.offset) and read.offset != START
+    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
+    # is a schema, a later one may come with a lens that shows the same entries otherwise.
+    bound = bool(read.offset) and read.offset != START and not has_versions(read.topic)
     header = _IMMUTABLE if bound and not found.at_tail and read.spec.key is None else _AT_TAIL
     return header if call.key.number < 0 else _PRIVATE[header]
 
@@ -205,7 +219,7 @@ def answer_poll(
     found = check_found(call, streams, read, outcome)
     if found is None:
         return
-    cursor = ("stream-cursor", cursor_after(call.engine.core.now(), read.cursor))
+    cursor = ("stream-cursor", cursor_after(call.engine.core.wall(), read.cursor))
     headers = [*read_headers(read, found), NO_STORE, cursor]
     if found.at_tail and is_closed(streams, read.topic):
         headers.append(CLOSED)

@@ -1,7 +1,7 @@
 """Every /v1 route: which method of which resource is answered by whom, and what it needs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import msgspec
@@ -11,14 +11,14 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
-from topics.api.v1.values import write_time
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
@@ -67,7 +67,19 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
-        self._tables: dict[str, dict[str, Route]] = {"": itself, "pk": {"GET": get}}
+        contracts = ContractRoutes(self._deadlines)
+        self._tables: dict[str, dict[str, Route]] = {
+            "": itself,
+            "pk": {"GET": get},
+            "_schema": {
+                "GET": self._route("GET", lambda call: contracts.show_schema(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_schema(call, self._of(call)), Scope.ADMIN),
+            },
+            "_profile": {
+                "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
+            },
+        }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
@@ -91,6 +103,13 @@ class StreamsApi:
         if route is None:
             raise MethodNotAllowedError(method, (*table, "OPTIONS"))
         return route, where.name
+
+    def listed(self) -> Iterator[tuple[str, str]]:
+        yield from ((route.method, route.path) for route in (self._list, self._preflight))
+        for resource, table in self._tables.items():
+            below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
+            yield from ((method, STREAM + below) for method in table)
+        yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
         return Route(method, STREAM, guarded(handler), scopes)
@@ -133,12 +152,11 @@ class StreamsApi:
     def _head(self, call: Call) -> None:
         info = self._of(call).info(call.topic)
         headers: list[Header] = [
-            ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset), NO_STORE,
+            ("stream-next-offset", info.next_offset), ("stream-end-offset", info.next_offset),
+            *expiry(info.deadline_ms), NO_STORE,
         ]  # fmt: skip
         if info.ttl_s is not None:
             headers.append(("stream-ttl", str(info.ttl_s)))
-        if info.deadline_ms is not None:
-            headers.append(("stream-expires-at", write_time(info.deadline_ms)))
         if info.closed:
             headers.append(CLOSED)
         answer(call, 200, tuple(headers), b"", info.content_type)

@@ -24,7 +24,7 @@ from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
 from topics.api.v1.answers import EVERY, Header
 from topics.api.v1.cursors import cursor_after
-from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed
+from topics.api.v1.reads import ReadCall, check_found, gap_text, is_closed, lifetime
 from topics.core.errors import TopicsError
 from topics.engine import Engine
 from topics.engine.topic import Topic
@@ -100,6 +100,10 @@ class EventSource(Source, frozen=True, kw_only=True):
         data = data_event(found.body, self.as_text) if found.count else b": gap\n\n" if gap else b""
         return [Events(FrameKind.TOMBSTONE if gap else FrameKind.RECORDS, data, cursor, found.position, gap)]
 
+    def shape(self, topic: Topic) -> object:
+        state = self.streams.state(topic)
+        return None if state is None else state.description
+
     def is_full(self, found: StreamSlice) -> bool:
         return found.count >= self.spec.max_records or 2 * len(found.body) >= self.spec.max_bytes
 
@@ -153,7 +157,7 @@ class SseReader(EventSink):
     def _open(self, first: StreamSlice | None) -> None:
         headers: list[Header] = [
             *EVERY, ("content-type", "text/event-stream"), ("cache-control", "no-cache, no-store"),
-            ("x-accel-buffering", "no"),
+            ("x-accel-buffering", "no"), *lifetime(self._read.topic),
         ]  # fmt: skip
         if not self._source.as_text:
             headers.append(("stream-sse-data-encoding", "base64"))
@@ -180,7 +184,7 @@ class SseReader(EventSink):
         if not (event or closed) and self._told == told:
             return
         self._told = told
-        cursor = "" if closed else cursor_after(self._call.engine.core.now(), self._read.cursor)
+        cursor = "" if closed else cursor_after(self._call.engine.core.wall(), self._read.cursor)
         control = Control(offset_of(topic, position), cursor, at_tail, closed, gap)
         self.write(event + control_event(control))
         if closed:

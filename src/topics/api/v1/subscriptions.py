@@ -8,7 +8,7 @@ POST             __ds/subscriptions/{id}/ack | callback | release      with the 
 GET              __ds/jwks.json
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
+from topics.api.isolation import told_to
 from topics.api.v1.answers import EVERY, NO_STORE, answer, base_url
 from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
 from topics.api.v1.values import write_time
@@ -83,6 +84,10 @@ class SubscriptionsApi:
             raise MethodNotAllowedError(method, tuple(table))
         return route, ""
 
+    def listed(self) -> Iterator[tuple[str, str]]:
+        for route in (self._jwks_route, *(route for table in self._tables.values() for route in table.values())):
+            yield route.method, route.path
+
     def _put(self, call: Call) -> None:
         request = _read(call, SubscriptionRequest)
         named = [*request.streams, *filter(None, (request.wake_stream,))]
@@ -92,10 +97,15 @@ class SubscriptionsApi:
         self._of(call.engine).put(
             _id(call), request, root,
             lambda found, created: self._tell(call, found, 201 if created else 200), lambda error: refuse(call, error),
+            call.key.prefixes,
         )  # fmt: skip
 
     def _get(self, call: Call) -> None:
-        self._tell(call, self._of(call.engine).get(_id(call)), 200)
+        self._tell(call, self._reachable(call), 200)
+
+    def _reachable(self, call: Call) -> Subscription:
+        """The subscription of the path, if the key may have to do with it. Raises SubscriptionNotFoundError."""
+        return self._of(call.engine).get(_id(call), call.key.prefixes)
 
     def _tell(self, call: Call, found: Subscription, status: int) -> None:
         service, request = self._of(call.engine), found.request
@@ -116,19 +126,20 @@ class SubscriptionsApi:
         answer(call, status, (NO_STORE,), _encode(told), "application/json")
 
     def _delete(self, call: Call) -> None:
-        self._of(call.engine).drop(_id(call), _done(call))
+        self._of(call.engine).drop(self._reachable(call).id, _done(call))
 
     def _link(self, call: Call) -> None:
         names = _read(call, _Streams).streams
         for name in names:
             call.key.check(Scope(0), name)
-        self._of(call.engine).link(_id(call), names, _done(call))
+        self._of(call.engine).link(self._reachable(call).id, names, _done(call))
 
     def _unlink(self, call: Call) -> None:
         name = decode(_segments(call)[2]) if len(_segments(call)) > 2 else ""
         if not name:
             raise InvalidRequestError("the path names no stream")
-        self._of(call.engine).unlink(_id(call), name, _done(call))
+        call.key.check(Scope(0), name)
+        self._of(call.engine).unlink(self._reachable(call).id, name, _done(call))
 
     def _claim(self, call: Call) -> None:
         worker = _read(call, _Worker).worker if call.exchange.body else ""
@@ -139,7 +150,7 @@ class SubscriptionsApi:
             else:
                 answer(call, 200, (NO_STORE,), _encode(outcome), "application/json")
 
-        self._of(call.engine).claim(_id(call), worker, done)
+        self._of(call.engine).claim(self._reachable(call).id, worker, done)
 
     def _ack(self, call: Call) -> None:
         def done(outcome: bool | TopicsError) -> None:
@@ -162,6 +173,7 @@ class SubscriptionsApi:
 
 def refuse(call: Call, error: TopicsError) -> None:
     """An error with what is known beside its code, where other errors have it one level below."""
+    error = told_to(call.key, error)
     told: dict[str, Any] = {**error.detail, "code": error.code, "message": error.message}
     call.finish(status_of(error), _encode({"error": told}), (*EVERY, *error_headers(error)), "application/json")
 

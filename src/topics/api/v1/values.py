@@ -98,6 +98,11 @@ def utf8(text: str, field: str) -> str:
         raise _refuse(field, "is not valid UTF-8") from error
 
 
+def latin1(text: str) -> str:
+    """The reverse of `utf8`: text for the value of a header."""
+    return text if text.isascii() else text.encode().decode("latin-1")
+
+
 def is_true(text: str | None) -> bool:
     """Only the word itself, in any case, switches something on."""
     return text is not None and text.lower() == "true"

@@ -3,14 +3,13 @@
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
-from topics.api.v1.answers import CLOSED, Header, answer, base_url, refuse
+from topics.api.v1.answers import CLOSED, Header, answer, base_url, expiry, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import read_name
 from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
 from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsError
-from topics.engine import DropResult
 from topics.http.headers import Headers
-from topics.streams import Appended, AppendRequest, Created, CreateRequest, ForkFrom, Streams
+from topics.streams import Appended, AppendRequest, Created, CreateRequest, Deleted, ForkFrom, Streams
 
 APPEND_TIMEOUT_S = 3.0
 
@@ -31,7 +30,7 @@ class Writes:
                 refuse(call, outcome)
                 return
             info = outcome.info
-            headers: list[Header] = [("stream-next-offset", info.next_offset)]
+            headers: list[Header] = [("stream-next-offset", info.next_offset), *expiry(info.deadline_ms)]
             if info.closed:
                 headers.append(CLOSED)
             if outcome.created:
@@ -67,13 +66,13 @@ class Writes:
     def delete(self, call: Call, streams: Streams) -> None:
         pending = Pending()
 
-        def done(outcome: DropResult | TopicsError) -> None:
+        def done(outcome: Deleted | TopicsError) -> None:
             if not pending.met():
                 return
             if isinstance(outcome, TopicsError):
                 refuse(call, outcome)
             else:
-                answer(call, 204, ())
+                answer(call, 204, (("stream-next-offset", outcome.next_offset),))
 
         streams.delete(call.topic, done)
         if pending.open:

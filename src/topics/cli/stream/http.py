@@ -13,6 +13,7 @@ from topics.cli.shared.connection import Server, resolve, unreachable
 from topics.cli.shared.contexts import Context
 from topics.cli.shared.failures import UsageError
 from topics.client import ApiError, UnexpectedAnswer
+from topics.client.errors import refusal
 
 _TIMEOUT_S = 30.0
 JSON = "application/json"
@@ -73,10 +74,10 @@ def _lowered(headers: list[tuple[str, str]]) -> dict[str, str]:
 def _refusal(answer: Answer) -> ApiError:
     try:
         error = msgspec.json.decode(answer.body)["error"]
-        code, message = str(error["code"]), str(error["message"])
-    except (msgspec.DecodeError, KeyError, TypeError):
+        code, message, detail = str(error["code"]), str(error["message"]), dict(error.get("detail") or {})
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return UnexpectedAnswer(answer.status, answer.body[:200].decode("utf-8", "replace"))
-    return ApiError.by_code.get(code, ApiError)(answer.status, code, message)
+    return refusal(answer.status, code, message, detail, None)
 
 
 @contextmanager

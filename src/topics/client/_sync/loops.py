@@ -36,6 +36,12 @@ class Follower(Iterator[Item]):
         """How far the loop got: `from_seq` of a follower that goes on behind the last item handed out."""
         return self._state.cursor
 
+    @property
+    def epoch(self) -> int | None:
+        """Which topic of the name `cursor` is of: `epoch` of a follower that goes on from there. None before the first
+        answer."""
+        return self._state.epoch
+
     def __next__(self) -> Item:
         while not self._closed:
             item = self._state.next_item()

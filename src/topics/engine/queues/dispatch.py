@@ -24,7 +24,7 @@ from topics.engine.queues.state import Demand, PollClaim, Queue, Worker
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change
 from topics.formats.frame import FrameKind
-from topics.formats.queue import LeaseEvent, encode_claims, encode_lease_change
+from topics.formats.queue import Ending, LeaseEvent, encode_claims, encode_lease_change
 from topics.storage.timing import AT_ONCE, CommitTiming
 
 _RETRY_MS = 100
@@ -70,7 +70,7 @@ class Dispatcher:
         if topic.config.ttl_ms:
             core.expire(topic)
         lost = book.forget_below(topic.evict_floor)
-        now = core.now()
+        now = core.steady()
         if book.sweep(now) or lost:
             self.schedule(queue)
         return now
@@ -121,7 +121,8 @@ class Dispatcher:
             book.stay(seqs, 0)
             undone(error)
 
-        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ready_at, seqs), applied, failed)
+        ending = self._core.time.ending(ready_at) if ready_at else Ending(0, 0)
+        self.change(queue, lambda: encode_lease_change(LeaseEvent.RELEASED, ending, seqs), applied, failed)
 
     # Passes
 
@@ -159,7 +160,7 @@ class Dispatcher:
             self._serve(queue, cohort)
         except ThrottledError as error:
             _refuse(cohort, error)
-            self._alarms.at(self._core.now() + _RETRY_MS, lambda: self.schedule(queue))
+            self._alarms.at(self._core.steady() + _RETRY_MS, lambda: self.schedule(queue))
         except TopicsError as error:
             _refuse(cohort, error)
             for worker in [demand for demand in cohort if isinstance(demand, Worker)]:
@@ -172,7 +173,7 @@ class Dispatcher:
 
     def _open_window(self, queue: Queue, jitter_ms: int) -> None:
         if queue.window is None:
-            queue.window = self._alarms.at(self._core.now() + jitter_ms, lambda: self._close_window(queue))
+            queue.window = self._alarms.at(self._core.steady() + jitter_ms, lambda: self._close_window(queue))
 
     def _close_window(self, queue: Queue) -> None:
         queue.window = None
@@ -304,7 +305,9 @@ class Dispatcher:
         self.change(
             queue,
             lambda: encode_claims(
-                leases[0].deadline, demand.node, [(lease.seq, lease.token, lease.deliveries) for lease in leases]
+                self._core.time.ending(leases[0].deadline),
+                demand.node,
+                [(lease.seq, lease.token, lease.deliveries) for lease in leases],
             ),
             claimed,
             failed,
@@ -332,7 +335,9 @@ class Dispatcher:
     ) -> None:
         if not isinstance(outcome, list):
             self._unreadable(queue, demand, leases, outcome)
-        elif not demand.deliver(queue.jobs.topic.name, claimed_jobs(leases, outcome), ready, timing):
+        elif not demand.deliver(
+            queue.jobs.topic.name, claimed_jobs(leases, outcome, self._core.time.told), ready, timing
+        ):
             self.give_back(queue, leases)
 
     def _unreadable(self, queue: Queue, demand: Demand, leases: list[Lease], problem: object) -> None:
@@ -343,7 +348,7 @@ class Dispatcher:
         else:
             first, last = int(str(problem.detail["from_seq"])), int(str(problem.detail["to_seq"]))
         damaged = [lease for lease in leases if first <= lease.seq <= last]
-        self.give_back(queue, damaged, self._core.now() + _DAMAGED_RETRY_MS)
+        self.give_back(queue, damaged, self._core.steady() + _DAMAGED_RETRY_MS)
         self.give_back(queue, [lease for lease in leases if lease not in damaged])
         demand.refuse(problem)
         self.schedule(queue)

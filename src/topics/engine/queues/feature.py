@@ -8,6 +8,8 @@ nacks are then lost in any restart, which is the same as if every lease had expi
 from collections.abc import Callable
 from itertools import chain
 
+import msgspec
+
 from topics.core.config import TopicType
 from topics.core.leases import Lease
 from topics.engine.core import EngineCore
@@ -19,6 +21,7 @@ from topics.formats.frame import Frame, FrameKind
 from topics.formats.queue import (
     PART_NAME,
     Arrival,
+    Ending,
     LeaseEvent,
     LeaseState,
     MoveReason,
@@ -55,14 +58,15 @@ class QueueFeature:
             reason, _, ranges = decode_departure(frame.body)
             self.depart(topic, reason, ranges)
         elif frame.kind is FrameKind.DELAY:
-            ready_at, first, last = decode_delay(frame.body)
-            self.delay(topic, first, last, ready_at)
+            ready, first, last = decode_delay(frame.body)
+            self.delay(topic, first, last, self._core.time.resumed(ready))
         else:
             self._replay_lease(topic, frame)
 
     def _replay_lease(self, topic: Topic, frame: Frame) -> None:
-        event, time, node, claims, seqs = decode_lease(frame.body)
+        event, ending, node, claims, seqs = decode_lease(frame.body)
         book = queue_of(topic, self._core).book
+        time = self._core.time.resumed(ending) if ending.time else 0
         if event is LeaseEvent.CLAIMED:
             book.claim([Lease(seq, node, token, time, deliveries) for seq, token, deliveries in claims])
         elif event is LeaseEvent.EXTENDED:
@@ -96,16 +100,33 @@ class QueueFeature:
         if queue is None or topic.config.type is not TopicType.QUEUE:
             return b""
         part = _durable_part(queue) if leases_are_logged(topic) else _plain_part(queue)
-        return encode_part(part) if part != QueuePart() else b""
+        return encode_part(self._told(part)) if part != QueuePart() else b""
+
+    def _told(self, part: QueuePart) -> QueuePart:
+        """Every moment as the clock on the wall has it, and what that clock says now."""
+        time = self._core.time
+        ahead = time.wall() - time.steady()
+        return QueuePart(
+            part.dead_lettered,
+            [(seq, ready_at + ahead) for seq, ready_at in part.delayed],
+            [msgspec.structs.replace(lease, deadline=lease.deadline + ahead) for lease in part.leases],
+            part.delivered,
+            time.wall(),
+        )
 
     def load(self, topic: Topic, part: bytes) -> None:
         saved = decode_part(part)
         book = queue_of(topic, self._core).book
         book.dead_lettered = saved.dead_lettered
-        book.delayed = dict(saved.delayed)
+        book.delayed = {seq: self._resumed(ready_at, saved) for seq, ready_at in saved.delayed}
         book.delivered = dict(saved.delivered)
         for lease in saved.leases:
-            book.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, lease.deadline, lease.deliveries)
+            deadline = self._resumed(lease.deadline, saved)
+            book.leases[lease.seq] = Lease(lease.seq, lease.node, lease.token, deadline, lease.deliveries)
+
+    def _resumed(self, told: int, part: QueuePart) -> int:
+        lasts_ms = max(told - part.told_ms, 0) if part.told_ms else None
+        return self._core.time.resumed(Ending(told, lasts_ms))
 
     # What live operations do as well
 

@@ -4,7 +4,7 @@ Finding happens on the loop and looks at flags only. Cutting touches nothing tha
 is left to one where the cold folder has to be asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from topics.core.errors import CorruptSegmentError
@@ -128,13 +128,17 @@ def _within(damaged: Range, lo: int, hi: int) -> Range:
     return (first, last) if first <= last else (lo, hi - 1)
 
 
-def claimed_jobs(leases: Sequence[Lease], fragments: Sequence[bytes]) -> list[ClaimedJob]:
-    """The jobs as their worker gets them: the stored fragment with the lease put before its closing brace."""
+def claimed_jobs(leases: Sequence[Lease], fragments: Sequence[bytes], told: Callable[[int], int]) -> list[ClaimedJob]:
+    """The jobs as their worker gets them: the stored fragment with the lease put before its closing brace.
+
+    All leases end at the same moment, which `told` makes one of the clock on the wall.
+    """
+    deadline = told(leases[0].deadline)
     return [
         ClaimedJob(
-            lease.seq, lease.token, lease.deadline, lease.deliveries,
+            lease.seq, lease.token, deadline, lease.deliveries,
             b'%b,"lease_id":"lease_%016x","deadline":%d,"deliveries":%d}'
-            % (fragment[:-1], lease.token, lease.deadline, lease.deliveries),
+            % (fragment[:-1], lease.token, deadline, lease.deliveries),
         )
         for lease, fragment in zip(leases, fragments, strict=True)
     ]  # fmt: skip

@@ -118,13 +118,13 @@ class Mover:
             # Everything that can refuse a move: once its frames are numbered, nothing may.
             path.check(move.source, patient=True)
             path.check(move.dest, patient=True)
-            path.check_records(move.dest, lambda: move.records)
-            path.check_fits(move.dest, move.records, grows=False)
+            records = path.admit(move.dest, lambda: move.records, moved=True) or move.records
+            path.check_fits(move.dest, records, grows=False)
         except TopicsError as error:
             move.done(error, AT_ONCE)
             finished()
             return
-        arrival = Arrival(self._core, move, stage_block(self._core, move.dest, move.records))
+        arrival = Arrival(self._core, move, stage_block(self._core, move.dest, records))
 
         def done(error: TopicsError | None) -> None:
             assert arrival.block is not None

@@ -101,7 +101,7 @@ class Ack(Transaction):
 class Queues:
     def __init__(self, core: EngineCore, background: Background, create: CreateTopic) -> None:
         self._core = core
-        self.alarms = Alarms(core.now)
+        self.alarms = Alarms(core.steady)
         """Without a loop, call `alarms.run_due` after moving the clock: windows close there, and waiting workers look
         again."""
         feature = QueueFeature(core)
@@ -177,6 +177,7 @@ class Queues:
         queue = self._queue(name)
         self._core.check_accepting()
         self._dispatcher.check(queue)
+        time = self._core.time
         deadline = self._dispatcher.refresh(queue) + clamp_lease_ms(request.lease_ms)
         leases, skipped = queue.book.held(request.node, request.seqs, tokens)
         seqs = [lease.seq for lease in leases]
@@ -185,12 +186,13 @@ class Queues:
             # One may have ended while this was on its way.
             held = [lease.seq for lease in queue.book.extend(seqs, deadline)]
             lost = skipped + [seq for seq in seqs if seq not in held] if len(held) < len(seqs) else skipped
-            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, deadline), *timing))
+            done(ExtendResult(name, len(held), lost, dict.fromkeys(held, time.told(deadline)), *timing))
 
         if not leases:
             extended(AT_ONCE)
             return
-        self._dispatcher.change(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, deadline, seqs), extended, done)
+        ending = time.ending(deadline)
+        self._dispatcher.change(queue, lambda: encode_lease_change(LeaseEvent.EXTENDED, ending, seqs), extended, done)
 
     def redrive(self, name: str, request: RedriveRequest, done: RedriveDone) -> None:
         """Moves jobs of this queue back from a topic of dead letters, the oldest first, atomically.
@@ -265,7 +267,8 @@ class Queues:
         behind = (seq for seq, lease in leases.items() if seq > after and (node is None or lease.node == node))
         seqs = nsmallest(limit + 1, behind)
         page = [leases[seq] for seq in seqs[:limit]]
-        infos = [LeaseInfo(lease.seq, lease.node, lease.deadline, lease.deliveries) for lease in page]
+        told = self._core.time.told
+        infos = [LeaseInfo(lease.seq, lease.node, told(lease.deadline), lease.deliveries) for lease in page]
         return LeasePage(name, infos, infos[-1].seq if len(seqs) > limit else None)
 
     # Helpers

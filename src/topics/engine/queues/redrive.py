@@ -1,7 +1,8 @@
 """Dead letters: jobs that were delivered too often go to the dead letter topic, and come back when they are sent back.
 
-Nobody waits for a burial. When it cannot be done now, because the destination is full or being deleted or its log takes
-no writes, the job stays where it is, out of reach of workers, and is tried again a moment later.
+Nobody waits for a burial. When it cannot be done now, because the destination is full or being deleted, its log takes
+no writes, or it is a stream whose schema demands something else, the job stays where it is, out of reach of workers,
+and is tried again a moment later.
 """
 
 import logging
@@ -21,6 +22,7 @@ from topics.engine.queues.moving import Move, Mover
 from topics.engine.queues.state import Queue, find_queue, queue_of
 from topics.engine.results import PutDone, PutResult
 from topics.engine.state.runs import Block, Run, RunReader, live_ranges
+from topics.engine.streams.description import is_schema_refusal
 from topics.engine.topic import Topic
 from topics.formats.queue import MoveReason
 from topics.storage.segments import SegmentDamaged
@@ -59,7 +61,7 @@ class DeadLetters:
         if not seqs or self._core.topics.get(topic.id) is not topic:
             return
         if name is None:
-            queue.book.stay(seqs, self._core.now())
+            queue.book.stay(seqs, self._core.steady())
             return
         dest = self._core.by_name.get(name)
         if dest is None or name in self._creating:
@@ -105,23 +107,36 @@ class DeadLetters:
             created(error)
 
     def _bury_found(self, topic: Topic, queue: Queue, dest: Topic, found: Found) -> None:
-        delivered = queue.book.delivered
         for part in _portions(found):
-            seqs = [seq for seq, _ in part]
-            records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
+            self._bury_part(topic, queue, dest, part)
 
-            def done(outcome: Block | TopicsError, timing: CommitTiming, seqs: list[int] = seqs) -> None:
-                if isinstance(outcome, TopicsError):
-                    self._stay(topic, queue, seqs, outcome)
+    def _bury_part(self, topic: Topic, queue: Queue, dest: Topic, part: Found) -> None:
+        delivered = queue.book.delivered
+        seqs = [seq for seq, _ in part]
+        records = [_record(parts, stamp(parts.meta, topic.name, delivered.get(seq, 0), seq)) for seq, parts in part]
 
-            self._mover.move(Move(topic, seqs, dest, records, MoveReason.DEAD_LETTER, done))
+        def done(outcome: Block | TopicsError, timing: CommitTiming) -> None:
+            if not isinstance(outcome, TopicsError):
+                return
+            if len(part) == 1 or not is_schema_refusal(outcome):
+                self._stay(topic, queue, seqs, outcome)
+                return
+            # One that is not taken keeps none of the others.
+            index = outcome.detail.get("index")
+            at = index if isinstance(index, int) else len(part) // 2
+            for some in (part[:at], part[at : at + 1], part[at + 1 :]):
+                if some:
+                    self._bury_part(topic, queue, dest, some)
+
+        self._mover.move(Move(topic, seqs, dest, records, MoveReason.DEAD_LETTER, done))
 
     def _stay(self, topic: Topic, queue: Queue, seqs: Sequence[int], error: TopicsError) -> None:
+        self._core.totals.dead_letters_refused += len(seqs)
         _log.warning(
             "jobs could not be moved to the dead letter topic and are tried again",
             extra={"topic": topic.name, "jobs": len(seqs), "error": error.message},
         )
-        queue.book.stay(seqs, self._core.now() + _RETRY_MS)
+        queue.book.stay(seqs, self._core.steady() + _RETRY_MS)
 
     # And back
 
@@ -200,7 +215,7 @@ class DeadLetters:
     def _let_go(self, source: Topic, seqs: list[int], failed: bool) -> None:
         queue = find_queue(source)
         if failed and queue is not None:
-            queue.book.stay(seqs, self._core.now())
+            queue.book.stay(seqs, self._core.steady())
         moving, jobs = self._moving[source.id], TopicJobs(source, self._core.reader)
         # What has arrived elsewhere and could not leave must not be sent a second time.
         moving.difference_update(seqs if failed else [seq for seq in seqs if not jobs.is_live(seq)])

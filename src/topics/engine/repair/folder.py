@@ -17,13 +17,15 @@ _UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 def hold_folder(fs: FileSystem, layout: Layout, note: str, *, read_only: bool) -> Iterator[None]:
     """Keeps everyone else out. Raises FolderBusyError, or SettingsError where there is no data folder.
 
-    Who only looks may do so on a medium that cannot be written to, where no server can run either.
+    Who only looks may do so on a medium that cannot be written to, where no server can run either, and leaves no lock
+    file in a copy of a folder that has none.
     """
     if not any(fs.exists(folder) for folder in (layout.meta, layout.wal, layout.topics())):
         raise SettingsError(f"{layout.root} is not a data folder of topics")
     lock = None
     try:
-        lock = fs.lock(layout.lock, note)
+        if not read_only or fs.exists(layout.lock):
+            lock = fs.lock(layout.lock, note)
     except BlockingIOError as error:
         raise FolderBusyError(layout.root, str(error)) from error
     except OSError as error:

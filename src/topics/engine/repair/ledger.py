@@ -21,6 +21,7 @@ from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
 from topics.formats.transaction import decode_begun, decode_committed, decode_ended
+from topics.schema.contract import decode_contract
 from topics.storage.damage.log_walk import Hole
 
 SeqRange = tuple[int, int]
@@ -172,6 +173,9 @@ class Ledger:
     def _stream_renew(self, account: Account, frame: Frame, path: str) -> None:
         decode_renewal(frame.body)
 
+    def _stream_contract(self, account: Account, frame: Frame, path: str) -> None:
+        decode_contract(frame.body)
+
     def _transaction(self, account: Account, frame: Frame, path: str) -> None:
         _TRANSACTION_BODIES[frame.kind](frame.body)
 
@@ -218,4 +222,5 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.TXN_END: Ledger._transaction,
     FrameKind.TXN_APPEND: Ledger._append,
     FrameKind.TXN_COMMIT: Ledger._transaction,
+    FrameKind.STREAM_CONTRACT: Ledger._stream_contract,
 }

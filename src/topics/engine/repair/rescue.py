@@ -110,7 +110,7 @@ def adopt(image: SegmentImage, cold: bool, earliest: int) -> Rescued:
     return Rescued(
         segment=SegmentState(
             head.first_seq, head.count, head.payload_bytes, head.text_bytes, head.traits, head.first_ts, head.last_ts,
-            live, size, flags.count(DELETED), cold,
+            live, size, flags.count(DELETED), cold, b"", image.written[0], image.written[-1],
         )
     )  # fmt: skip
 

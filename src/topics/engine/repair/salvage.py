@@ -101,7 +101,6 @@ class Salvage(Recovery):
         chain, newest = look.chain, look.chain.newest
         if newest is not None:
             core.next_topic_id = newest.next_topic_id
-            core.set_floor_of_time(newest.now_ms)
             self._settled = self._last.is_settled(newest)
         lost_bytes = [member.lost_bytes for member in chain.members if not member.complete]
         if chain.empty and look.unknown_topics:

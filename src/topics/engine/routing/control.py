@@ -47,6 +47,8 @@ class RouterInfo(msgspec.Struct, frozen=True, kw_only=True):
     blocked: bool
     blocked_by: str = ""
     """The code of the refusal that an append to the destination would have met; empty while nothing is in the way."""
+    blocked_seq: int = 0
+    """With `schema`: the record of the source that the destination does not take."""
 
 
 class RouterPutResult(msgspec.Struct, frozen=True):
@@ -72,6 +74,7 @@ def info_of(router: Router) -> RouterInfo:
         forwarded_total=router.forwarded, cursor=router.cursor, lag=max(router.source.head - router.cursor, 0),
         blocked=router.blocked,
         blocked_by=router.blocked_by,
+        blocked_seq=router.blocked_seq,
     )  # fmt: skip
 
 
@@ -191,7 +194,7 @@ class RouterController:
             if topic is not None:
                 check_visible(topic, topic.name)
         if dest is not None and dest.guard is not None:
-            dest.guard.check_append(dest, lambda: ())
+            dest.guard.check_append(dest)
 
     def _check_new(self, wish: RouterWish, source: Topic | None, dest: Topic | None) -> None:
         limits = self._core.limits
@@ -232,7 +235,7 @@ class RouterController:
         # What was gone before there was a router is no loss of the router's.
         cursor = head if wish.from_seq is None else min(max(wish.from_seq, source.earliest - 1), head)
         dedupe_upto = head if rules.exactly_once and cursor < head and dest.live_count else 0
-        state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.now(), dedupe_upto)
+        state = _state(self._fresh_id(source), name, dest, rules, cursor, 0, core.wall(), dedupe_upto)
 
         def apply() -> object:
             if core.topics.get(dest.id) is not dest:

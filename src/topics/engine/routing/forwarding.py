@@ -59,8 +59,8 @@ class Load:
         self._shape = ForwardShape(ranges, rules.preserve_node, rules.preserve_tag, stamp, hops, self.by_value)
         self._rendered: tuple[int, int, int, Fragments] | None = None
         """The last rendering with its first seq, ts and base. Destinations that stand alike share it, text and all."""
-        self._framed: tuple[int, int, int, bytes] | None = None
-        """The last body of a frame with its first seq, ts and base, less the router's id with which it begins."""
+        self._framed: tuple[int, int, int, int, bytes] | None = None
+        """The last body of a frame with its first seq, ts, base and moment, less the router's id at its beginning."""
 
     def first(self, count: int) -> "Load":
         """As much of it as the first few records."""
@@ -68,6 +68,10 @@ class Load:
         ranges = _first_of(self.ranges, count)
         copies = self.copies.first(count)
         return Load(self.lost, ranges[-1][1], ranges, copies, self.rules, self.stamp, self.hops, self.by_value)
+
+    def by_its_value(self, copies: Copies) -> "Load":
+        """The same records as their destination stores them."""
+        return Load(self.lost, self.upto, self.ranges, copies, self.rules, self.stamp, self.hops, by_value=True)
 
     def render(self, first_seq: int, ts: int, base: int) -> Fragments:
         assert self.copies is not None
@@ -78,20 +82,20 @@ class Load:
         self._rendered = (first_seq, ts, base, fragments)
         return fragments
 
-    def frame(self, router: Router, first: int, ts: int, base: int, block: Block | None) -> bytes:
+    def frame(self, router: Router, first: int, ts: int, base: int, now: int, block: Block | None) -> bytes:
         """The body of the FORWARD frame, but for the text of one by value."""
         known = self._framed
-        if known is None or known[0] != first or known[1] != ts or known[2] != base:
+        if known is None or known[:4] != (first, ts, base, now):
             source_id, count, size, traits = router.source.id, 0, 0, 0
             text_length, rows = 0, b""
             if block is not None:
                 count, size, text_length, traits = block.count, block.payload_bytes, len(block.text), block.traits
                 rows = block.rows if self.by_value else b""
             whole = self._shape.encode(
-                0, source_id, self.upto, first, self.lost, ts, size, count, base, text_length, traits
+                0, source_id, self.upto, first, self.lost, ts, size, count, base, text_length, traits, now
             )
-            known = self._framed = (first, ts, base, whole[ROUTER_ID_BYTES:] + rows)
-        return router.id.to_bytes(ROUTER_ID_BYTES, "little") + known[3]
+            known = self._framed = (first, ts, base, now, whole[ROUTER_ID_BYTES:] + rows)
+        return router.id.to_bytes(ROUTER_ID_BYTES, "little") + known[4]
 
 
 def _first_of(ranges: list[SeqRange], count: int) -> list[SeqRange]:
@@ -166,7 +170,7 @@ class Forwarder:
     def _send(self, shard: int, parcels: list[Parcel], finished: Finished) -> None:
         core = self._core
         core.path.stage_coalesced(shard)
-        now = core.now()
+        now = core.wall()
         forwards = [self._stage(parcel, now) for parcel in parcels]
         # Nothing waits to be let in: whoever forwards has looked whether it would be.
         core.cross_shard_gate.enter(lambda: None)
@@ -185,7 +189,7 @@ class Forwarder:
         block: Block | None = None
         if load.ranges:
             text, rows, payload_bytes, traits = load.render(first + load.lost, ts, base)
-            block = Block(first + load.lost, ts, payload_bytes, base, traits, None, rows, text)
+            block = Block(first + load.lost, ts, payload_bytes, base, traits, None, rows, text, now)
             dest.next_base = block.next_base
             dest.staged_count += block.count
             dest.staged_bytes += payload_bytes
@@ -194,5 +198,5 @@ class Forwarder:
         frames: list[FrameDraft] = []
         if dest.rules.logged:
             text = block.text if block is not None and load.by_value else b""
-            frames.append((FrameKind.FORWARD, load.frame(router, first, ts, base, block), text))
+            frames.append((FrameKind.FORWARD, load.frame(router, first, ts, base, now, block), text))
         return Forward(self._core, parcel, first, block, frames)

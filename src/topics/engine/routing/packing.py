@@ -4,7 +4,7 @@ Routers of one source mostly stand at the same place and follow the same rules. 
 others are due, and the work is done once for all of them.
 """
 
-from topics.core.errors import TopicsError
+from topics.core.errors import BatchTooLargeError, TopicsError
 from topics.core.selectors import TagMatch
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import absent
@@ -12,10 +12,13 @@ from topics.engine.routing.forwarding import Load
 from topics.engine.routing.registry import Router, RouterPart
 from topics.engine.routing.stretches import Gathered, GatherPlan, fetch, plan_gather
 from topics.engine.state.tags import match_text
+from topics.engine.streams.description import is_schema_refusal
+from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.engine.write.room import fitting
 from topics.formats.routing import SeqRange
-from topics.wire.copies import Change, Stretch, cut_copies, filtered, records_of
+from topics.schema.limits import MAX_PORTION
+from topics.wire.copies import Change, Stretch, copies_of, cut_copies, filtered, records_of
 from topics.wire.cuts import tag_texts
 
 _SHARED_MAX = 64
@@ -77,14 +80,23 @@ class Packer:
         """Whether a destination takes whatever comes, so that nobody has to see what fits."""
         return dest.rules.takes_all and not self._core.limits.max_total_bytes
 
-    def refusal(self, dest: Topic, load: Load) -> TopicsError | None:
-        """Why a destination takes nothing at all, not even a gap: one that is a stream may be closed, or over."""
+    def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
+        """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
+        Why, where that is nothing, not even a gap: one that is a stream may be closed, or over."""
+        if dest.guard is None:
+            return load
+        state = stream_of(dest)
+        if load.count > MAX_PORTION and state is not None and state.staged_description is not None:
+            # To look into records takes longer than to forward them.
+            load = load.first(MAX_PORTION)
         copies = load.copies
         try:
-            self._core.path.check_records(dest, lambda: records_of(copies) if copies is not None else ())
+            records = self._core.path.admit(dest, lambda: records_of(copies) if copies is not None else (), moved=True)
         except TopicsError as error:
-            return error
-        return None
+            before = _taken_before(error, load.count)
+            return self.admitted(dest, load.first(before)) if before else error
+        # What is not what the source has cannot be found there by a replay.
+        return load if records is None else load.by_its_value(copies_of(records))
 
     def fitting(self, dest: Topic, load: Load) -> Load | TopicsError:
         """As much of a load as the destination takes; what is in the way when that is nothing."""
@@ -97,6 +109,16 @@ class Packer:
         if refused is None:
             return load
         return load.first(taken) if taken else refused
+
+
+def _taken_before(refusal: TopicsError, count: int) -> int:
+    """How many of so many records may be taken, where others are refused for what is in them."""
+    if not is_schema_refusal(refusal) or count <= 1:
+        return 0
+    if isinstance(refusal, BatchTooLargeError):
+        return count // 2
+    index = refusal.detail.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def in_log(source: Topic, part: RouterPart, seq: int) -> bool:

@@ -16,6 +16,7 @@ What holds a router up, and what lets it go on:
 | what the records depend on is not on disk, and the destination promises that | a sync |
 | the destination is full and rejects, or is being deleted | the destination changes |
 | the destination is a stream that is closed | for ever: the router says so, and is of no more use |
+| the next record is not what the destination's schema demands | the schema changes, or somebody deletes the record |
 | too much is on its way to the destination's shard | another forward is published, or the next second |
 | the server is at its quota, or under pressure, or the source cannot be read | the next second, or one after it |
 | the destination's shard is read-only | the next start |
@@ -30,13 +31,14 @@ from topics.core.routers import HOPS_MAX
 from topics.engine.background import Background
 from topics.engine.core import EngineCore
 from topics.engine.routing.evidence import find_copies, plan_search
-from topics.engine.routing.forwarding import Forwarder, Parcel
+from topics.engine.routing.forwarding import Forwarder, Load, Parcel
 from topics.engine.routing.packing import Packer, Place, in_log
 from topics.engine.routing.parcels import Parcels
 from topics.engine.routing.registry import Registry, Router, RouterPart, part_of
 from topics.engine.routing.stretches import Gathered, GatherPlan, fetch
 from topics.engine.routing.syncing import Syncing
 from topics.engine.state.runs import Block
+from topics.engine.streams.description import REASON, is_schema_refusal
 from topics.engine.topic import Topic
 from topics.storage.segments import SegmentDamaged
 
@@ -201,10 +203,11 @@ class Pump:
             self._hold_up(router, f"{damage.path}: {damage.reason}", CorruptSegmentError.code)
         return 0
 
-    def _hold_up(self, router: Router, why: str, code: str) -> None:
-        if not router.blocked or router.blocked_by != code:
-            _log.warning("a router is held up", extra={"router": router.name, "why": why})
-        router.blocked, router.blocked_by = True, code
+    def _hold_up(self, router: Router, why: str, code: str, seq: int = 0) -> None:
+        if not router.blocked or (router.blocked_by, router.blocked_seq) != (code, seq):
+            at = {"seq": seq} if seq else {}
+            _log.warning("a router is held up", extra={"router": router.name, "why": why, **at})
+        router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
         self.stuck.add(router)
 
     def _advance(self, router: Router) -> float:
@@ -292,11 +295,12 @@ class Pump:
         if not wanted.lost and not wanted.ranges:
             self._pass_over(router, wanted.upto)
             return
-        refused = self._packer.refusal(dest, wanted)
-        if refused is not None:
-            self._hold_up(router, str(refused), refused.code)
-            self._wait_for(router, dest, refused.code)
+        # One that was held up by a record is held up by it still, most likely: that one is looked at first.
+        admitted = self._packer.admitted(dest, wanted.first(1) if router.blocked_seq and wanted.count else wanted)
+        if isinstance(admitted, TopicsError):
+            self._refused(router, dest, wanted, admitted)
             return
+        wanted = admitted
         core = self._core
         if dest.rules.logged:
             core.path.check(dest, patient=True)
@@ -317,6 +321,14 @@ class Pump:
             return
         router.inflight = True
         self._forwarder.send([Parcel(router, dest, load)], self._finished)
+
+    def _refused(self, router: Router, dest: Topic, load: Load, error: TopicsError) -> None:
+        """The destination does not take what is next, and nothing is passed over: its next change decides."""
+        code, seq = error.code, 0
+        if is_schema_refusal(error):
+            code, seq = REASON, load.ranges[0][0]
+        self._hold_up(router, str(error), code, seq)
+        self._wait_for(router, dest, code, seq)
 
     def _send(self) -> None:
         parcels = self._parcels.take()
@@ -350,7 +362,7 @@ class Pump:
                 self._idle(router)
 
     def _moved(self, router: Router) -> None:
-        router.blocked, router.blocked_by = False, ""
+        router.blocked, router.blocked_by, router.blocked_seq = False, "", 0
         part = part_of(router.source)
         if part is not None and part.hops:
             part.forget_hops()
@@ -366,9 +378,9 @@ class Pump:
 
     # Waiting
 
-    def _wait_for(self, router: Router, dest: Topic, code: str) -> None:
+    def _wait_for(self, router: Router, dest: Topic, code: str, seq: int = 0) -> None:
         """The destination has no room, or may be about to go: its next change decides."""
-        router.blocked, router.blocked_by = True, code
+        router.blocked, router.blocked_by, router.blocked_seq = True, code, seq
         self.stuck.add(router)
         if not router.listening:
             router.listening = True

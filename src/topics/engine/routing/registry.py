@@ -24,8 +24,8 @@ Hops = tuple[int, int, int]
 
 class Router:
     __slots__ = (
-        "blocked", "blocked_by", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest", "dest_id", "due",
-        "forwarded", "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
+        "blocked", "blocked_by", "blocked_seq", "closing", "created_ts", "cursor", "cyclic", "dedupe_upto", "dest",
+        "dest_id", "due", "forwarded", "id", "inflight", "listening", "name", "present", "rules", "source", "when_idle",
     )  # fmt: skip
 
     def __init__(self, state: RouterState, source: Topic) -> None:
@@ -51,7 +51,10 @@ class Router:
         self.blocked = False
         """Whether its destination has no room; it goes on when the destination changes."""
         self.blocked_by = ""
-        """The code of the refusal that an append would have met in its place."""
+        """The code of the refusal that an append would have met in its place; `schema` where it is about what is in a
+        record."""
+        self.blocked_seq = 0
+        """The record of the source that its destination does not take; 0 where it is not about a record."""
         self.listening = False
         """Whether it is told of the next change of its destination."""
         self.closing = False

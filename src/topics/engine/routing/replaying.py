@@ -106,7 +106,9 @@ class RouterFeature:
         for piece in self._pieces(forward):
             self._lose_upto(topic, piece.first_seq - 1)
             text, rows, payload_bytes, traits = piece.fragments
-            block = Block(piece.first_seq, forward.ts, payload_bytes, piece.base, traits, None, rows, text)
+            block = Block(
+                piece.first_seq, forward.ts, payload_bytes, piece.base, traits, None, rows, text, forward.written
+            )
             self._core.applier.append(topic, block)
             missing, missing_bytes = missing - piece.count, missing_bytes - payload_bytes
         self._lose_upto(topic, forward.last_seq)

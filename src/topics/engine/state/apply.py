@@ -52,7 +52,10 @@ class Applier:
         topic.live_count += count
         self._totals.records += count
         topic.live_bytes += block.payload_bytes
-        topic.last_ts = topic.last_write_ts = block.ts
+        topic.last_ts = block.ts
+        if block.written < topic.last_write_ts:
+            self._heal_times(topic, block.written)
+        topic.last_write_ts = block.written
         if block.key is not None:
             self._remember(topic, block)
         config = topic.config
@@ -174,8 +177,24 @@ class Applier:
             topic.keys = {}
         # A key used again after its window goes to the end, where the youngest are.
         topic.keys.pop(block.key, None)
-        topic.keys[block.key] = (block.first_seq, block.count, block.ts)
-        forget_old_keys(topic, block.ts)
+        topic.keys[block.key] = (block.first_seq, block.count, block.written)
+        forget_old_keys(topic, block.written)
+
+    def _heal_times(self, topic: Topic, written: int) -> None:
+        """The clock was set back since the last block: nothing before this one can have been written after it.
+
+        So times never run back along a topic, a front that seems to be of tomorrow does not keep what is behind it from
+        growing old, and a jump of the clock that went away again leaves nothing behind.
+        """
+        for run in topic.runs_from(0):
+            if isinstance(run, Segment):
+                run.first_written = min(run.first_written, written)
+                run.last_written = min(run.last_written, written)
+            run_blocks = (run,) if isinstance(run, Block) else run.blocks or ()
+            for block in run_blocks:
+                block.written = min(block.written, written)
+        if topic.keys is not None:
+            topic.keys = {key: (first, count, min(at, written)) for key, (first, count, at) in topic.keys.items()}
 
 
 def forget_old_keys(topic: Topic, now_ms: int) -> None:

@@ -217,7 +217,7 @@ class Retention:
     def _expired_upto(self, topic: Topic, deadline: int) -> int:
         for run in topic.runs_from(topic.earliest):
             try:
-                expired = self._reader.expired(topic.id, run, deadline)
+                expired = self._reader.written_before(topic.id, run, deadline)
             except SegmentDamaged:
                 # Its newest record is young enough, and nobody can tell about the others.
                 expired = 0

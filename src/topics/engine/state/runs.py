@@ -30,7 +30,7 @@ class Block:
 
     __slots__ = (
         "base", "count", "first_seq", "flags", "key", "live", "live_bytes", "payload_bytes", "rows", "text", "traits",
-        "ts",
+        "ts", "written",
     )  # fmt: skip
 
     def __init__(
@@ -43,9 +43,12 @@ class Block:
         key: str | None,
         rows: bytes,
         text: bytes,
+        written: int | None = None,
     ) -> None:
         self.first_seq = first_seq
         self.ts = ts
+        self.written = ts if written is None else written
+        """When it was written, which its ts need not say; no later than what follows it was (`Applier.append`)."""
         self.payload_bytes = self.live_bytes = payload_bytes
         self.count = self.live = len(rows) // ROW_BYTES
         self.base = base
@@ -59,8 +62,9 @@ class Block:
     def of(cls, parts: BlockParts) -> "Block":
         """A block read back from the log."""
         return cls(
-            parts.first_seq, parts.ts, parts.payload_bytes, parts.base, parts.traits, parts.key, parts.rows, parts.text
-        )
+            parts.first_seq, parts.ts, parts.payload_bytes, parts.base, parts.traits, parts.key, parts.rows, parts.text,
+            parts.written,
+        )  # fmt: skip
 
     @property
     def last_seq(self) -> int:
@@ -84,8 +88,8 @@ class Segment:
     """A sealed stretch of the log. Until its files are written its blocks stay here; then only the catalog entry."""
 
     __slots__ = (
-        "blocks", "cold", "count", "first_seq", "first_ts", "flag_changes", "flags", "last_ts", "live", "live_bytes",
-        "marked", "named", "payload_bytes", "synced", "text_bytes", "traits",
+        "blocks", "cold", "count", "first_seq", "first_ts", "first_written", "flag_changes", "flags", "last_ts",
+        "last_written", "live", "live_bytes", "marked", "named", "payload_bytes", "synced", "text_bytes", "traits",
     )  # fmt: skip
 
     def __init__(self, state: SegmentState) -> None:
@@ -96,6 +100,8 @@ class Segment:
         self.traits = state.traits
         self.first_ts = state.first_ts
         self.last_ts = state.last_ts
+        self.first_written = state.first_written or state.first_ts
+        self.last_written = state.last_written or state.last_ts
         self.live = state.live
         self.live_bytes = state.live_bytes
         self.marked = state.marked
@@ -121,7 +127,7 @@ class Segment:
             SegmentState(
                 first.first_seq, last.last_seq - first.first_seq + 1, sum(map(_PAYLOAD_BYTES, blocks)),
                 last.next_base - 1 - first.base, traits, first.ts, last.ts, sum(map(_LIVE, blocks)),
-                sum(map(_LIVE_BYTES, blocks)), 0, False,
+                sum(map(_LIVE_BYTES, blocks)), 0, False, b"", first.written, last.written,
             )
         )  # fmt: skip
         if not all(map(_IS_NONE, map(_FLAGS, blocks))):
@@ -144,6 +150,7 @@ class Segment:
             self.first_seq, self.count, self.payload_bytes, self.text_bytes, self.traits, self.first_ts, self.last_ts,
             self.live, self.live_bytes, self.marked, self.cold,
             bytes(self.flags) if self.flags is not None and self.flag_changes else b"",
+            self.first_written, self.last_written,
         )  # fmt: skip
 
 
@@ -217,25 +224,39 @@ class RunReader:
                 total += sum(payload_sizes(view, view_lo, view_hi))
         return total
 
-    def expired(self, topic_id: int, run: Run, deadline: int) -> int:
-        """How many records from the run's front have a ts before `deadline`."""
+    def before(self, topic_id: int, run: Run, ts: int) -> int:
+        """How many records from the run's front have a lower ts."""
         if isinstance(run, Block):
-            return run.count if run.ts < deadline else 0
-        if run.last_ts < deadline:
+            return run.count if run.ts < ts else 0
+        if run.last_ts < ts:
             return run.count
-        if run.first_ts >= deadline:
+        if run.first_ts >= ts:
             return 0
         if run.blocks is None:
-            return self.store.index(SegmentKey(topic_id, run.first_seq, run.cold)).count_before(deadline)
-        return sum([block.count for block in run.blocks if block.ts < deadline])
+            return self.store.index(SegmentKey(topic_id, run.first_seq, run.cold)).count_before(ts)
+        return sum([block.count for block in run.blocks if block.ts < ts])
+
+    def written_before(self, topic_id: int, run: Run, deadline: int) -> int:
+        """How many records from the run's front were written before a moment, whatever their ts says."""
+        if isinstance(run, Block):
+            return run.count if run.written < deadline else 0
+        if run.last_written < deadline:
+            return run.count
+        if run.first_written >= deadline:
+            return 0
+        if run.blocks is None:
+            # The file may have later times than the segment has by now, but none that matters on this side of its end.
+            return self.store.index(SegmentKey(topic_id, run.first_seq, run.cold)).count_written_before(deadline)
+        return sum([block.count for block in run.blocks if block.written < deadline])
 
 
 def block_head(block: Block) -> bytes:
     """Everything of a block's encoding before its text."""
     key = block.key.encode() if block.key is not None else b""
     return encode_block_head(
-        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text)
-    )
+        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text),
+        block.written,
+    )  # fmt: skip
 
 
 def live_ranges(flags: bytes | bytearray | None, lo: int, hi: int) -> list[Range]:

@@ -16,7 +16,7 @@ from topics.engine.topic import Topic
 
 
 class Totals:
-    __slots__ = ("by_class", "in_flight", "queues", "records")
+    __slots__ = ("by_class", "dead_letters_refused", "in_flight", "queues", "records")
 
     def __init__(self) -> None:
         self.by_class = dict.fromkeys(Durability, 0)
@@ -25,6 +25,8 @@ class Totals:
         """Topics that are queues."""
         self.records = 0
         """Live records; whatever changes `Topic.live_count` changes this by as much."""
+        self.dead_letters_refused = 0
+        """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
         self.in_flight = InFlight()
         """Jobs leased to workers; the books of leases keep it."""
 

@@ -6,13 +6,17 @@ nobody, until the last fork is gone. How many forks there are is counted and nev
 that is wrong.
 """
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
 from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
+from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import DropDone, DropResult
+from topics.engine.streams.description import Description
+from topics.engine.streams.slices import Prepared, Retry, Slicer
 from topics.engine.streams.state import JSON_TYPE, PART, StreamState, stream_of
 from topics.engine.topic import Inheritance, Records, Topic
 from topics.engine.transaction import Change, Gate
@@ -29,7 +33,7 @@ class StreamFeature:
     kinds = frozenset(
         (
             FrameKind.STREAM_APPEND, FrameKind.STREAM_CREATE, FrameKind.STREAM_CLOSE, FrameKind.STREAM_RENEW,
-            FrameKind.STREAM_RETIRE,
+            FrameKind.STREAM_RETIRE, FrameKind.STREAM_CONTRACT,
         )
     )  # fmt: skip
 
@@ -37,6 +41,7 @@ class StreamFeature:
         self._core = core
         self._deadlines: list[tuple[int, int]] = []
         """When to look at which topic again, by id: a heap."""
+        self._slicer = Slicer(core)
         core.features.add(self)
         core.chores.append(self.tick)
 
@@ -48,9 +53,11 @@ class StreamFeature:
             return
         state = self.state(topic)
         if frame.kind is FrameKind.STREAM_RENEW:
-            state.renewed_ms = state.renewed_logged = max(state.renewed_ms, decode_renewal(frame.body))
+            state.renewed_ms = state.renewed_logged = decode_renewal(frame.body)
         elif frame.kind is FrameKind.STREAM_RETIRE:
             state.retired = True
+        elif frame.kind is FrameKind.STREAM_CONTRACT:
+            state.description = Description.decode(frame.body)
         else:
             state.apply(mark_in(frame))
 
@@ -114,9 +121,10 @@ class StreamFeature:
         state = stream_of(topic)
         if state is None or state.ttl_s is None:
             return
-        now = state.renewed_ms = max(self._core.now(), state.renewed_ms)
+        now = state.renewed_ms = self._core.wall()
         state.grace_ms = 0
-        behind = now - state.renewed_logged > state.renewal_step_ms()
+        # Also when the clock was set back: a renewal of tomorrow would keep the stream a day too long.
+        behind = abs(now - state.renewed_logged) > state.renewal_step_ms()
         if behind and self._core.path.takes_notes(topic):
             self._core.before_change(topic)
             state.renewed_logged = now
@@ -124,7 +132,7 @@ class StreamFeature:
 
     # What others may do to a stream (`engine.topic.Guard`)
 
-    def check_append(self, topic: Topic, records: Records) -> None:
+    def check_append(self, topic: Topic) -> None:
         state = stream_of(topic)
         if state is None:
             return
@@ -134,6 +142,39 @@ class StreamFeature:
             raise StreamGoneError(topic.name)
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
+
+    def description(self, topic: Topic) -> Description | None:
+        """What the next entry of a stream has to be like; None where it may be anything."""
+        state = stream_of(topic)
+        description = state.staged_description if state is not None else None
+        return None if description is None or description.intake.is_idle else description
+
+    def waits(self, topic: Topic, retry: Retry) -> bool:
+        """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
+        return self._slicer.waits(topic, retry)
+
+    def postpones(self, topic: Topic, records: Sequence[Record], prepared: Prepared | None, retry: Retry) -> bool:
+        if prepared is None and self.waits(topic, retry):
+            return True
+        description = self.description(topic)
+        if description is None or (prepared is not None and prepared.description is description):
+            return False
+        if not description.is_large(records):
+            return False
+        self._slicer.begin(topic, description, records, retry)
+        return True
+
+    def admit(
+        self, topic: Topic, records: Records, moved: bool, prepared: Prepared | None = None
+    ) -> Sequence[Record] | None:
+        description = self.description(topic)
+        if description is None:
+            return None
+        if prepared is not None and prepared.description is description:
+            if prepared.refusal is not None:
+                raise prepared.refusal
+            return prepared.records
+        return description.admit(records(), self._core.wall(), moved)
 
     def hides(self, topic: Topic) -> bool:
         """Whether users of topics do not see it: it is over, or its name is not one of theirs."""
@@ -147,7 +188,7 @@ class StreamFeature:
     def expired(self, topic: Topic) -> bool:
         state = stream_of(topic)
         deadline = state.deadline(topic) if state is not None else None
-        return deadline is not None and self._core.now() >= deadline
+        return deadline is not None and self._core.wall() >= deadline
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
@@ -200,7 +241,7 @@ class StreamFeature:
         core = self._core
         if core.closed:
             return
-        now = core.now()
+        now = core.wall()
         for _ in range(_DROPS_A_TICK):
             if not self._deadlines or self._deadlines[0][0] > now:
                 return

@@ -1,4 +1,5 @@
-"""What makes a topic a stream: content type, closure, producers, lifetime, forks. Plain values, as `engine.topic` has.
+"""What makes a topic a stream: content type, closure, producers, lifetime, forks, what it promises about its entries.
+Plain values, as `engine.topic` has.
 
 Two kinds of state stand side by side. What is applied is what readers are told, what snapshots save and what replay
 builds. What is staged holds for decisions about the next append while earlier ones are still on their way to the disk;
@@ -9,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from topics.core.errors import TopicsError
+from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
 from topics.formats.stream import PART_NAME, Origin, Producer, StreamMark, StreamPart
 
@@ -22,13 +24,14 @@ _RENEWAL_MIN_MS = 1_000
 
 
 class Staged:
-    """The decisions of appends that are on their way."""
+    """The decisions of appends and other changes that are on their way."""
 
-    __slots__ = ("begun", "closed", "finished", "last_seq", "producers", "waiting")
+    __slots__ = ("begun", "closed", "description", "finished", "last_seq", "producers", "waiting")
 
     def __init__(self, state: "StreamState") -> None:
         self.closed = state.closed
         self.last_seq = state.last_seq
+        self.description = state.description
         self.producers: dict[str, Producer] = {}
         self.begun = 0
         self.finished = 0
@@ -43,8 +46,8 @@ class Staged:
 
 class StreamState:
     __slots__ = (
-        "closed", "content_type", "epochs", "expires_ms", "fork", "grace_ms", "last_seq", "origin_id", "producers",
-        "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
+        "closed", "content_type", "description", "epochs", "expires_ms", "fork", "grace_ms", "last_seq", "origin_id",
+        "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
     )  # fmt: skip
 
     def __init__(self, part: StreamPart) -> None:
@@ -61,6 +64,8 @@ class StreamState:
         self.origin_id = part.origin.topic_id if part.origin is not None else 0
         self.epochs = tuple(part.epochs)
         self.fork = part.fork
+        self.description = Description.decode(part.contract) if part.contract else None
+        """What it promises about its entries; None where nobody ever asked it to."""
         self.refs = 0
         """Forks that read from here, those on their way included. Never stored: counted when recovery is through."""
         self.staged: Staged | None = None
@@ -72,7 +77,7 @@ class StreamState:
             self.content_type, self.ttl_s, self.expires_ms, self.renewed_ms, self.closed, self.last_seq,
             list((self.producers or {}).values()), self.retired,
             Origin(self.origin_id, origin.upto, origin.below) if origin is not None else None, list(self.epochs),
-            self.fork,
+            self.fork, self.description.raw if self.description is not None else b"",
         )  # fmt: skip
 
     def deadline(self, topic: Topic) -> int | None:
@@ -87,7 +92,7 @@ class StreamState:
 
     def apply(self, mark: StreamMark) -> None:
         """What an append or a closure changed, once it is safe; replay comes here as well."""
-        self.renewed_ms = self.renewed_logged = max(self.renewed_ms, mark.now_ms)
+        self.renewed_ms = self.renewed_logged = mark.now_ms
         if mark.seq is not None:
             self.last_seq = mark.seq
         if mark.producer is not None:
@@ -100,11 +105,24 @@ class StreamState:
         if mark.close:
             self.closed = True
 
-    # While appends are on their way
+    # While changes are on their way
 
-    def stage(self, mark: StreamMark) -> None:
+    def _begin(self) -> Staged:
         staged = self.staged = self.staged or Staged(self)
         staged.begun += 1
+        return staged
+
+    def describe(self, description: Description) -> None:
+        """Stages another contract: it holds for every entry that is decided from now on."""
+        self._begin().description = description
+
+    @property
+    def staged_description(self) -> Description | None:
+        """What the next entry has to be like."""
+        return self.description if self.staged is None else self.staged.description
+
+    def stage(self, mark: StreamMark) -> None:
+        staged = self._begin()
         if mark.seq is not None:
             staged.last_seq = mark.seq
         if mark.producer is not None:

@@ -27,8 +27,8 @@ class Open:
     """An attempt at a transaction."""
 
     __slots__ = (
-        "attempt", "bytes", "committing", "id", "inflight", "inflight_bytes", "inflight_records", "owner", "parts",
-        "records", "sequence", "timeout_ms", "touched_ms",
+        "attempt", "bytes", "committing", "deadline", "id", "inflight", "inflight_bytes", "inflight_records", "owner",
+        "parts", "records", "sequence", "timeout_ms", "touched_ms",
     )  # fmt: skip
 
     def __init__(self, begun: Begun) -> None:
@@ -38,6 +38,9 @@ class Open:
         self.owner = begun.owner
         self.timeout_ms = begun.timeout_ms
         self.touched_ms = begun.now_ms
+        """When something was last done to it, by the clock on the wall: what is kept of it."""
+        self.deadline = 0
+        """When it is abandoned, by the steady clock."""
         self.parts: dict[str, PartState] = {}
         """In the order in which they were first staged."""
         self.records = 0

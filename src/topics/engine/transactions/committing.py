@@ -2,7 +2,7 @@
 
 | step | what is logged | a crash behind it |
 |---|---|---|
-| prepare | a TXN_APPEND for each batch, in the shard of its topic; then every such shard is synced | the seqs are skipped: nobody saw them |
+| prepare | a TXN_APPEND for each batch, in its topic's shard; then these are synced | the seqs are skipped: unseen |
 | decide | a TXN_COMMIT in the shard of the topic that keeps the books; synced | all of it is there |
 | publish | nothing | |
 
@@ -20,6 +20,7 @@ tell what the disk has: the shards concerned take no more writes, and the next s
 from collections.abc import Callable, Sequence
 
 from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
@@ -28,6 +29,7 @@ from topics.engine.transactions.feature import TransactionFeature
 from topics.engine.transactions.gathering import gather, stage_copies
 from topics.formats.frame import FrameKind
 from topics.formats.transaction import Committed, PartState, Placed, encode_append_head, encode_mark
+from topics.schema.limits import MAX_PORTION
 from topics.storage.timing import CommitTiming
 from topics.wire.copies import Copies, records_of
 
@@ -151,7 +153,7 @@ class Commit:
                 raise TopicNotFoundError(name)
             core.expire(topic)
             path.check(topic, patient=True)
-            path.check_records(topic, lambda: ())
+            path.admit(topic, lambda: ())
             path.check_moves_in(topic, count, size)
             self._topics[name] = topic
         self._reserved = sums
@@ -160,6 +162,12 @@ class Commit:
         """Counts all of it as on its way, so that nobody else is given the room."""
         for name, (count, size) in self._reserved.items():
             self._count(self._topics[name], count, size)
+
+    def _unreserve(self) -> None:
+        """What is in no block, or was smaller than it was staged, is not on its way any more."""
+        for name, (count, size) in self._reserved.items():
+            self._count(self._topics[name], -count, -size)
+        self._reserved = {}
 
     def _count(self, topic: Topic, count: int, size: int) -> None:
         topic.staged_count += count
@@ -200,21 +208,30 @@ class Commit:
         topic = next(topic for topic in self._topics.values() if topic.shard == shard)
         return Change(self._core.path, topic, (), lambda timing: None, lambda error: None)
 
-    def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies]]:
+    def _load(self, parts: Sequence[PartState]) -> list[tuple[Topic, Copies | list[Record]]]:
         """What goes where; looks once more whether the topics take it, since other rounds may have come between."""
-        core, path, loads = self._core, self._core.path, []
+        core, path = self._core, self._core.path
+        loads: list[tuple[Topic, Copies | list[Record]]] = []
         for name, some in _by_topic(parts).items():
             topic = self._topics[name]
             path.check(topic, patient=True)
             for copies in gather(core, self._books, some):
-                if topic.guard is not None:
-                    records = records_of(copies)
-                    path.check_records(topic, lambda records=records: records)  # type: ignore[misc]
-                loads.append((topic, copies))
+                loads.append((topic, copies if topic.guard is None else self._admitted(topic, copies)))
         path.check(self._books, patient=True)
         return loads
 
-    def _stage(self, topic: Topic, copies: Copies) -> _Prepare:
+    def _admitted(self, topic: Topic, copies: Copies) -> Copies | list[Record]:
+        """The records as a topic with a say in them takes them: a few at a time, as it would look at a large batch."""
+        records, same = records_of(copies), True
+        admitted: list[Record] = []
+        for begin in range(0, len(records), MAX_PORTION):
+            portion = records[begin : begin + MAX_PORTION]
+            taken = self._core.path.admit(topic, lambda portion=portion: portion)  # type: ignore[misc]
+            same = same and taken is None
+            admitted += portion if taken is None else taken
+        return copies if same else admitted
+
+    def _stage(self, topic: Topic, copies: Copies | list[Record]) -> _Prepare:
         block = stage_copies(self._core, topic, copies)
         count, size = self._reserved[topic.name]
         self._reserved[topic.name] = count - block.count, size - block.payload_bytes
@@ -245,10 +262,11 @@ class Commit:
         self._core.path.log_together([self._decision()], self._logged, Gate.SYNC, decides=True)
 
     def _decision(self) -> _Decision:
-        committed = Committed(self.number, self._id, self._sequence, self._core.now(), list(self._placed.values()))
+        committed = Committed(self.number, self._id, self._sequence, self._core.wall(), list(self._placed.values()))
         return _Decision(self._core, self._feature, self._books, committed)
 
     def _logged(self, error: TopicsError | None) -> None:
+        self._unreserve()
         if error is None:
             self.decided = True
             self._core.path.held.release()
@@ -264,8 +282,7 @@ class Commit:
 
     def _give_up(self, error: TopicsError) -> None:
         """No commit was written, and none will be."""
-        for name, (count, size) in self._reserved.items():
-            self._count(self._topics[name], -count, -size)
+        self._unreserve()
         self._core.path.held.release()
         self._finish(error)
 

@@ -19,6 +19,7 @@ from topics.engine.write.appending import creation_body, make_topic
 from topics.engine.write.control import Put
 from topics.formats.block import decode_block
 from topics.formats.frame import Frame, FrameKind
+from topics.formats.queue import Ending
 from topics.formats.transaction import (
     PART_NAME,
     decode_begun,
@@ -73,6 +74,8 @@ class TransactionFeature:
         topic = self._core.by_name.get(TOPIC_NAME)
         if topic is not None:
             self._adopt(topic)
+        for entry in self.book.open.values():
+            entry.deadline = self._core.time.resumed(Ending(entry.touched_ms + entry.timeout_ms, entry.timeout_ms))
 
     def _adopt(self, topic: Topic) -> None:
         self._topic = topic

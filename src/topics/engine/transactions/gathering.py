@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from topics.core.errors import CorruptSegmentError
+from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
@@ -10,6 +11,7 @@ from topics.formats.block import BASE_MAX
 from topics.formats.transaction import PartState
 from topics.storage.segments import SegmentDamaged
 from topics.wire.copies import Copies, Stretch, cut_copies, render
+from topics.wire.fragments import encode_fragments
 
 _BLOCK_RECORDS = 4096
 """Small parts become one block, up to so many records."""
@@ -48,14 +50,20 @@ def _stretches(core: EngineCore, books: Topic, part: PartState) -> list[Stretch]
     return found
 
 
-def stage_copies(core: EngineCore, topic: Topic, copies: Copies) -> Block:
-    """Gives out seqs for copies that are counted as on their way already. From here on nothing may fail until their
-    frame is submitted."""
+def stage_copies(core: EngineCore, topic: Topic, copies: Copies | list[Record]) -> Block:
+    """Gives out seqs for copies, or for what the topic made of them, that are counted as on their way already.
+
+    From here on nothing may fail until their frame is submitted.
+    """
     first = topic.staged_head + 1
-    ts = topic.staged_ts = max(core.now(), topic.staged_ts)
+    written = core.wall()
+    ts = topic.staged_ts = max(written, topic.staged_ts)
     base = topic.next_base if topic.next_base < BASE_MAX else 0
-    text, rows, payload_bytes, traits = render(copies, first, ts, base)
-    block = Block(first, ts, payload_bytes, base, traits, None, rows, text)
+    if isinstance(copies, list):
+        text, rows, payload_bytes, traits = encode_fragments(copies, first, ts, None, base)
+    else:
+        text, rows, payload_bytes, traits = render(copies, first, ts, base)
+    block = Block(first, ts, payload_bytes, base, traits, None, rows, text, written)
     topic.staged_head += block.count
     topic.next_base = block.next_base
     return block

@@ -14,6 +14,16 @@ Permit = Callable[[str], None]
 """Raises unless whoever asks may write to a topic of that name."""
 
 
+def scoped(tenant: str, transaction_id: str) -> str:
+    """The name under which a transaction is kept: each tenant has ids of its own. No id has a slash."""
+    return f"{tenant}/{transaction_id}" if tenant else transaction_id
+
+
+def shown(name: str) -> str:
+    """The id by which its tenant calls a transaction."""
+    return name.rpartition("/")[2]
+
+
 class TransactionRef(msgspec.Struct, frozen=True, kw_only=True):
     """Which attempt at which transaction is meant, and who means it."""
 
@@ -22,6 +32,11 @@ class TransactionRef(msgspec.Struct, frozen=True, kw_only=True):
     attempt: str | None = None
     """None means the one that is open."""
     owner: str = ""
+    tenant: str = ""
+
+    @property
+    def name(self) -> str:
+        return scoped(self.tenant, self.id)
 
 
 class BeginRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +47,11 @@ class BeginRequest(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int = 0
     """0 is the longest that the server allows."""
     owner: str = ""
+    tenant: str = ""
+
+    @property
+    def name(self) -> str:
+        return scoped(self.tenant, self.id)
 
 
 class StageRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ from topics.engine.transactions.messages import (
     TransactionDone,
     TransactionRef,
     TransactionResult,
+    shown,
 )
 from topics.engine.write.appending import FrameExtension
 from topics.engine.write.room import check_room
@@ -97,11 +98,11 @@ class Stager:
         check_name("id", request.id)
         if request.attempt is not None:
             check_name("attempt", request.attempt)
-        known = book.known.get(request.id)
+        known = book.known.get(request.name)
         if known is not None and known.sequence >= request.sequence:
             done(self.answer_known(known, request.sequence, permit))
             return
-        entry = book.open.get(request.id)
+        entry = book.open.get(request.name)
         if entry is not None:
             check_owner(entry, request.owner)
             if entry.committing is not None:
@@ -109,8 +110,8 @@ class Stager:
             if request.sequence < entry.sequence:
                 raise TransactionFencedError(request.id, entry.sequence)
             if request.attempt is not None and entry.is_meant(request.sequence, request.attempt):
-                entry.touched_ms = core.now()
-                done(describe(entry))
+                self._touch(entry)
+                done(self.describe(entry))
                 return
         else:
             self._check_room(request)
@@ -124,11 +125,13 @@ class Stager:
         core, limits = self._core, self._core.limits
         attempt = request.attempt if request.attempt is not None else core.dice.token(_ATTEMPT_BYTES).hex()
         timeout_ms = min(request.timeout_ms or limits.transaction_timeout_ms, limits.transaction_timeout_ms)
-        begun = Begun(request.id, request.sequence, attempt, request.owner, timeout_ms, core.now())
+        begun = Begun(request.name, request.sequence, attempt, request.owner, timeout_ms, core.wall())
 
         def begin(timing: CommitTiming) -> None:
             self._feature.drop(topic, self._book.begin(begun))
-            done(describe(self._book.open[request.id]))
+            entry = self._book.open[request.name]
+            self._touch(entry)
+            done(self.describe(entry))
 
         self._log(topic, FrameKind.TXN_BEGIN, begun, begin, done)
 
@@ -136,40 +139,43 @@ class Stager:
         limits, book = self._core.limits, self._book
         if limits.max_transactions and book.open_of(request.owner) >= limits.max_transactions:
             raise ThrottledError.over_cap("max_transactions", limits.max_transactions)
-        if request.id not in book.known:
+        if request.name not in book.known:
             ids = len(book.known.keys() | book.open.keys())
             if ids >= limits.max_transaction_ids or book.known_bytes > _KNOWN_BYTES_MAX:
                 raise ThrottledError.over_cap("max_transaction_ids", limits.max_transaction_ids)
 
     # Staging
 
-    def stage(self, request: StageRequest, done: StageDone) -> None:
+    def stage(self, request: StageRequest, done: StageDone, prepared: object = None) -> None:
+        """`prepared` is what the guard of the topic made of the records when they came before, if it had them wait."""
         core = self._core
         core.check_accepting()
         check_name("part", request.part)
         check_topic_name(request.topic)
         entry = self.find(request.ref)
         if entry.committing is not None:
-            raise TransactionBusyError(entry.id)
+            raise TransactionBusyError(shown(entry.id))
         check_records(request.records, core.limits, request.node)
         count, size = len(request.records), payload_bytes(request.records)
         self._check_limits(entry, request.part, count, size)
-        self._check_destination(request, count, size)
+        if self._postponed(request, count, size, done, prepared):
+            return
         topic = self._feature.topic
         assert topic is not None, "an open transaction without the topic that keeps it"
         core.path.check_fits(topic, request.records)
         config = None if request.config is None else msgspec.json.encode(request.config)
         staged = Staged(
-            entry.id, entry.sequence, entry.attempt, request.part, request.topic, core.now(), request.create, config
+            entry.id, entry.sequence, entry.attempt, request.part, request.topic, core.wall(), request.create, config
         )
 
         def written(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
                 done(outcome)
             else:
+                self._touch(entry)
                 done(
                     StagedResult(
-                        id=entry.id, sequence=entry.sequence, attempt=entry.attempt, part=request.part,
+                        id=shown(entry.id), sequence=entry.sequence, attempt=entry.attempt, part=request.part,
                         topic=request.topic, count=count, records=entry.records, bytes=entry.bytes,
                     )
                 )  # fmt: skip
@@ -190,15 +196,21 @@ class Stager:
         if limits.max_staged_bytes and self._book.staged_bytes(entry.owner) + grown > limits.max_staged_bytes:
             raise ThrottledError.over_cap("max_staged_bytes", limits.max_staged_bytes)
 
-    def _check_destination(self, request: StageRequest, count: int, size: int) -> None:
-        """Refuses what a commit would refuse for certain. The commit looks again."""
+    def _postponed(self, request: StageRequest, count: int, size: int, done: StageDone, prepared: object) -> bool:
+        """Refuses what a commit would refuse for certain; the commit looks again. Whether the topic has the records
+        wait until it has looked at all of them."""
         core = self._core
         topic = core.by_name.get(request.topic)
         if is_missing(topic):
             check_creatable(request.topic, request.create, request.config)
-            return
+            return False
         assert topic is not None
-        core.path.check_records(topic, lambda: request.records)
+        if topic.guard is not None:
+            if topic.guard.postpones(
+                topic, request.records, prepared, lambda ready: self._stage_again(request, done, ready)
+            ):
+                return True
+            core.path.admit(topic, lambda: request.records, prepared=prepared)
         core.path.check(topic, patient=True)
         config = topic.staged_config
         if topic.rules.rejects and (
@@ -206,6 +218,18 @@ class Stager:
         ):
             # It could not fit even if the topic were empty.
             check_room(topic, count, size, 0, 0)
+        return False
+
+    def _stage_again(self, request: StageRequest, done: StageDone, prepared: object) -> None:
+        """Stages what the guard of its topic had wait: nobody is left to be told by an exception."""
+        try:
+            self.stage(request, done, prepared)
+        except TopicsError as error:
+            done(error)
+
+    def _touch(self, entry: Open) -> None:
+        entry.touched_ms = self._core.wall()
+        entry.deadline = self._core.steady() + entry.timeout_ms
 
     # Ending
 
@@ -213,7 +237,7 @@ class Stager:
         self._core.check_accepting()
         entry = self.find(ref)
         if entry.committing is not None:
-            raise TransactionBusyError(entry.id)
+            raise TransactionBusyError(shown(entry.id))
         self.end(entry, done)
 
     def end(self, entry: Open, done: TransactionDone) -> None:
@@ -224,7 +248,7 @@ class Stager:
 
         def end(timing: CommitTiming) -> None:
             self._feature.drop(topic, self._book.end(ended))
-            done(TransactionResult(id=entry.id, sequence=entry.sequence, state="aborted", attempt=entry.attempt))
+            done(TransactionResult(id=shown(entry.id), sequence=entry.sequence, state="aborted", attempt=entry.attempt))
 
         self._log(topic, FrameKind.TXN_END, ended, end, done)
 
@@ -240,8 +264,10 @@ class Stager:
 
     def find(self, ref: TransactionRef) -> Open:
         """The open transaction that is meant."""
-        entry = self._book.open.get(ref.id)
-        known = self._book.known.get(ref.id)
+        if not is_topic_name(ref.id):
+            raise TransactionNotFoundError(ref.id)
+        entry = self._book.open.get(ref.name)
+        known = self._book.known.get(ref.name)
         if entry is None:
             if known is not None and ref.sequence <= known.sequence:
                 raise TransactionSequenceError(ref.id, ref.sequence, known.sequence)
@@ -251,21 +277,27 @@ class Stager:
             raise TransactionFencedError(ref.id, entry.sequence)
         return entry
 
+    def describe(self, entry: Open) -> TransactionResult:
+        return TransactionResult(
+            id=shown(entry.id), sequence=entry.sequence, state="open", attempt=entry.attempt, parts=len(entry.parts),
+            records=entry.records, bytes=entry.bytes, expires_ts=self._core.time.told(entry.deadline),
+        )  # fmt: skip
+
     def answer_known(self, known: KnownState, sequence: int, permit: Permit) -> TransactionResult:
         """The answer to whoever comes again with a sequence that is committed."""
         if sequence < known.sequence:
-            raise TransactionSequenceError(known.id, sequence, known.sequence)
+            raise TransactionSequenceError(shown(known.id), sequence, known.sequence)
         for placed in known.placed:
             permit(placed.topic)
         return TransactionResult(
-            id=known.id, sequence=known.sequence, state="committed", deduped=True, topics=known.placed,
+            id=shown(known.id), sequence=known.sequence, state="committed", deduped=True, topics=known.placed,
             records=sum([placed.count for placed in known.placed]),
         )  # fmt: skip
 
 
 def check_owner(entry: Open, owner: str) -> None:
     if entry.owner != owner:
-        raise TransactionForeignError(entry.id)
+        raise TransactionForeignError(shown(entry.id))
 
 
 def check_name(field: str, text: str) -> None:
@@ -285,10 +317,3 @@ def check_creatable(name: str, create: bool | None, patch: TopicConfigPatch | No
     config = resolve_config(patch or TopicConfigPatch(), name, None)
     if not (config.auto_create if create is None else create):
         raise TopicNotFoundError(name)
-
-
-def describe(entry: Open) -> TransactionResult:
-    return TransactionResult(
-        id=entry.id, sequence=entry.sequence, state="open", attempt=entry.attempt, parts=len(entry.parts),
-        records=entry.records, bytes=entry.bytes, expires_ts=entry.touched_ms + entry.timeout_ms,
-    )  # fmt: skip

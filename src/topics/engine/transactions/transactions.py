@@ -7,6 +7,7 @@ import msgspec
 
 from topics.core.config import TopicConfigPatch, parse_config
 from topics.core.errors import TopicsError, TransactionIncompleteError, TransactionNotFoundError
+from topics.core.names import is_topic_name
 from topics.engine.core import EngineCore
 from topics.engine.results import PutDone, PutResult
 from topics.engine.transactions.book import Open
@@ -20,8 +21,10 @@ from topics.engine.transactions.messages import (
     TransactionDone,
     TransactionRef,
     TransactionResult,
+    scoped,
+    shown,
 )
-from topics.engine.transactions.staging import Stager, Write, check_creatable, check_owner, describe, is_missing
+from topics.engine.transactions.staging import Stager, Write, check_creatable, check_owner, is_missing
 from topics.formats.transaction import PartState, Placed
 
 PutTopic = Callable[[str, TopicConfigPatch, PutDone], None]
@@ -58,29 +61,32 @@ class Transactions:
 
         self._stager.abort(ref, ended)
 
-    def find(self, transaction_id: str, owner: str, permit: Permit) -> TransactionResult:
+    def find(self, transaction_id: str, owner: str, permit: Permit, tenant: str = "") -> TransactionResult:
         """A transaction as it stands: the open one, or else what was committed last."""
-        entry = self.book.open.get(transaction_id)
+        if not is_topic_name(transaction_id):
+            raise TransactionNotFoundError(transaction_id)
+        name = scoped(tenant, transaction_id)
+        entry = self.book.open.get(name)
         if entry is not None:
             check_owner(entry, owner)
-            return describe(entry)
-        known = self.book.known.get(transaction_id)
+            return self._stager.describe(entry)
+        known = self.book.known.get(name)
         if known is None:
             raise TransactionNotFoundError(transaction_id)
         return self._stager.answer_known(known, known.sequence, permit)
 
     def tick(self) -> None:
         """Ends what is abandoned, and forgets what is old."""
-        core, book, now = self._core, self.book, self._core.now()
+        core, book, now = self._core, self.book, self._core.steady()
         topic = self._feature.topic
         if core.closed or topic is None:
             return
         for entry in list(book.open.values()):
             idle = entry.committing is None and not entry.inflight
-            if idle and now >= entry.touched_ms + entry.timeout_ms and core.path.takes_notes(topic):
+            if idle and now >= entry.deadline and core.path.takes_notes(topic):
                 self.aborts += 1
                 self._stager.end(entry, lambda outcome: None)
-        oldest = now - core.limits.transaction_retention_ms
+        oldest = core.wall() - core.limits.transaction_retention_ms
         old = [known.id for known in book.known.values() if known.now_ms < oldest]
         if old:
             core.before_change(topic)
@@ -95,7 +101,7 @@ class Transactions:
         Whoever comes again with a sequence that is committed is told so, and nothing changes.
         """
         self._core.check_accepting()
-        known = self.book.known.get(ref.id)
+        known = self.book.known.get(ref.name) if is_topic_name(ref.id) else None
         if known is not None and known.sequence >= ref.sequence:
             done(self._stager.answer_known(known, ref.sequence, permit))
             return
@@ -161,7 +167,7 @@ class Transactions:
             return
         self.commits += 1
         result = TransactionResult(
-            id=entry.id, sequence=entry.sequence, state="committed", topics=outcome,
+            id=shown(entry.id), sequence=entry.sequence, state="committed", topics=outcome,
             records=sum([placed.count for placed in outcome]),
         )  # fmt: skip
         for number, done in enumerate(waiting):
@@ -174,5 +180,5 @@ def _choose(entry: Open, names: Sequence[str] | None) -> list[PartState]:
     wanted = dict.fromkeys(names)
     missing = [name for name in wanted if name not in entry.parts]
     if missing:
-        raise TransactionIncompleteError(entry.id, missing)
+        raise TransactionIncompleteError(shown(entry.id), missing)
     return [entry.parts[name] for name in wanted]

@@ -188,7 +188,7 @@ class Checkpointer:
         core = self._core
         return SnapshotHead(
             self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.now(), self._dropped, core.quiet,
+            core.next_topic_id, core.wall(), self._dropped, core.quiet,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:

@@ -89,7 +89,7 @@ class Sweeper:
                     yield OffLoop(partial(self._remove, paths))
                     self.removed += len(paths)
         except StoreUnavailable as error:
-            self.due_at = core.now() + _RETRY_MS
+            self.due_at = core.steady() + _RETRY_MS
             _log.info("the object store could not be tidied up yet", extra={"why": error.why})
         if self.removed:
             _log.info("removed objects that no topic names", extra={"objects": self.removed})

@@ -50,7 +50,7 @@ class Housekeeper:
         """Lets routers try again that are held up by something that says nothing when it is over."""
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._last_checkpoint = core.now()
+        self._last_checkpoint = core.steady()
         self._place = 0
         self._moving = False
         self._cold_after = 0
@@ -80,7 +80,7 @@ class Housekeeper:
         self._sealer.resume()
         self._retry()
         self._look_at_some_topics()
-        if self._sweeper.due_at is not None and self._core.now() >= self._sweeper.due_at:
+        if self._sweeper.due_at is not None and self._core.steady() >= self._sweeper.due_at:
             self._sweeper.due_at = None
             self._run_job(self._sweeper.job())
         for chore in self._core.chores:
@@ -90,13 +90,13 @@ class Housekeeper:
 
     def _look_at_some_topics(self) -> None:
         core, options = self._core, self._core.options
-        now = core.now()
-        moving = core.layout.cold_root is not None and now >= self._cold_after
+        oldest = core.wall() - options.segment_max_age_ms
+        moving = core.layout.cold_root is not None and core.steady() >= self._cold_after
         topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
         self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
         for topic in topics:
             core.expire(topic)
-            old = options.segment_max_age_ms and topic.tail and now - topic.tail[0].ts > options.segment_max_age_ms
+            old = options.segment_max_age_ms and topic.tail and topic.tail[0].written < oldest
             if old and topic.config.durability.logged:
                 core.before_change(topic)
                 self._sealer.cut(topic)
@@ -124,7 +124,7 @@ class Housekeeper:
     def _checkpoint_when_due(self) -> None:
         core = self._core
         logged = sum([shard.logged_bytes for shard in core.shards])
-        now = core.now()
+        now = core.steady()
         old = logged > 0 and now - self._last_checkpoint >= core.options.snapshot_interval_ms
         if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
             return
@@ -167,7 +167,7 @@ class Housekeeper:
         except (OSError, TopicsError, SegmentDamaged) as error:
             if isinstance(error, StoreUnavailable | TopicsError):
                 # A store that is away is not asked every second, and not complained about every second.
-                self._cold_after = core.now() + _COLD_RETRY_MS
+                self._cold_after = core.steady() + _COLD_RETRY_MS
             _log.error("a segment could not be moved to the cold tier", extra={"error": str(error)})
         finally:
             self._moving = False

@@ -179,8 +179,11 @@ def _draft(topic: Topic, segment: Segment, flags: bytes) -> SegmentDraft:
         for block in blocks:
             collect_tags(block, block.first_seq - first, tags)
     starts = [(block.first_seq - first, block.ts) for block in blocks]
+    written = [block.written for block in blocks]
     head = SegmentHead(
         topic.id, topic.epoch, segment.first_seq, segment.payload_bytes, segment.first_ts, segment.last_ts,
         segment.count, blocks[0].base, segment.text_bytes, segment.traits, topic.name,
     )  # fmt: skip
-    return SegmentDraft(head, [block.text for block in blocks], [block.rows for block in blocks], starts, tags, flags)
+    return SegmentDraft(
+        head, [block.text for block in blocks], [block.rows for block in blocks], starts, tags, flags, written
+    )

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
 from topics.core.errors import NotAQueueError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
@@ -125,8 +127,11 @@ class Appender:
         bare = record.tag is None and record.meta is None and record.node is None
         return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
 
-    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone) -> None:
-        """Appends to `topic`, or to the one it makes where there is none of that name."""
+    def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
+        """Appends to `topic`, or to the one it makes where there is none of that name.
+
+        `prepared` is what the topic's guard made of the records when they came before, if it had them wait.
+        """
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
@@ -136,8 +141,22 @@ class Appender:
         elif key is not None and self._answered_before(topic, key, done):
             return
         elif topic.guard is not None:
-            core.path.check_records(topic, lambda: records)
+            asked = batch
+            if topic.guard.postpones(
+                topic, records, prepared, lambda ready: self._append_again(name, asked, done, ready)
+            ):
+                return
+            admitted = core.path.admit(topic, lambda: records, prepared=prepared)
+            if admitted is not None:
+                batch, plain = msgspec.structs.replace(batch, records=admitted), None
         self.write(topic, batch, done, plain=plain)
+
+    def _append_again(self, name: str, batch: Batch, done: AppendDone, prepared: object) -> None:
+        """Appends what the guard of its topic had wait: nobody is left to be told by an exception."""
+        try:
+            self.append(self._core.by_name.get(name), name, batch, done, prepared)
+        except TopicsError as error:
+            done(error)
 
     def write(
         self,
@@ -150,7 +169,7 @@ class Appender:
     ) -> None:
         """Appends records that were found right to a topic that takes them.
 
-        `ts` is a time that the writer gives, not in the future; it is moved up to that of the batch before if need be.
+        `ts` is a time that the writer gives; it is moved up to that of the batch before if need be.
         """
         core, path, rules = self._core, self._core.path, topic.rules
         if topic.config.ttl_ms:
@@ -192,9 +211,10 @@ class Appender:
         if extension is not None:
             extension.staged(topic)
         if batch.delay_ms:
-            append.ready_at = block.ts + clamp_delay_ms(batch.delay_ms)
+            append.ready_at = core.steady() + clamp_delay_ms(batch.delay_ms)
             if logged:
-                frames.append((FrameKind.DELAY, encode_delay(append.ready_at, block.first_seq, block.last_seq), b""))
+                ready = core.time.ending(append.ready_at)
+                frames.append((FrameKind.DELAY, encode_delay(ready, block.first_seq, block.last_seq), b""))
         if logged and extension is None:
             frames.append((FrameKind.APPEND, block_head(block), block.text))
         elif logged and extension is not None:
@@ -223,7 +243,7 @@ class Appender:
         if isinstance(flying, Append):
             flying.followers = [*(flying.followers or ()), done]
             return True
-        forget_old_keys(topic, self._core.now())
+        forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
         if known is None:
             return False
@@ -250,13 +270,14 @@ def stage_block(
 ) -> Block:
     """Gives out seqs for a batch. From here on nothing may fail until its frame is submitted."""
     first = topic.staged_head + 1
-    ts = core.now() if given_ts is None else given_ts
+    written = core.wall()
+    ts = written if given_ts is None else given_ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts
     topic.staged_ts = ts
     base = topic.next_base if topic.next_base < BASE_MAX else 0
     text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
-    block = Block(first, ts, payload_bytes, base, traits, key, rows, text)
+    block = Block(first, ts, payload_bytes, base, traits, key, rows, text, written)
     count = block.count
     topic.staged_head += count
     topic.next_base = base + len(text) + 1
@@ -272,7 +293,7 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
     if limits.max_topics and len(core.by_name) >= limits.max_topics:
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
     topic_id = core.next_topic_id
-    topic = Topic(topic_id, name, topic_id, config, core.now())
+    topic = Topic(topic_id, name, topic_id, config, core.wall())
     topic.shard = core.shard_number(topic_id)
     grant(topic, core.reserve)
     return topic

@@ -9,12 +9,13 @@
 | a file of which a fifth is deleted, or many small files of one day | rewritten |
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from topics.core.ranges import covers, difference, intersection, union
-from topics.formats.catalog import Catalog, CatalogTopic
+from topics.core.ranges import SeqRange, covers, difference, intersection, union
+from topics.formats.catalog import Catalog, CatalogSegment, CatalogTopic
 from topics.spark.archive.manifest import ArchivedFile, Manifest, deleted_rows, expired, masked, without_retired
 from topics.spark.backlog import Backlog
 from topics.spark.segments import GROUP_BYTES, SEQ_MAX, SegmentRef, pack
@@ -91,17 +92,30 @@ def plan_archive(
 
 def backlog_of(catalog: Catalog, manifests: Mapping[int, Manifest]) -> Backlog:
     """How far the archive is behind a catalog."""
-    waiting = [(topic, ref) for topic in catalog.topics for ref in uncovered(topic, manifests.get(topic.topic_id))]
-    times = [
-        segment.first_ts for topic, ref in waiting for segment in topic.segments if segment.first_seq == ref.first_seq
-    ]
-    return Backlog(len(waiting), sum(ref.text_bytes for _, ref in waiting), min(times, default=None))
+    segments = size = 0
+    oldest: int | None = None
+    for topic in catalog.topics:
+        waiting = uncovered(topic, manifests.get(topic.topic_id))
+        if not waiting:
+            continue
+        segments += len(waiting)
+        size += sum([ref.text_bytes for ref in waiting])
+        # Both are in the order of the seqs, and so of the times: the first that waits is the oldest.
+        place = bisect_left(topic.segments, waiting[0].first_seq, key=_first_seq)
+        first_ts = topic.segments[place].first_ts
+        oldest = first_ts if oldest is None else min(oldest, first_ts)
+    return Backlog(segments, size, oldest)
+
+
+def _first_seq(segment: CatalogSegment) -> int:
+    return segment.first_seq
 
 
 def uncovered(topic: CatalogTopic, manifest: Manifest | None) -> list[SegmentRef]:
     """The segments of a topic that are not archived yet. What expired but was not evicted yet is still archived."""
     known = manifest.covered if manifest is not None else ()
     refs = []
+    before = 0
     for segment in topic.segments:
         first = max(segment.first_seq, topic.earliest)
         if first <= segment.last_seq and not covers(known, first, segment.last_seq):
@@ -110,9 +124,25 @@ def uncovered(topic: CatalogTopic, manifest: Manifest | None) -> list[SegmentRef
                 SegmentRef(
                     topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
                     segment.cold, missing[0][0], missing[-1][1], 0, SEQ_MAX,
+                    settled_from=_settled_from(topic, missing[0][0], known, before),
                 )
             )  # fmt: skip
+        before = segment.last_seq
     return refs
+
+
+def _settled_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], before: int) -> int:
+    """Where the seqs in front of `first` begin that were deleted on purpose before anybody could archive them.
+
+    They reach back to what is archived, or to the segment before; whatever was lost ends them. So the covered ranges
+    have a hole exactly where records were lost, and a reader of the archive can be told.
+    """
+    behind = bisect_left(known, first, key=lambda part: part[0])
+    edge = max(before, known[behind - 1][1] if behind else 0)
+    if not edge:
+        return first
+    lost = max([last for _, last in topic.lost if last < first], default=0)
+    return min(max(edge, topic.evict_floor - 1, lost) + 1, first)
 
 
 def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:

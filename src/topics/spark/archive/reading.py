@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topics.core.ranges import SeqRange
 from topics.spark.archive.manifest import Manifest
+from topics.spark.archive.masks import Mask
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.tasks import ARCHIVE_SCHEMA, in_ranges
+from topics.spark.archive.tasks import ARCHIVE_SCHEMA
 from topics.storage.fs import FileSystem
 from topics.storage.posix import PosixFileSystem
 
@@ -41,9 +41,7 @@ def read_archive(fs: FileSystem, store: ArchiveStore, manifest: Manifest) -> pa.
         finally:
             file.close()
     whole = pa.concat_tables(tables)
-    if manifest.deleted:
-        whole = whole.filter(pc.invert(in_ranges(whole["seq"], list(manifest.deleted))))
-    return whole.sort_by("seq")
+    return Mask.of(manifest.deleted).shown(whole).sort_by("seq")
 
 
 def archived_records(spark: "SparkSession", root: str, topic: str | None = None) -> "DataFrame":

@@ -13,11 +13,11 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from topics.core.ranges import SeqRange
 from topics.spark.archive.manifest import ArchivedFile
+from topics.spark.archive.masks import Mask
 from topics.spark.archive.planning import Copy, Rewrite
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.columns import RECORD_SCHEMA
@@ -100,7 +100,8 @@ class ArchiveTask:
             except SegmentGoneError:
                 # Evicted or deleted since it was planned: there is nothing to archive, and nothing is covered.
                 continue
-            made.covered.append((max(ref.from_seq, ref.first_seq), min(ref.to_seq, ref.first_seq + ref.count - 1)))
+            first = ref.settled_from or max(ref.from_seq, ref.first_seq)
+            made.covered.append((first, min(ref.to_seq, ref.first_seq + ref.count - 1)))
             made.text_bytes += ref.text_bytes
             made.segments += 1
 
@@ -120,7 +121,7 @@ class ArchiveTask:
             table = pq.read_table(pa.BufferReader(file.map()), schema=ARCHIVE_SCHEMA, partitioning=None)
         finally:
             file.close()
-        return table.filter(pc.invert(in_ranges(table["seq"], deleted))) if deleted else table
+        return Mask.of(deleted).shown(table)
 
     def _write_days(self, topic_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[ArchivedFile]:
         """Records in the order of their seqs, hence of their times, become one file a day."""
@@ -177,17 +178,6 @@ def as_parquet(table: pa.Table) -> memoryview:
         bloom_filter_options={"tag": True} if tagged else None,
     )
     return target.getbuffer()
-
-
-def in_ranges(seqs: pa.ChunkedArray, ranges: list[SeqRange]) -> pa.Array:
-    """Whether each seq lies in one of some ascending ranges."""
-    numbers = seqs.to_numpy()
-    firsts = np.array([first for first, _ in ranges], dtype=np.int64)
-    lasts = np.array([last for _, last in ranges], dtype=np.int64)
-    place = np.searchsorted(lasts, numbers, side="left")
-    inside = place < len(ranges)
-    inside[inside] = firsts[place[inside]] <= numbers[inside]
-    return pa.array(inside)
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -3,12 +3,14 @@
 import fnmatch
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
 
 from topics.config.values import SettingsError
 from topics.spark.connector.offsets import Bound, parse_bounds
+from topics.spark.segments import GROUP_BYTES
 from topics.storage.layout import Layout
 from topics.storage.places import check_place
 
@@ -16,10 +18,10 @@ Mode = Literal["auto", "http", "segments"]
 
 _MODES = ("auto", "http", "segments")
 _KNOWN = (
-    "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern",
-    "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger", "minPartitions",
-    "failOnDataLoss", "mode", "recordsPerPartition", "batchRecords", "create", "idempotencyWindowMs", "writeId",
+    "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
+    "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
+    "batchRecords", "create", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark itself reads and passes on."""
@@ -71,12 +73,24 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_records: int | None
     partitions_min: int
     records_per_partition: int
+    bytes_per_partition: int
     fail_on_loss: bool
+    fail_on_missing: bool
+    """Whether a topic that is named and not there is an error."""
     archive: str | None = None
     """Folder of an archive, whose records come before those that the log still has."""
 
     def wants(self, name: str) -> bool:
-        return name in self.topics if self.topics else fnmatch.fnmatchcase(name, self.pattern)
+        return name in self.named if self.topics else fnmatch.fnmatchcase(name, self.pattern)
+
+    @property
+    def named(self) -> frozenset[str]:
+        return _as_set(self.topics)
+
+
+@lru_cache(maxsize=8)
+def _as_set(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(names)
 
 
 class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +107,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
     options = _normal(given)
     # A moment says where to begin; the latest of a stream would be behind it.
     starting = "latest" if streaming and "startingTimestamp" not in options else "earliest"
-    topics = tuple(name.strip() for name in options.get("topics", options.get("topic", "")).split(",") if name.strip())
+    topics = _names(options)
     pattern = options.get("topicPattern", "")
     if len({"topic", "topics", "topicPattern"} & options.keys()) != 1 or not (topics or pattern):
         raise OptionError("exactly one of the options topic, topics and topicPattern says what to read")
@@ -114,9 +128,18 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         max_records=_number(options, "maxRecordsPerTrigger", 1) if "maxRecordsPerTrigger" in options else None,
         partitions_min=_number(options, "minPartitions", 1, 1),
         records_per_partition=_number(options, "recordsPerPartition", 1, 100_000),
+        bytes_per_partition=_number(options, "bytesPerPartition", 1, GROUP_BYTES),
         fail_on_loss=_flag(options, "failOnDataLoss", True),
-        archive=options.get("archive"),
+        fail_on_missing=_flag(options, "failOnMissingTopic", True),
+        archive=_place(options, "archive"),
     )
+
+
+def _names(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The topics that are named. One alone is taken as it stands, since a stream may have a comma in its name."""
+    if "topics" not in options:
+        return tuple(filter(None, [options.get("topic", "")]))
+    return tuple(dict.fromkeys(name.strip() for name in options["topics"].split(",") if name.strip()))
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -146,15 +169,16 @@ def _access(options: Mapping[str, str]) -> Access:
         url=options.get("url"),
         api_key=options.get("apiKey"),
         path=path.rstrip("/") or "/" if path is not None else None,
-        cold_dir=_cold_dir(options.get("coldDir")),
+        cold_dir=_place(options, "coldDir"),
     )
 
 
-def _cold_dir(place: str | None) -> str | None:
+def _place(options: Mapping[str, str], name: str) -> str | None:
+    """A folder, or the URL of an object store."""
     try:
-        return check_place(place)
+        return check_place(options.get(name))
     except SettingsError as error:
-        raise OptionError(f"option coldDir: {error}") from error
+        raise OptionError(f"option {name}: {error}") from error
 
 
 def _normal(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,15 +1,25 @@
 """Who is asked where topics stand: a server over HTTP, or the catalog beside the segments."""
 
 import fnmatch
+import logging
+import re
+from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
 
-from topics.client import Client, TopicNotFound
-from topics.spark.connector.loss import Losses
-from topics.spark.connector.options import Access, ReadOptions
+from topics.client import Client, Diff, TopicNotFound
+from topics.core.ranges import Ranges, SeqRange, intersection, union
+from topics.formats.catalog import Catalog, CatalogTopic
+from topics.spark.connector.options import Access, OptionError, ReadOptions
 from topics.spark.segments import load_catalog
 from topics.storage.posix import PosixFileSystem
+
+_PAGE_TOPICS = 1000
+_ASKED_ONE_BY_ONE = 64
+"""More topics than this are looked up in pages of the list, where a request tells of a thousand."""
+
+_log = logging.getLogger(__name__)
 
 
 class Position(msgspec.Struct, frozen=True):
@@ -21,6 +31,8 @@ class Position(msgspec.Struct, frozen=True):
     """The first live seq."""
     head: int
     """The last seq that can be read."""
+    record_bytes: int = 0
+    """How long a record is, about; 0 when nobody knows."""
 
 
 class Origin(Protocol):
@@ -32,9 +44,33 @@ class Origin(Protocol):
         """A cursor behind which everything from a moment on lies; it may lie further back than it had to."""
         ...
 
-    def report(self, topic: str, after: int, to: int, losses: Losses) -> None:
-        """Tells what is already lost between two cursors."""
+    def last_before(self, position: Position, ts: int) -> int:
+        """A cursor up to which everything before a moment lies; it may lie further on than it had to."""
         ...
+
+    def lost_before(self, position: Position) -> Ranges:
+        """What was lost in front of the first live record: to a cap, to time, or in a crash."""
+        ...
+
+    def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
+        """What is known to be lost already in (topic, epoch, after, to), with reasons. Reading tells the rest."""
+        ...
+
+
+def found_positions(origin: Origin, options: ReadOptions) -> dict[str, Position]:
+    """The positions of the topics that are wanted; a topic that is named and not there is an error."""
+    positions = origin.positions(options)
+    missing = [name for name in options.topics if name not in positions]
+    if missing and options.fail_on_missing:
+        what = "there is no topic" if options.access.http is not None else "no catalog has a sealed record of"
+        raise OptionError(
+            f"{what} {', '.join(missing)}: create it first, or set failOnMissingTopic=false to read topics once they "
+            "are there"
+        )
+    if not positions:
+        wanted = options.pattern or ", ".join(options.topics)
+        _log.warning("no topic is there to be read", extra={"wanted": wanted})
+    return positions
 
 
 class HttpOrigin:
@@ -43,20 +79,22 @@ class HttpOrigin:
         self._api_key = api_key
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
+        """Asking does not count as consuming: a query that only looks must not make a topic look used."""
         with Client(self._url, api_key=self._api_key) as client:
-            names = list(options.topics)
-            if not names:
-                prefix = options.pattern.split("*")[0].split("?")[0].split("[")[0]
-                found = [summary.topic for summary in client.all_topics(prefix)]
-                names = [name for name in found if fnmatch.fnmatchcase(name, options.pattern)]
-            positions = {}
-            for name in names:
-                try:
-                    state = client.get_topic(name)
-                except TopicNotFound:
-                    continue
-                positions[name] = Position(name, state.epoch, state.earliest_seq, state.head_seq)
-            return positions
+            if options.topics and len(options.topics) <= _ASKED_ONE_BY_ONE:
+                return _one_by_one(client, options.topics)
+            wanted = frozenset(options.topics)
+            prefix = _common_start(options.topics) if wanted else _fixed_part(options.pattern)
+            found, cursor = {}, ""
+            while True:
+                page = client.list_topics(prefix, page_size=_PAGE_TOPICS, cursor=cursor, streams=True)
+                for one in page.topics:
+                    if one.topic in wanted or (not wanted and fnmatch.fnmatchcase(one.topic, options.pattern)):
+                        each = one.bytes // one.count if one.count else 0
+                        found[one.topic] = Position(one.topic, one.epoch, one.earliest_seq, one.head_seq, each)
+                cursor = page.next_cursor or ""
+                if not cursor:
+                    return found
 
     def first_at(self, position: Position, ts: int) -> int:
         """Halves the topic until the first record from `ts` on is found: times never go back along a topic."""
@@ -64,18 +102,32 @@ class HttpOrigin:
         with Client(self._url, api_key=self._api_key) as client:
             while low < high:
                 middle = (low + high) // 2
-                answer = client.diff(position.topic, middle, limit=1, include_meta=False)
+                answer = _peek(client, position, middle)
                 if answer.records and answer.records[0].ts < ts:
                     low = max(answer.records[0].seq, middle + 1)
                 else:
                     high = middle
         return min(low, position.head)
 
-    def report(self, topic: str, after: int, to: int, losses: Losses) -> None:
+    def last_before(self, position: Position, ts: int) -> int:
+        return self.first_at(position, ts)
+
+    def lost_before(self, position: Position) -> Ranges:
+        lost: list[SeqRange] = []
+        cursor = 0
         with Client(self._url, api_key=self._api_key) as client:
-            gap = client.diff(topic, after, limit=1, include_meta=False).tombstone
-        if gap is not None and gap.gap_from <= to:
-            losses.met(topic, gap.gap_from, min(gap.gap_to, to), gap.reason)
+            while cursor < position.earliest - 1:
+                answer = _peek(client, position, cursor)
+                gap = answer.tombstone
+                if gap is None:
+                    break
+                lost.append((gap.gap_from, min(gap.gap_to, position.earliest - 1)))
+                cursor = max(gap.gap_to, cursor + 1)
+        return union(lost)
+
+    def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
+        """The server tells whoever reads; asking it for each topic before would cost more than the reading."""
+        return []
 
 
 class SegmentOrigin:
@@ -85,33 +137,99 @@ class SegmentOrigin:
         layout = access.layout
         assert layout is not None
         self._layout = layout
+        self._looked: dict[str, CatalogTopic] = {}
+        self.catalog: Catalog | None = None
+        """What the last look found."""
 
     def positions(self, options: ReadOptions) -> dict[str, Position]:
-        catalog = load_catalog(PosixFileSystem(), self._layout)
-        return {
-            topic.name: Position(
-                topic.name, topic.epoch, topic.earliest, topic.segments[-1].last_seq if topic.segments else 0
-            )
-            for topic in catalog.topics
-            if options.wants(topic.name)
-        }
+        topics = self._look().topics
+        return {topic.name: _position(topic) for topic in topics if options.wants(topic.name)}
 
     def first_at(self, position: Position, ts: int) -> int:
-        topic = load_catalog(PosixFileSystem(), self._layout).by_name().get(position.topic)
+        topic = self._known(position.topic, position.epoch)
         for segment in topic.segments if topic is not None else ():
             if segment.last_ts >= ts:
                 return max(segment.first_seq, position.earliest) - 1
         return position.head
 
-    def report(self, topic: str, after: int, to: int, losses: Losses) -> None:
-        known = load_catalog(PosixFileSystem(), self._layout).by_name().get(topic)
-        if known is None:
-            return
-        if after + 1 < known.evict_floor:
-            losses.met(topic, after + 1, min(known.evict_floor - 1, to), "cap or ttl")
-        for first, last in known.lost:
-            if first <= to and last > after:
-                losses.met(topic, max(first, after + 1), min(last, to), "crash or corrupt")
+    def last_before(self, position: Position, ts: int) -> int:
+        topic = self._known(position.topic, position.epoch)
+        early = [one.last_seq for one in topic.segments if one.first_ts < ts] if topic is not None else []
+        return max(early, default=min(position.earliest - 1, position.head))
+
+    def lost_before(self, position: Position) -> Ranges:
+        topic = self._known(position.topic, position.epoch)
+        if topic is None:
+            return []
+        return intersection(lost_of(topic), [(1, position.earliest - 1)])
+
+    def report(self, spans: Iterable[tuple[str, int, int, int]]) -> list[tuple[str, SeqRange, str]]:
+        self._look()
+        told = []
+        for name, epoch, after, to in spans:
+            topic = self._known(name, epoch)
+            if topic is not None:
+                told += [(name, part, reason) for part, reason in losses_within(topic, [(after + 1, to)])]
+        return told
+
+    def _look(self) -> Catalog:
+        catalog = self.catalog = load_catalog(PosixFileSystem(), self._layout)
+        self._looked = catalog.by_name()
+        return catalog
+
+    def _known(self, name: str, epoch: int) -> CatalogTopic | None:
+        """A topic as the last look found it."""
+        found = self._looked.get(name)
+        return found if found is not None and found.epoch == epoch else None
+
+
+def lost_of(topic: CatalogTopic) -> Ranges:
+    """What a catalog knows to be lost of a topic."""
+    return union([(1, topic.evict_floor - 1)], topic.lost)
+
+
+def losses_within(topic: CatalogTopic, ranges: Ranges) -> list[tuple[SeqRange, str]]:
+    """What of some seqs a catalog knows to be lost, and to what."""
+    evicted: Ranges = [(1, topic.evict_floor - 1)] if topic.evict_floor > 1 else []
+    told = [(part, "cap or ttl") for part in intersection(ranges, evicted)]
+    return told + [(part, "crash or corrupt") for part in intersection(ranges, union(topic.lost))]
+
+
+def _position(topic: CatalogTopic) -> Position:
+    segments = topic.segments
+    count = sum([segment.count for segment in segments])
+    each = sum([segment.text_bytes for segment in segments]) // count if count else 0
+    return Position(topic.name, topic.epoch, topic.earliest, segments[-1].last_seq if segments else 0, each)
+
+
+def _one_by_one(client: Client, names: Iterable[str]) -> dict[str, Position]:
+    positions = {}
+    for name in names:
+        try:
+            state = client.get_topic(name, touch=False, streams=True)
+        except TopicNotFound:
+            continue
+        each = state.bytes // state.count if state.count else 0
+        positions[name] = Position(name, state.epoch, state.earliest_seq, state.head_seq, each)
+    return positions
+
+
+def _peek(client: Client, position: Position, cursor: int) -> Diff:
+    """The next record behind a cursor of this topic, and of no other of its name."""
+    epoch = position.epoch or None
+    return client.diff(position.topic, cursor, limit=1, include_meta=False, epoch=epoch, streams=True)
+
+
+def _common_start(names: Iterable[str]) -> str:
+    """What all of some names begin with: the first and the last of them differ first."""
+    first, last = min(names), max(names)
+    same = next((place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
+    return first[:same]
+
+
+def _fixed_part(pattern: str) -> str:
+    """What every name begins with that a pattern can match."""
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0]
 
 
 def origin_of(access: Access) -> Origin:

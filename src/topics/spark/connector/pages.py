@@ -41,9 +41,17 @@ def open_client(access: Access) -> Client:
     return Client(access.http, api_key=access.api_key)
 
 
-def page_request(topic: str, cursor: int, wanted: int) -> Request[RawPage]:
-    """A read of at most so many records behind a cursor."""
-    request = diff(topic, cursor, limit=min(wanted, _PAGE_RECORDS), include_tags=True, max_batch_bytes=_PAGE_BYTES)
+def page_request(topic: str, epoch: int, cursor: int, wanted: int) -> Request[RawPage]:
+    """A read of at most so many records behind a cursor of a topic of this epoch, and of no other."""
+    request = diff(
+        topic,
+        cursor,
+        limit=min(wanted, _PAGE_RECORDS),
+        include_tags=True,
+        max_batch_bytes=_PAGE_BYTES,
+        epoch=epoch or None,
+        streams=True,
+    )
     return Request(method=request.method, target=request.target, body=request.body, answer=RawPage)
 
 

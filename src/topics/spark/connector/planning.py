@@ -5,12 +5,15 @@ sealing goes on meanwhile, and a batch that is run again after a failure must be
 that make a sink write once would not agree.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from topics.spark.connector.loss import Losses
 from topics.spark.connector.offsets import Bound, Offset, Offsets, Point, offset
 from topics.spark.connector.options import OptionError, ReadOptions
 from topics.spark.connector.origins import Origin, Position
+from topics.spark.segments import SEQ_MAX
 
 
 class SeqSpan(msgspec.Struct, frozen=True):
@@ -37,6 +40,9 @@ def resolve(bound: Bound, options: ReadOptions, positions: dict[str, Position], 
             seq = min(position.earliest - 1, position.head)
         if start and wish == "earliest" and options.from_ts:
             seq = max(seq, origin.first_at(position, options.from_ts))
+        if not start and wish == "latest" and options.to_ts < SEQ_MAX:
+            # What is later is not even read: it would only be thrown away.
+            seq = min(seq, origin.last_before(position, options.to_ts))
         found[name] = offset(position.epoch, seq)
     for name in bound.by_topic:
         if name not in positions:
@@ -60,16 +66,40 @@ def spans(start: Offsets, end: Offsets, losses: Losses) -> list[SeqSpan]:
     return found
 
 
-def split(found: list[SeqSpan], records: int, pieces_min: int) -> list[SeqSpan]:
-    """Cuts spans into pieces of about equal length, the same for the same spans."""
-    total = sum(span.to - span.after for span in found)
+class PieceSize(msgspec.Struct, frozen=True):
+    """How much one task reads at most, and how many tasks there are at least."""
+
+    records: int
+    bytes: int
+    pieces_min: int = 1
+
+
+def packed(found: list[SeqSpan], size: PieceSize, sizes: Mapping[str, int] | None = None) -> list[list[SeqSpan]]:
+    """Spans as the work of tasks: long ones are cut and short ones share a task. The same for the same arguments.
+
+    `sizes` are bytes a record, by topic; a topic of unknown size is measured in records alone.
+    """
+    known = sizes or {}
+    total = sum([span.to - span.after for span in found])
     # Rounded down, so that there are never fewer pieces than wanted, as far as there are records.
-    length = max(1, min(records, total // max(pieces_min, 1)))
-    return [
-        SeqSpan(span.topic, span.epoch, after, min(after + length, span.to))
-        for span in found
-        for after in range(span.after, span.to, length)
-    ]
+    most = max(1, min(size.records, total // max(size.pieces_min, 1)))
+    pieces: list[list[SeqSpan]] = []
+    records_left = bytes_left = 0
+    for span in found:
+        each, after = known.get(span.topic, 0), span.after
+        while after < span.to:
+            fits = min(records_left, bytes_left // each if each else records_left)
+            if not fits:
+                pieces.append([])
+                records_left, bytes_left = most, size.bytes
+                # One record is always read, however long.
+                fits = min(most, max(size.bytes // each, 1) if each else most)
+            to = min(after + fits, span.to)
+            pieces[-1].append(SeqSpan(span.topic, span.epoch, after, to))
+            records_left -= to - after
+            bytes_left = max(bytes_left - each * (to - after), 0)
+            after = to
+    return pieces
 
 
 def limited(start: Offsets, end: Offsets, limit: int | None) -> Offsets:

@@ -1,18 +1,24 @@
-"""Records of a span as Arrow batches: out of sealed segments where they can be reached, over HTTP where not."""
+"""Records of spans as Arrow batches: out of sealed segments where they can be reached, over HTTP where not."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from topics.core.ranges import SeqRange, difference
+from topics.client import Client, TopicNotFound
+from topics.core.ranges import Ranges, SeqRange, difference, union
+from topics.formats.catalog import CatalogTopic
 from topics.spark.connector.loss import Losses
 from topics.spark.connector.options import ReadOptions
+from topics.spark.connector.origins import losses_within
 from topics.spark.connector.pages import as_batch, open_client, page_request
 from topics.spark.connector.planning import SeqSpan
 from topics.spark.segments import (
     SEQ_MAX,
     NoCatalogError,
+    NoColdFolderError,
     ScanOptions,
     SegmentGoneError,
     SegmentRef,
@@ -25,82 +31,146 @@ from topics.storage.objects.tiers import guest_files
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
+_DELETED = "the topic was deleted"
+_RECREATED = "recreated"
 
-def read_span(span: SeqSpan, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """Everything of a span that there is, in the order of the seqs."""
-    losses = Losses(options.fail_on_loss)
-    parts = _sealed_parts(span, options)
-    for part in parts:
-        if isinstance(part, SegmentRef):
-            layout = options.access.layout
-            assert layout is not None
-            try:
-                yield from read_segment(guest_files(layout.cold_root), layout, part)
-            except SegmentGoneError:
-                # It went between the look at the catalog and now. What is left of it, the server knows.
-                yield from _rest_of(part, span, options, losses)
+
+class SpanReader:
+    """Reads what one task was given. The catalog is read once, and one connection serves all of its spans."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._losses = Losses(options.fail_on_loss)
+        self._layout = options.access.layout
+        self._files = guest_files(self._layout.cold_root) if self._layout is not None else PosixFileSystem()
+        self._client: Client | None = None
+        self._topics: dict[str, CatalogTopic] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def read(self, spans: Iterable[SeqSpan]) -> Iterator[pa.RecordBatch]:
+        """Everything of some spans that there is, each in the order of its seqs."""
+        for span in spans:
+            for part in self._parts(span):
+                if isinstance(part, SegmentRef):
+                    yield from self._read_sealed(part)
+                else:
+                    yield from self._read_http(SeqSpan(span.topic, span.epoch, part[0] - 1, part[1]))
+
+    def read_group(self, refs: Sequence[SegmentRef]) -> Iterator[pa.RecordBatch]:
+        """The wanted records of segments that were chosen when the read was planned."""
+        for ref in refs:
+            yield from self._read_sealed(ref)
+
+    # Sealed segments
+
+    def _read_sealed(self, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
+        assert self._layout is not None
+        try:
+            yield from read_segment(self._files, self._layout, ref)
+        except SegmentGoneError:
+            # It went between the look at the catalog and now. What became of it, the server knows, or a newer catalog.
+            yield from self._rest_of(ref)
+        except NoColdFolderError:
+            if self._options.access.http is None:
+                raise
+            yield from self._rest_of(ref)
+
+    def _rest_of(self, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
+        first = max(ref.first_seq, ref.from_seq)
+        last = min(ref.first_seq + ref.count - 1, ref.to_seq)
+        if self._options.access.http is not None:
+            yield from self._read_http(SeqSpan(ref.topic, ref.epoch, first - 1, last))
         else:
-            yield from read_http(SeqSpan(span.topic, span.epoch, part[0] - 1, part[1]), options, losses)
+            self._tell(self._catalog(anew=True).get(ref.topic), ref.topic, ref.epoch, [(first, last)])
 
+    def _tell(self, topic: CatalogTopic | None, name: str, epoch: int, missing: Ranges) -> None:
+        """What no segment holds was deleted on purpose, unless the catalog knows better."""
+        if topic is None or topic.epoch != epoch:
+            for first, last in missing:
+                self._losses.met(name, first, last, _DELETED if topic is None else _RECREATED)
+            return
+        for (first, last), reason in losses_within(topic, missing):
+            self._losses.met(name, first, last, reason)
 
-def _rest_of(part: SegmentRef, span: SeqSpan, options: ReadOptions, losses: Losses) -> Iterator[pa.RecordBatch]:
-    if options.access.http is None:
-        return
-    first = max(part.first_seq, part.from_seq)
-    last = min(part.first_seq + part.count - 1, part.to_seq)
-    yield from read_http(SeqSpan(span.topic, span.epoch, first - 1, last), options, losses)
+    def _parts(self, span: SeqSpan) -> list[SegmentRef | SeqRange]:
+        """The segments of a span, and the ranges between them that only the server has; in order."""
+        whole = [(span.after + 1, span.to)]
+        if self._layout is None:
+            return list(whole)
+        topic = self._catalog().get(span.topic)
+        known = topic if topic is not None and topic.epoch == span.epoch else None
+        refs = self._segments(known, span) if known is not None else []
+        missing = difference(whole, _held(known) if known is not None else [])
+        if self._options.access.http is None:
+            self._tell(topic, span.topic, span.epoch, missing)
+            return list(refs)
+        return sorted([*refs, *missing], key=lambda part: part.first_seq if isinstance(part, SegmentRef) else part[0])
 
+    def _segments(self, topic: CatalogTopic, span: SeqSpan) -> list[SegmentRef]:
+        options = self._options
+        wanted = ScanOptions(
+            from_seq=max(span.after + 1, topic.evict_floor),
+            to_seq=span.to,
+            from_ts=options.from_ts,
+            to_ts=options.to_ts,
+            tag_prefix=options.tag_prefix,
+            include_deleted=options.include_deleted,
+        )
+        return plan_topic(topic, wanted, SystemClock().now_ms())
 
-def _sealed_parts(span: SeqSpan, options: ReadOptions) -> list[SegmentRef | SeqRange]:
-    """The segments of a span, and the ranges between them that only the server has; in order."""
-    whole = [(span.after + 1, span.to)]
-    layout = options.access.layout
-    if layout is None:
-        return list(whole)
-    refs = _segments(span, options, layout)
-    held = [(ref.first_seq, ref.first_seq + ref.count - 1) for ref in refs]
-    rest = difference(whole, held) if options.access.http is not None else []
-    return sorted([*refs, *rest], key=lambda part: part.first_seq if isinstance(part, SegmentRef) else part[0])
+    def _catalog(self, anew: bool = False) -> dict[str, CatalogTopic]:
+        if self._topics is None or anew:
+            self._topics = _topics_of(self._layout, self._options)
+        return self._topics
 
+    # The server
 
-def _segments(span: SeqSpan, options: ReadOptions, layout: Layout) -> list[SegmentRef]:
-    try:
-        topic = load_catalog(PosixFileSystem(), layout).by_name().get(span.topic)
-    except NoCatalogError:
-        if options.access.mode == "segments":
-            raise
-        return []
-    if topic is None or topic.epoch != span.epoch:
-        return []
-    wanted = ScanOptions(
-        from_seq=span.after + 1,
-        to_seq=span.to,
-        from_ts=options.from_ts,
-        to_ts=options.to_ts,
-        tag_prefix=options.tag_prefix,
-        include_deleted=options.include_deleted,
-    )
-    return plan_topic(topic, wanted, SystemClock().now_ms())
-
-
-def read_http(span: SeqSpan, options: ReadOptions, losses: Losses) -> Iterator[pa.RecordBatch]:
-    """Reads a span from the server, page by page. Records deleted meanwhile are silently not there."""
-    cursor = span.after
-    with open_client(options.access) as client:
+    def _read_http(self, span: SeqSpan) -> Iterator[pa.RecordBatch]:
+        """Page by page. Records deleted meanwhile are silently not there."""
+        cursor, losses = span.after, self._losses
+        if self._client is None:
+            self._client = open_client(self._options.access)
         while cursor < span.to:
-            answer = client.send(page_request(span.topic, cursor, span.to - cursor))
+            try:
+                answer = self._client.send(page_request(span.topic, span.epoch, cursor, span.to - cursor))
+            except TopicNotFound:
+                losses.met(span.topic, cursor + 1, span.to, _DELETED)
+                return
             gap = answer.tombstone
-            if gap is not None and gap.reason == "recreated":
+            if gap is not None and gap.reason == _RECREATED:
                 losses.met(span.topic, cursor + 1, span.to, gap.reason)
                 return
             if gap is not None and gap.gap_from <= span.to:
                 losses.met(span.topic, gap.gap_from, min(gap.gap_to, span.to), gap.reason)
             records = [record for record in answer.records if record.seq <= span.to]
             if records:
-                yield filtered(as_batch(span.topic, span.epoch, records), options)
+                yield filtered(as_batch(span.topic, span.epoch, records), self._options)
             if answer.next_from_seq <= cursor:
                 return
             cursor = answer.next_from_seq
+
+
+def _held(topic: CatalogTopic) -> Ranges:
+    """The seqs that a topic's segments answer for, whatever of them is wanted. What lies below the floor they do not:
+    whoever asks for it is to be told of a loss."""
+    ranges = union([(max(one.first_seq, topic.evict_floor), one.last_seq) for one in topic.segments])
+    return difference(ranges, union(topic.lost))
+
+
+def _topics_of(layout: Layout | None, options: ReadOptions) -> dict[str, CatalogTopic]:
+    assert layout is not None
+    try:
+        return load_catalog(PosixFileSystem(), layout).by_name()
+    except NoCatalogError:
+        if options.access.mode == "segments":
+            raise
+        return {}
 
 
 def filtered(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:

@@ -24,29 +24,27 @@ from pyspark.sql.types import StructType
 from topics.spark.columns import RECORD_DDL, RECORD_SCHEMA
 from topics.spark.connector.history import ArchivePart, plan_history, read_history
 from topics.spark.connector.loss import Losses
-from topics.spark.connector.offsets import Offsets
+from topics.spark.connector.offsets import Offsets, from_checkpoint, to_checkpoint
 from topics.spark.connector.options import OptionError, ReadOptions, read_options, write_options
-from topics.spark.connector.origins import origin_of
-from topics.spark.connector.planning import SeqSpan, limited, resolve, spans, split
-from topics.spark.connector.reading import read_span
+from topics.spark.connector.origins import Origin, SegmentOrigin, found_positions, origin_of
+from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
+from topics.spark.connector.reading import SpanReader
 from topics.spark.connector.sink import BatchSink, StreamSink
-from topics.spark.segments import ScanOptions, SegmentRef, load_catalog, pack, plan_scan, read_group
-from topics.storage.objects.tiers import guest_files
-from topics.storage.posix import PosixFileSystem
+from topics.spark.segments import ScanOptions, SegmentRef, pack, plan_scan
 from topics.system.clock import SystemClock
 
 _group_codec = msgspec.msgpack
 
 
 class Piece(InputPartition):
-    """One task's work: spans of seqs, segments by name, or a file of the archive. Plain values that can travel."""
+    """One task's work: spans of seqs, segments by name, or files of the archive. Plain values that can travel."""
 
     def __init__(
-        self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: ArchivePart | None = None
+        self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: list[ArchivePart] | None = None
     ) -> None:
         self.spans = spans_ or []
         self.group = group
-        self.history = history
+        self.history = history or []
 
 
 class TopicsDataSource(DataSource):
@@ -101,34 +99,30 @@ class TopicsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         origin = origin_of(options.access)
-        positions = origin.positions(options)
-        history = [Piece(history=part) for part in plan_history(options, positions)]
-        if options.access.http is None and not options.starting.by_topic and not options.ending.by_topic:
-            for position in positions.values():
-                after = origin.first_at(position, options.from_ts) if options.from_ts else position.earliest - 1
-                origin.report(position.topic, after, position.head, Losses(options.fail_on_loss))
-            return [*history, *self._segment_pieces()]
+        losses = Losses(options.fail_on_loss)
+        positions = found_positions(origin, options)
+        history = [Piece(history=parts) for parts in plan_history(options, positions, origin, losses)]
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)
-        found = spans(start, end, Losses(options.fail_on_loss))
-        for span in found:
-            origin.report(span.topic, span.after, span.to, Losses(options.fail_on_loss))
-        pieces = split(found, options.records_per_partition, options.partitions_min)
-        return [*history, *(Piece([span]) for span in pieces)]
+        found = spans(start, end, losses)
+        _tell(origin, found, losses)
+        if isinstance(origin, SegmentOrigin) and not options.starting.by_topic and not options.ending.by_topic:
+            return [*history, *self._segment_pieces(origin)]
+        sizes = {name: position.record_bytes for name, position in positions.items()}
+        return [*history, *(Piece(piece) for piece in packed(found, _size(options), sizes))]
 
-    def _segment_pieces(self) -> list[InputPartition]:
+    def _segment_pieces(self, origin: SegmentOrigin) -> list[InputPartition]:
         """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
         options = self._options
-        layout = options.access.layout
-        assert layout is not None
         if options.starting.word == "latest" or options.ending.word == "earliest":
             return []
         wanted = ScanOptions(
             topics=options.topics, pattern=options.pattern, from_ts=options.from_ts, to_ts=options.to_ts,
             tag_prefix=options.tag_prefix, include_deleted=options.include_deleted,
         )  # fmt: skip
-        refs = plan_scan(load_catalog(PosixFileSystem(), layout), wanted, SystemClock().now_ms())
-        groups = pack(refs, groups_min=options.partitions_min)
+        assert origin.catalog is not None
+        refs = plan_scan(origin.catalog, wanted, SystemClock().now_ms())
+        groups = pack(refs, options.bytes_per_partition, options.partitions_min)
         return [Piece(group=_group_codec.encode(group)) for group in groups]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
@@ -146,31 +140,31 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
-        positions = self._origin.positions(options)
-        return dict(resolve(options.starting, options, positions, self._origin, start=True))
+        positions = found_positions(self._origin, options)
+        return to_checkpoint(resolve(options.starting, options, positions, self._origin, start=True))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._options.max_records
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        begin = from_checkpoint(start)
         end = self._target if self._target is not None else self._heads()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return dict(limited(start, _not_behind(start, end), rows))
+        return to_checkpoint(limited(begin, _not_behind(begin, end), rows))
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        return dict(self._heads())
+        return to_checkpoint(self._heads())
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._heads()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        options = self._options
-        losses = Losses(options.fail_on_loss)
-        found = spans(start, end, losses)
-        for span in found:
-            self._origin.report(span.topic, span.after, span.to, losses)
-        return [Piece([span]) for span in split(found, options.records_per_partition, options.partitions_min)]
+        losses = Losses(self._options.fail_on_loss)
+        found = spans(from_checkpoint(start), from_checkpoint(end), losses)
+        _tell(self._origin, found, losses)
+        # By records alone, and not by how long they are now: a batch that is run again must have the same pieces.
+        return [Piece(piece) for piece in packed(found, _size(self._options))]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return self._columns.of(_read(partition, self._options))
@@ -178,6 +172,15 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _heads(self) -> Offsets:
         positions = self._origin.positions(self._options)
         return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
+
+
+def _size(options: ReadOptions) -> PieceSize:
+    return PieceSize(options.records_per_partition, options.bytes_per_partition, options.partitions_min)
+
+
+def _tell(origin: Origin, found: Sequence[SeqSpan], losses: Losses) -> None:
+    for topic, (first, last), reason in origin.report((one.topic, one.epoch, one.after, one.to) for one in found):
+        losses.met(topic, first, last, reason)
 
 
 def _not_behind(start: Offsets, end: Offsets) -> Offsets:
@@ -193,15 +196,12 @@ def _not_behind(start: Offsets, end: Offsets) -> Offsets:
 def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(piece, Piece):
         return  # Spark asks for one partition of nothing when there are none.
-    if piece.group:
-        layout = options.access.layout
-        assert layout is not None
-        refs = _decode_group(piece.group)
-        yield from read_group(guest_files(layout.cold_root), layout, refs)
-    if piece.history is not None:
-        yield from read_history(piece.history, options)
-    for span in piece.spans:
-        yield from read_span(span, options)
+    for part in piece.history:
+        yield from read_history(part, options)
+    with SpanReader(options) as reader:
+        if piece.group:
+            yield from reader.read_group(_decode_group(piece.group))
+        yield from reader.read(piece.spans)
 
 
 def _decode_group(group: bytes) -> list[SegmentRef]:

@@ -51,6 +51,8 @@ class SegmentImage:
         self.text = b""
         self.rows = memoryview(b"").cast("I")
         self.blocks: list[tuple[int, int]] = []
+        self.written: list[int] = []
+        """When each block was written, as far as the index tells; without it, when its ts says."""
         self.kept: list[Range] = []
         """Stretches of record indexes that can be read back."""
         self.flags = b""
@@ -107,12 +109,14 @@ class SegmentImage:
         view, first_seq = self.view, self.head.first_seq
         edges = [*self.blocks, (self.head.count, 0)]
         for lo, hi in self.kept:
-            for (begin, ts), (end, _) in pairwise(edges):
+            for ((begin, ts), (end, _)), written in zip(pairwise(edges), self.written, strict=True):
                 a, b = max(lo, begin), min(hi, end)
                 if a < b:
                     rows, text = self.rows[3 * a : 3 * b].tobytes(), bytes(view.whole(a, b))
                     size, traits = sum(payload_sizes(view, a, b)), traits_of(view, a, b)
-                    yield BlockParts(first_seq + a, ts, size, b - a, self.rows[3 * a], traits, None, rows, text)
+                    yield BlockParts(
+                        first_seq + a, ts, size, b - a, self.rows[3 * a], traits, None, rows, text, written
+                    )
 
     # The header
 
@@ -195,14 +199,14 @@ class SegmentImage:
                 blocks = index.blocks()
                 problem = _blocks_problem(blocks, head)
                 if problem is None:
-                    self.rows, self.blocks = index.rows, blocks
+                    self.rows, self.blocks, self.written = index.rows, blocks, index.written()
                     self.kept = self._in_good_chunks(head, good)
                     problem = self._rows_problem(head) or (self._tables_problem(index, head) if all(good) else None)
             except (ValueError, TypeError, IndexError) as error:
                 problem = str(error)
         if problem is not None:
             self.troubles.append(Trouble(".idx", problem))
-            self.rows, self.blocks, self.kept = memoryview(b"").cast("I"), [], []
+            self.rows, self.blocks, self.written, self.kept = memoryview(b"").cast("I"), [], [], []
         return problem is None
 
     def _in_good_chunks(self, head: SegmentHead, good: list[bool]) -> list[Range]:
@@ -288,6 +292,7 @@ class SegmentImage:
                 rows[3 * i + 3] = part.end + 1 + head.bias
             if part.ts != last_ts:
                 self.blocks.append((i, part.ts))
+                self.written.append(part.ts)
                 last_ts = part.ts
             if self.kept and self.kept[-1][1] == i:
                 self.kept[-1] = (self.kept[-1][0], i + 1)

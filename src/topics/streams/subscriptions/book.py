@@ -38,6 +38,10 @@ class Book:
             self._signer = Signer(self._seed)
         return self._signer
 
+    def mark(self, text: str) -> str:
+        """A word that only this server can have made of a text."""
+        return self.signer.mark(text)
+
     def write(self, changes: Sequence[Change], done: Outcome) -> None:
         """Keeps some changes, all of them or none. `done` is told once they are safe."""
         if not self._key_kept:
@@ -59,7 +63,10 @@ class Book:
             self._signer = Signer(self._seed)
         elif op == "put":
             request = msgspec.convert(change["request"], SubscriptionRequest)
-            made = Subscription(change["id"], request, change["base_url"], change["created_ms"])
+            owner = change.get("owner")
+            made = Subscription(
+                change["id"], request, change["base_url"], change["created_ms"], None if owner is None else tuple(owner)
+            )
             made.generation = change.get("generation", 0)
             made.links = {name: Link(explicit=True) for name in request.streams}
             self.all[made.id] = made
@@ -100,7 +107,7 @@ def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None
 def put_change(subscription: Subscription) -> Change:
     return {
         "op": "put", "id": subscription.id, "base_url": subscription.base_url, "created_ms": subscription.created_ms,
-        "request": subscription.request,
+        "request": subscription.request, "owner": subscription.owner,
     }  # fmt: skip
 
 

@@ -19,6 +19,15 @@ class SubscriptionConflictError(TopicStateError):
         super().__init__(f"subscription {quoted(subscription_id)} exists with other settings")
 
 
+class SubscriptionTakenError(TopicsError):
+    """It exists and is not theirs who ask."""
+
+    code = "forbidden"
+
+    def __init__(self, subscription_id: str) -> None:
+        super().__init__(f"the id {quoted(subscription_id)} is not free", name=subscription_id)
+
+
 class WebhookRejectedError(InvalidRequestError):
     """An address that the server will not call."""
 

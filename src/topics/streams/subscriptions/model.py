@@ -6,7 +6,7 @@ import msgspec
 
 from topics.core.errors import InvalidRequestError
 from topics.streams.offsets import START
-from topics.streams.subscriptions.patterns import check_pattern, matcher
+from topics.streams.subscriptions.patterns import check_pattern, literal_prefix, matcher
 
 LEASE_MS = 30_000
 LEASE_MS_MIN = 100
@@ -76,10 +76,23 @@ class Claim:
         """Whether its lease ended without a word."""
 
 
+Owner = tuple[str, ...]
+"""Whose a subscription is: the prefixes of names that its creator was held to, none for one who may do everything. Not
+the key itself, so that whoever replaces a key by another with the same rights still has what the first one made."""
+
+
 class Subscription:
-    def __init__(self, subscription_id: str, request: SubscriptionRequest, base_url: str, created_ms: int) -> None:
+    def __init__(
+        self,
+        subscription_id: str,
+        request: SubscriptionRequest,
+        base_url: str,
+        created_ms: int,
+        owner: Owner | None = (),
+    ) -> None:
         self.id = subscription_id
         self.request = request
+        self.owner = owner
         self.base_url = base_url
         """Where the creator found the server: callbacks come the same way."""
         self.created_ms = created_ms
@@ -99,6 +112,20 @@ class Subscription:
         self.notified = False
         """Whether the wake stream has been told and nobody has come yet."""
         self.matches = matcher(request.pattern) if request.pattern else lambda name: False
+
+    def is_within(self, prefixes: Owner) -> bool:
+        """Whether somebody held to these prefixes may have to do with it: its owner is held to them, too, and so is
+        everything that it follows and tells by now. One of before there were owners is judged by that alone."""
+        if not prefixes:
+            return True
+        if self.owner == ():
+            return False
+        named = [*(self.owner or ()), *self.request.streams, *self.links]
+        if self.request.pattern:
+            named.append(literal_prefix(self.request.pattern))
+        if self.request.wake_stream:
+            named.append(self.request.wake_stream)
+        return all(name.startswith(prefixes) for name in named)
 
     @property
     def url(self) -> str:

@@ -1,6 +1,7 @@
 """What can be asked of subscriptions. Everything that is answered is kept before it is answered."""
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -22,9 +23,10 @@ from topics.streams.subscriptions.errors import (
     NoPendingWorkError,
     SubscriptionConflictError,
     SubscriptionNotFoundError,
+    SubscriptionTakenError,
 )
 from topics.streams.subscriptions.leases import Later
-from topics.streams.subscriptions.model import Claim, Link, Subscription, SubscriptionRequest
+from topics.streams.subscriptions.model import Claim, Link, Owner, Subscription, SubscriptionRequest
 from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import check_url
 from topics.streams.subscriptions.wakes import Deliver, Wakes
@@ -61,6 +63,8 @@ class Subscriptions:
         self._links = self._wakes.links
         self._leases = self._wakes.leases
         self._wakes.finished = self._finished
+        self._coming: dict[str, list[Callable[[], None]]] = {}
+        """Subscriptions that are being kept, with the requests that wait for what becomes of them."""
 
     def start(self) -> None:
         """Begins to watch; what piled up meanwhile wakes at once."""
@@ -79,18 +83,26 @@ class Subscriptions:
         base_url: str,
         done: Callable[[Subscription, bool], None],
         failed: Callable[[TopicsError], None],
+        owner: Owner = (),
     ) -> None:
-        """Creates a subscription, or finds that it is there as it should be."""
+        """Creates a subscription, or finds that it is there as it should be. Two of one id come one after the other:
+        the second is decided on what became of the first."""
         request.check()
         if request.webhook is not None:
             check_url(request.webhook.url, self._allow_loopback)
         known = self._book.all.get(subscription_id)
         if known is not None:
+            if not known.is_within(owner):
+                raise SubscriptionTakenError(subscription_id)
             if known.request != request:
                 raise SubscriptionConflictError(subscription_id)
             done(known, False)
             return
-        made = Subscription(subscription_id, request, base_url, self._core.now())
+        if subscription_id in self._coming:
+            again = partial(self.put, subscription_id, request, base_url, done, failed, owner)
+            self._coming[subscription_id].append(lambda: _try(again, failed))
+            return
+        made = Subscription(subscription_id, request, base_url, self._core.wall(), owner)
         made.links = {name: Link(explicit=True) for name in request.streams}
         for name in self._links.matching(made):
             made.links.setdefault(name, Link(explicit=False))
@@ -103,17 +115,26 @@ class Subscriptions:
         def written(error: TopicsError | None) -> None:
             if error is not None:
                 failed(error)
-                return
-            made.links = self._book.all.setdefault(subscription_id, made).links
-            done(made, True)
-            for name in list(made.links):
-                self._links.look(made, name)
+            else:
+                self._book.all[subscription_id] = made
+                done(made, True)
+                for name in list(made.links):
+                    self._links.look(made, name)
+            for waiting in self._coming.pop(subscription_id):
+                waiting()
 
-        self._book.write(changes, written)
+        self._coming[subscription_id] = []
+        try:
+            self._book.write(changes, written)
+        except TopicsError:
+            del self._coming[subscription_id]
+            raise
 
-    def get(self, subscription_id: str) -> Subscription:
+    def get(self, subscription_id: str, asking: Owner = ()) -> Subscription:
+        """The subscription, for somebody who is held to some prefixes. One that they have nothing to do with is not
+        there for them."""
         found = self._book.all.get(subscription_id)
-        if found is None:
+        if found is None or not found.is_within(asking):
             raise SubscriptionNotFoundError(subscription_id)
         return found
 
@@ -187,7 +208,7 @@ class Subscriptions:
 
     def ack(self, subscription_id: str, token: str, said: Acks, done: Callable[[bool | TopicsError], None]) -> None:
         """Takes acknowledgements, which only move forward; tells whether there is more to do at once."""
-        found = self.get(subscription_id)
+        found = self._held(subscription_id, token, said.generation)
         claim = self._leases.held(found, token, said.wake_id, said.generation)
         moved: dict[str, str] = {}
         for entry in said.acks:
@@ -201,10 +222,16 @@ class Subscriptions:
 
     def release(self, subscription_id: str, token: str, wake_id: str, generation: int) -> None:
         """Takes a claim back without an acknowledgement."""
-        found = self.get(subscription_id)
+        found = self._held(subscription_id, token, generation)
         self._leases.held(found, token, wake_id, generation)
         self._leases.end(found)
         self._wakes.consider(found)
+
+    def _held(self, subscription_id: str, token: str, generation: int) -> Subscription:
+        """The subscription that a worker speaks of. Whether there is one is told only to who once held it."""
+        if subscription_id not in self._book.all:
+            self._leases.check_token(subscription_id, token, generation)
+        return self.get(subscription_id)
 
     def _finished(self, subscription: Subscription, claim: Claim) -> None:
         """A webhook answered that it is done: with everything there was when it was called."""
@@ -240,3 +267,10 @@ class Subscriptions:
             self._book.write([ack_change(subscription, name, offset) for name, offset in moved.items()], written)
         else:
             written(None)
+
+
+def _try(begin: Callable[[], None], failed: Callable[[TopicsError], None]) -> None:
+    try:
+        begin()
+    except TopicsError as error:
+        failed(error)

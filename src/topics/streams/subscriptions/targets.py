@@ -12,6 +12,27 @@ from topics.streams.subscriptions.errors import WebhookRejectedError
 
 _URL_CHARS_MAX = 2048
 
+# What is on the public internet is decided by these tables of the registries (RFC 6890 and its successors), and not
+# only by Python's, which differ from version to version: protocol assignments, relays and anycast services, tests and
+# documentation, and all of version 6 whose addresses have one of version 4 inside, which a translator would call.
+_OUTSIDE_V4 = tuple(
+    map(
+        ipaddress.IPv4Network,
+        (
+            "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12",
+            "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16",
+            "192.175.48.0/24", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",
+        ),
+    )
+)  # fmt: skip
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_OUTSIDE_V6 = tuple(
+    map(
+        ipaddress.IPv6Network,
+        ("2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20"),
+    )
+)
+
 
 class Target(NamedTuple):
     scheme: str
@@ -50,10 +71,18 @@ def check_address(address: str, allow_loopback: bool) -> None:
         raise WebhookRejectedError("the webhook's host resolves to no address", field="webhook.url")
     mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
     found = mapped or found
-    if found.is_loopback and allow_loopback:
-        return
-    if not found.is_global or found.is_multicast or found.is_reserved or found.is_unspecified:
+    if not (found.is_loopback and allow_loopback) and not _is_public(found):
         raise WebhookRejectedError("the webhook's host is not on the public internet", field="webhook.url")
+
+
+def _is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    if not address.is_global:
+        return False
+    if isinstance(address, ipaddress.IPv4Address):
+        return not any(address in network for network in _OUTSIDE_V4)
+    # An address with a zone is one of a network that this machine is connected to.
+    in_use = address in _GLOBAL_V6 and address.scope_id is None
+    return in_use and not any(address in network for network in _OUTSIDE_V6)
 
 
 def is_loopback_name(host: str) -> bool:

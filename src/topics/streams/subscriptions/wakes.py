@@ -37,7 +37,7 @@ class Wakes:
         self._book = book
         self._deliver = deliver
         self._later = later
-        self.leases = Leases(self._core.dice, later, self.consider)
+        self.leases = Leases(self._core.dice, later, book.mark, self.consider)
         self.links = Links(streams, book, self.consider)
         self.finished: Callable[[Subscription, Claim], None] = lambda subscription, claim: None
         """Told when a webhook says that everything it was woken for is done."""
@@ -85,7 +85,7 @@ class Wakes:
             if error is not None:
                 self._answered(subscription, claim, NotTaken(error.message))
                 return
-            signature = self._book.signer.header(body, self._core.now() // 1000)
+            signature = self._book.signer.header(body, self._core.wall() // 1000)
             self._deliver(url, body, signature, lambda answer: self._answered(subscription, claim, answer))
 
         self._keep(subscription, written)

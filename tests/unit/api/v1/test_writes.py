@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.unit.timeless import run
+from topics.api.auth import ANYONE
 from topics.api.calls import Call
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.writes import Writes
@@ -33,6 +34,7 @@ class Asked:
         head = RequestHead("POST", b"", "/v1/stream/a", "", headers, "1.1", True)
         self.exchange = type("Exchange", (), {"head": head, "body": b"x"})
         self.topic = "a"
+        self.key = ANYONE
         self.answers: list[tuple[int, bytes]] = []
 
     def finish(self, status: int, body: bytes, headers: object = (), content_type: str = "") -> None:

@@ -36,7 +36,7 @@ from topics.engine.queues import HeldRequest
 from topics.engine.repair.repair import Repair, verify
 from topics.engine.state.watermarks import state_problems
 from topics.formats.frame import FrameKind
-from topics.formats.queue import LeaseState, QueuePart, encode_delay, encode_part
+from topics.formats.queue import Ending, LeaseState, QueuePart, encode_delay, encode_part
 from topics.formats.snapshot import TopicState
 from topics.storage.layout import Layout
 from topics.testing import FakeDisk, ManualClock, SeededDice
@@ -178,7 +178,7 @@ def test_a_delay_whose_jobs_were_lost_is_forgotten(disk: FakeDisk, clock: Manual
     """The log ends between the frame of the delay and the frame of its jobs."""
     engine = open_engine(disk, clock)
     make_queue(engine, durability=Durability.MEMORY)
-    engine.core.path.note(topic(engine, JOBS), FrameKind.DELAY, encode_delay(clock.now_ms() + 5000, 1, 3))
+    engine.core.path.note(topic(engine, JOBS), FrameKind.DELAY, encode_delay(Ending(clock.now_ms() + 5000, 5000), 1, 3))
     again = open_engine(killed(disk), clock)
     assert counted(again) == (0, 0, 0, 0)
     produce(again, 1)

@@ -148,6 +148,15 @@ def test_a_folder_that_cannot_be_written_to_can_be_looked_at(disk: FakeDisk) -> 
         pass
 
 
+def test_looking_leaves_no_lock_file_behind(disk: FakeDisk) -> None:
+    disk.remove(LAYOUT.lock)
+    with hold_folder(disk, LAYOUT, "verify", read_only=True):
+        assert seen(disk).sound
+    assert not disk.exists(LAYOUT.lock)
+    with hold_folder(disk, LAYOUT, "repair", read_only=False):
+        assert disk.exists(LAYOUT.lock)
+
+
 def test_what_is_no_data_folder() -> None:
     disk = FakeDisk()
     disk.make_dirs("data")
@@ -227,7 +236,7 @@ def test_a_state_that_obeys_the_rules() -> None:
         ({"tail_flags": [b""]}, "2 blocks instead of 1"),
         ({"tail_flags": [b"", b"\0"]}, "wrong length"),
         ({"segments": [msgspec.structs.replace(STATE.segments[0], flags=b"\0"), STATE.segments[1]]}, "wrong length"),
-        ({"name": "no name!"}, "not a topic name"),
+        ({"name": "no name!"}, "not the name of a topic"),
         ({"config": b"{"}, "config makes no sense"),
     ],
 )

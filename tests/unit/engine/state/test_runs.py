@@ -180,10 +180,9 @@ def test_how_many_records_from_the_front_are_older_than_a_deadline(home: str) ->
     clock.advance(100)
     append(engine, "t", 3)
     move(engine, "t", home)
-    expired = [
-        sum(engine.core.reader.expired(1, run, deadline) for run in topic(engine, "t").runs_from(1))
-        for deadline in (1000, 1001, 1100, 1101)
-    ]
+    reader, runs = engine.core.reader, list(topic(engine, "t").runs_from(1))
+    expired = [sum(reader.written_before(1, run, deadline) for run in runs) for deadline in (1000, 1001, 1100, 1101)]
+    assert expired == [sum(reader.before(1, run, ts) for run in runs) for ts in (1000, 1001, 1100, 1101)]
     assert expired == [0, 2, 2, 3]
 
 

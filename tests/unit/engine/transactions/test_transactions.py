@@ -334,7 +334,9 @@ def test_a_guard_sees_the_records_of_a_commit() -> None:
     seen: list[object] = []
 
     class Picky:
-        def check_append(self, topic: Topic, records: object) -> None:
+        def check_append(self, topic: Topic) -> None: ...
+
+        def admit(self, topic: Topic, records: object, moved: bool, prepared: object = None) -> None:
             found = [bytes(record.data) for record in records()]  # type: ignore[operator]
             seen.extend(found)
             if found and len(seen) == 1:

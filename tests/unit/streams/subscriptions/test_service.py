@@ -13,7 +13,14 @@ from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
-from topics.streams.subscriptions.errors import AlreadyClaimedError, FencedError, NoPendingWorkError
+from topics.streams.subscriptions.book import Book
+from topics.streams.subscriptions.errors import (
+    AlreadyClaimedError,
+    BadTokenError,
+    FencedError,
+    NoPendingWorkError,
+    SubscriptionNotFoundError,
+)
 from topics.streams.subscriptions.model import Webhook
 from topics.streams.subscriptions.service import Ack
 from topics.streams.subscriptions.store import NAME
@@ -271,6 +278,47 @@ def test_old_changes_are_folded_and_nothing_is_forgotten(stage: Stage, disk: Fak
     assert topic.live_count < 1_100
     again = Stage(reopened(disk, clock)).service.get("s")
     assert (again.generation, again.links["jobs/a"].acked) == (found.generation, found.links["jobs/a"].acked)
+
+
+def test_of_two_that_come_at_once_the_second_is_decided_on_the_first(
+    stage: Stage, disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands in memory is what the log says, and nobody takes over what is just being made for another."""
+    write, held = stage.service._book.write, list[Callable[[], None]]()
+    monkeypatch.setattr(stage.service._book, "write", lambda *change: held.append(lambda: write(*change)))
+    told: list[tuple[str, bool]] = []
+    refused: list[TopicsError] = []
+
+    def put(stream: str, owner: tuple[str, ...]) -> None:
+        request = SubscriptionRequest(type="pull-wake", streams=[stream], wake_stream=stream)
+        done = lambda found, created: told.append((found.request.streams[0], created))  # noqa: E731
+        stage.service.put("s", request, "http://x/", done, refused.append, owner)
+
+    put("a:1", ("a:",))
+    put("b:1", ("b:",))
+    put("a:1", ("a:",))
+    put("a:2", ("a:",))
+    for one in held:
+        one()
+    assert told == [("a:1", True), ("a:1", False)]
+    assert [error.code for error in refused] == ["forbidden", "SUBSCRIPTION_CONFLICT"]
+    assert len(held) == 1
+    assert Book(reopened(disk, clock).engine).all["s"].request.streams == ["a:1"]
+
+
+def test_a_token_that_was_never_given_out_tells_nothing(stage: Stage) -> None:
+    pull(stage)
+    create(stage.streams, "jobs/a", body=b"1")
+    granted = stage.claim()
+    for subscription, generation in (("s", 0), ("s", granted.generation), ("s", 99), ("absent", 0), ("absent", 1)):
+        with pytest.raises(BadTokenError):
+            stage.service.release(subscription, "guess.guess", granted.wake_id, generation)
+    stage.service.release("s", granted.token, granted.wake_id, granted.generation)
+    with pytest.raises(FencedError):
+        stage.service.release("s", granted.token, granted.wake_id, granted.generation)
+    stage.service.drop("s", lambda error: None)
+    with pytest.raises(SubscriptionNotFoundError):
+        stage.service.release("s", granted.token, granted.wake_id, granted.generation)
 
 
 def test_nobody_sees_where_they_are_kept(stage: Stage) -> None:

@@ -7,6 +7,7 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
+from topics.api.isolation import check_found
 from topics.api.v0.bodies import check_number, decode_body, query_number
 from topics.core.config import TopicType
 from topics.core.errors import NotAQueueError, TopicsError
@@ -113,12 +114,13 @@ def _answer_extend(call: Call, outcome: ExtendResult) -> None:
 def redrive(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("redrive", _decode_redrive, body) if body else RedriveBody()
+    # The records are taken out of that topic, whether its name stands in the request or in the config.
+    call.key.check(Scope.READ, asked.source)
     config = call.engine.core.existing(call.topic).config
     if config.type is not TopicType.QUEUE:
         raise NotAQueueError(call.topic)
-    source = config.dead_letter if asked.source is None else asked.source
-    # The records are taken out of that topic, whether its name stands in the request or in the config.
-    call.key.check(Scope.READ, source)
+    if asked.source is None and config.dead_letter is not None:
+        check_found(call.key, (config.dead_letter,), "the dead letter topic")
     request = RedriveRequest(max=asked.max, source=asked.source)
     call.engine.queues.redrive(call.topic, request, _answering(call, _answer_redrive))
 

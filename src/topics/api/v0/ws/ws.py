@@ -14,9 +14,10 @@ from urllib.parse import urlsplit
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
 from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.isolation import told_to
 from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
-from topics.api.v0.appends import with_key
+from topics.api.v0.appends import with_config_of, with_key
 from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
 from topics.api.v0.ws.ws_replies import Replies
@@ -201,7 +202,7 @@ class Session(Sink):
         def done(outcome: AppendResult | TopicsError) -> None:
             self._publish_bytes -= nbytes
             if isinstance(outcome, TopicsError):
-                frame = error_frame(outcome, command.request_id)
+                frame = error_frame(told_to(self._key, outcome), command.request_id)
             else:
                 spent_ms = (self.run_queue.seconds() - started) * 1000.0
                 frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
@@ -209,11 +210,14 @@ class Session(Sink):
             self._settle()
 
         try:
+            batch = with_key(command, command.idempotency_key)
             if self._key is not ANYONE:
                 self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
+                if command.config is not None:
+                    batch = with_config_of(self._key, self._engine, command.topic, batch)
             if self._stopping:
                 raise ShuttingDownError()
-            self._engine.append(command.topic, with_key(command, command.idempotency_key), done)
+            self._engine.append(command.topic, batch, done)
         except TopicsError as error:
             done(error)
             return
@@ -228,7 +232,7 @@ class Session(Sink):
         try:
             self._replies.now(self._follow(command))
         except TopicsError as error:
-            self._replies.now(error_frame(error, command.request_id))
+            self._replies.now(error_frame(told_to(self._key, error), command.request_id))
 
     def _follow(self, command: Subscribe) -> bytes:
         """Checks everything, then begins with everything: a command that is refused changes nothing."""

@@ -1,0 +1,95 @@
+"""The bare part: every entry is looked at. It is slow and right, and what every index is held against."""
+
+from bisect import insort
+
+from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.parts import Ask, Budget, Found, KeysFound, Source, Span, Totalled
+from topics.indexing.predicates import Everything
+from topics.indexing.sorting import Hit
+
+_SPARE_HITS = 256
+"""Hits that are kept besides the wanted ones before they are sorted and cut."""
+
+
+class Scan:
+    """A part that scans a source."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    @property
+    def span(self) -> Span:
+        return self._source.span
+
+    def search(self, ask: Ask, budget: Budget) -> Found:
+        matcher = ask.matcher()
+        place_of = ask.sort.place_maker(matcher.places)
+        by_offset = ask.sort.by_offset
+        stops_early = by_offset is not None and not ask.count_all
+        descending = by_offset is None or not by_offset.ascending
+        found = Found(hits=[])
+        hits = found.hits
+        for entry in self._source.entries(ask.predicate, descending):
+            if not budget.take(entry.size):
+                self._miss(found, entry.number, descending)
+                break
+            found.looked_at += 1
+            row = matcher.row(entry.value)
+            if not matcher.matches(row):
+                continue
+            found.matched += 1
+            score = matcher.score(row)
+            place = place_of(row, entry.number, score)
+            if ask.after is None or ask.sort.is_behind(place, ask.after):
+                hits.append(Hit(place, entry.number, score))
+                if stops_early and len(hits) == ask.size:
+                    break
+                if len(hits) >= 2 * ask.size + _SPARE_HITS:
+                    self._cut(ask, hits)
+        self._cut(ask, hits)
+        return found
+
+    @staticmethod
+    def _cut(ask: Ask, hits: list[Hit]) -> None:
+        ask.sort.arrange(hits)
+        del hits[ask.size :]
+
+    def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
+        contributions = ask.contributions()
+        totalled = Totalled(table=Table(ask))
+        for entry in self._source.entries(ask.predicate, False):
+            if not budget.take(entry.size):
+                self._miss(totalled, entry.number, False)
+                break
+            contribution = contributions.of(entry.value, ask.from_ms, ask.to_ms)
+            if contribution is not None and not totalled.table.add(contribution):
+                budget.out_of_memory()
+                self._miss(totalled, entry.number, False)
+                break
+            totalled.looked_at += 1
+        return totalled
+
+    def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
+        known: set[str] = set()
+        ordered: list[str] = []
+        found = KeysFound(keys=ordered)
+        for entry in self._source.entries(Everything(), False):
+            if not budget.take(len(entry.key or "")):
+                found.missed = self.span.rows - found.looked_at
+                break
+            found.looked_at += 1
+            key = entry.key
+            if key is None or (after is not None and key <= after) or key in known:
+                continue
+            if len(ordered) == limit:
+                if key > ordered[-1]:
+                    continue
+                known.discard(ordered.pop())
+            known.add(key)
+            insort(ordered, key)
+        return found
+
+    def _miss(self, found: Found | Totalled, number: int, descending: bool) -> None:
+        """Notes that the entry of this number, and those that would have come behind it, were not looked at."""
+        found.missed = self.span.rows - found.looked_at
+        found.first_missed = self.span.first if descending else number

@@ -1,0 +1,143 @@
+"""Canonical values: what a field of an entry, and a value in a query, is compared as.
+
+    keyword   a text, in the form of its normaliser
+    text      its words
+    integer   an int of 64 bits, from a whole number or its digits
+    float     a finite float, from a number or a text that JSON would read as one; -0 is 0
+    date      milliseconds since 1970, from ISO 8601 (UTC where no zone is named), a number or its digits
+    bool      True or False, from the value or its name
+
+What is none of these has no canonical value: it counts for `has:` and for nothing else.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec import UNSET
+
+from topics.indexing.words import NORMALIZERS
+from topics.schema.search import Field
+
+Value = str | int | float | bool
+"""Of a text field it is one of its values as it stands; `topics.indexing.extraction` makes words of it."""
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
+_NUMBER_CHARS_MAX = 400
+_INT64: Final = 1 << 63
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_LAST_MS: Final = 253_402_300_799_999
+
+
+def integer_of(value: object) -> int | None:
+    if type(value) is int:
+        number = value
+    elif type(value) is float:
+        if not value.is_integer():
+            return None
+        number = int(value)
+    elif type(value) is str and _WHOLE.fullmatch(value) is not None:
+        number = int(value)
+    else:
+        return None
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def float_of(value: object) -> float | None:
+    if type(value) is str:
+        if len(value) > _NUMBER_CHARS_MAX or _NUMBER.fullmatch(value) is None:
+            return None
+    elif type(value) is not float and type(value) is not int:
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    # Adding 0 makes 0 of -0; what is subtracted from itself and is not 0 is no number that can be compared.
+    return number + 0.0 if number - number == 0.0 else None
+
+
+def date_of(value: object) -> int | None:
+    if type(value) is str:
+        if value[4:5] == "-" and value[7:8] == "-":
+            return _calendar_ms(value)
+        if _WHOLE.fullmatch(value) is None:
+            return None
+        number = int(value)
+    elif type(value) is int:
+        number = value
+    elif type(value) is float and value - value == 0.0:
+        number = int(value // 1)
+    else:
+        return None
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _calendar_ms(text: str) -> int | None:
+    if text[10:11] not in ("", "T", "t", " "):
+        return None
+    try:
+        # Python takes a large Z alone.
+        moment = datetime.fromisoformat(text if text[-1] != "z" else text[:-1] + "Z")
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // _MS
+    except (ValueError, OverflowError):
+        return None
+
+
+def bool_of(value: object) -> bool | None:
+    if type(value) is bool:
+        return value
+    if type(value) is str:
+        return {"true": True, "false": False}.get(value)
+    return None
+
+
+def text_of(value: object) -> str | None:
+    return value if type(value) is str else None
+
+
+def canonical(field: Field) -> Callable[[object], Value | None]:
+    """The function that makes canonical values of this field."""
+    if field.kind == "keyword":
+        if field.normalizer is UNSET or field.normalizer == "identity_v1":
+            return text_of
+        normalise = NORMALIZERS[field.normalizer]
+        return lambda value: normalise(value) if type(value) is str else None
+    return _BY_KIND[field.kind]
+
+
+_BY_KIND: Final[dict[str, Callable[[object], Value | None]]] = {
+    "text": text_of,
+    "integer": integer_of,
+    "float": float_of,
+    "date": date_of,
+    "bool": bool_of,
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+def number_json(number: int | float) -> int | float:
+    """A number as it should be written: a whole one without a point, as long as it is exact that way."""
+    return int(number) if type(number) is float and number.is_integer() and abs(number) < 1 << 53 else number
+
+
+def shown(value: Value) -> str:
+    """A canonical value as a text, which is how groups are named."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _encode(number_json(value)).decode()
+
+
+def write_date(millis: int) -> str:
+    """A date as ISO 8601, to the millisecond; the nearest there is for one that four digits of a year cannot say."""
+    shifted = min(max(millis, -62_135_596_800_000), _LAST_MS)
+    return (_EPOCH + timedelta(milliseconds=shifted)).isoformat(timespec="milliseconds")[:23] + "Z"

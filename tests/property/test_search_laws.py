@@ -1,0 +1,236 @@
+"""Laws of searching: however entries are split into parts, and however they are answered, it is a plain filter."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from tests.property.effort import effort
+from tests.property.search_model import (
+    SortItems,
+    comparable,
+    configs,
+    entries,
+    judge,
+    plain_search,
+    queries,
+    sorts,
+    values_of,
+)
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.grammar import (
+    And,
+    Bare,
+    Clause,
+    Has,
+    Node,
+    Not,
+    Or,
+    Text,
+    is_bare_word,
+    is_value_word,
+    parse_query,
+    print_query,
+)
+from topics.indexing.measures import Counted, Summed, log2_bucket
+from topics.indexing.parts import Ask, Budget, Entries, Entry, Part, Span
+from topics.indexing.plans import Page, aggregate, list_keys, search
+from topics.indexing.predicates import bind_search
+from topics.indexing.scans import Scan
+from topics.indexing.sorting import parse_sort
+from topics.indexing.values import shown
+from topics.schema.search import SearchConfig
+
+names = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,5}", fullmatch=True)
+texts = st.one_of(
+    st.text(max_size=6).map(lambda text: Text(text, True)),
+    st.text(alphabet='ab-*"\\.é', min_size=1, max_size=5).filter(is_value_word).map(Text),
+)
+trees = st.recursive(
+    st.one_of(
+        st.builds(Clause, names, st.sampled_from(("", "=", ">", ">=", "<", "<=")), texts),
+        names.map(Has),
+        texts.filter(lambda value: value.quoted or is_bare_word(value.text)).map(Bare),
+    ).filter(lambda node: not isinstance(node, Clause) or node.field.lower() != "has"),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: And(tuple(parts))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda parts: Or(tuple(parts))),
+        inner.map(Not),
+    ),
+    max_leaves=12,
+)
+
+
+@given(trees)
+@effort(400)
+def test_a_tree_is_read_from_its_own_text(tree: Node) -> None:
+    assert parse_query(print_query(tree)) == tree
+
+
+def plenty() -> Budget:
+    return Budget(lambda: 0.0, 1.0, 1 << 60)
+
+
+def key_of(value: Any) -> str | None:
+    key = value.get("key") if isinstance(value, dict) else None
+    return key if isinstance(key, str) else None
+
+
+def scans(values: Sequence[Any], cuts: Sequence[int]) -> list[Part]:
+    """Parts between the cuts; a cut that is not inside is none."""
+    bounds = sorted({0, len(values), *(cut for cut in cuts if 0 < cut < len(values))})
+    parts: list[Part] = []
+    for begin, end in pairwise(bounds):
+        rows = [Entry(number, values[number], 1, key_of(values[number])) for number in range(begin, end)]
+        parts.append(Scan(Entries(Span(begin, end - 1, end - begin), rows)))
+    return parts
+
+
+def ask_for(node: Node | None, items: SortItems, config: SearchConfig, size: int) -> Ask:
+    bound = bind_search("" if node is None else print_query(node), config)
+    sort = parse_sort([f"{name}:{'asc' if up else 'desc'}" for name, up in items], config, bound.has_text)
+    return Ask(config=config, version=1, predicate=bound.predicate, sort=sort, size=size)
+
+
+def pages(parts: list[Part], ask: Ask) -> list[Page]:
+    """All pages, each going on where the one before it ended."""
+    found: list[Page] = []
+    fields = {name: getattr(ask, name) for name in ask.__struct_fields__}
+    while True:
+        found.append(search(parts, Ask(**{**fields, "after": found[-1].next_after if found else None}), plenty()))
+        if found[-1].next_after is None:
+            return found
+
+
+cases = configs().flatmap(
+    lambda config: st.tuples(
+        st.just(config),
+        st.lists(entries, max_size=12),
+        st.one_of(st.none(), queries(config), queries(config)),
+        sorts(config),
+    )
+)
+splits = st.lists(st.integers(1, 11), max_size=3)
+
+
+@given(cases, splits, st.integers(1, 5))
+@effort(600)
+def test_a_search_is_a_plain_filter_and_its_pages_join(
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[int], size: int
+) -> None:
+    config, values, node, items = case
+    expected = plain_search(values, node, items, config)
+    event(f"{min(len(expected), 3)} hits of {len(values) and 'some'}")
+    found = pages(scans(values, cuts), ask_for(node, items, config, size))
+    assert [(hit.number, hit.score) for page in found for hit in page.hits] == expected
+    assert all(page.coverage.complete and len(page.hits) == size for page in found[:-1])
+    whole = search(scans(values, cuts), ask_for(node, items, config, 100), plenty())
+    assert (whole.matched, whole.is_exact) == (len(expected), True)
+
+
+@given(cases, splits, st.integers(0, 12))
+@effort(200)
+def test_what_a_spent_budget_leaves_out_is_never_told_too_small(
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[int], rows: int
+) -> None:
+    config, values, node, items = case
+    expected = dict(plain_search(values, node, items, config))
+    page = search(scans(values, cuts), ask_for(node, items, config, 100), Budget(lambda: 0.0, 1.0, rows))
+    found = {hit.number: hit.score for hit in page.hits}
+    assert found.items() <= expected.items()
+    assert len(expected) - len(found) <= page.coverage.missed
+    assert page.coverage.complete is (rows >= len(values))
+    if page.coverage.first_missed is not None:
+        assert all(number >= page.coverage.first_missed for number in expected.keys() - found.keys())
+
+
+aggregations = configs().flatmap(
+    lambda config: st.tuples(
+        st.just(config),
+        st.lists(entries, max_size=15),
+        st.one_of(st.none(), queries(config)),
+        st.lists(st.sampled_from(config.rollups["sums"].dimensions or ("",)), max_size=2, unique=True),
+    )
+)
+EDGES = (-60_001, -1, 0, 1, 60_000, 60_001, 3_600_001, 1 << 40)
+
+
+@given(aggregations, splits, st.tuples(st.sampled_from(EDGES), st.sampled_from(EDGES)), st.sampled_from(("1m", "1h")))
+@effort(300)
+def test_an_aggregation_is_a_group_by(
+    case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[int], edges: tuple[int, int], interval: str
+) -> None:
+    config, values, node, wanted = case
+    group_by = tuple(name for name in wanted if name)
+    ask = aggregation(config, node, group_by, edges, interval)
+    sums = aggregate(scans(values, cuts), ask, plenty())
+    assert sums.coverage.complete
+    expected = plain_sums(values, node, ask)
+    event(f"{min(len(expected), 3)} groups")
+    assert {
+        key: dict(zip(ask.contributions().names, states, strict=True)) for key, states in sums.table.groups.items()
+    } == expected
+
+
+def aggregation(
+    config: SearchConfig, node: Node | None, group_by: tuple[str, ...], edges: tuple[int, int], interval: str
+) -> Aggregation:
+    return Aggregation(
+        config=config,
+        version=1,
+        name="sums",
+        from_ms=min(edges),
+        to_ms=max(edges),
+        interval=interval,
+        interval_ms={"1m": 60_000, "1h": 3_600_000}[interval],
+        group_by=group_by,
+        measures=("count", "some", "num"),
+        predicate=bind_search("" if node is None else print_query(node), config).predicate,
+    )
+
+
+def plain_sums(values: list[Any], node: Node | None, ask: Aggregation) -> dict[Any, dict[str, Any]]:
+    """A group-by over whole entries."""
+    config = ask.config
+    rows: dict[Any, list[Any]] = defaultdict(list)
+    for entry in values:
+        times = comparable(entry, "time", config)
+        dimensions = {name: comparable(entry, name, config) for name in ask.rollup.dimensions}
+        amounts = comparable(entry, "num", config)
+        if len(times) != 1 or len(amounts) != 1 or any(len(found) > 1 for found in dimensions.values()):
+            continue
+        if not ask.from_ms <= times[0] < ask.to_ms:
+            continue
+        if node is not None and judge(node, entry, config) is None:
+            continue
+        group = tuple(shown(dimensions[name][0]) if dimensions[name] else None for name in ask.group_by)
+        rows[times[0] // ask.interval_ms * ask.interval_ms, group].append((entry, amounts[0]))
+    sums = {}
+    for key, members in rows.items():
+        amounts = [amount for _, amount in members]
+        histogram: dict[int, int | float] = {}
+        for amount in amounts:
+            histogram[log2_bucket(amount)] = histogram.get(log2_bucket(amount), 0) + 1
+        sums[key] = {
+            "count": Counted(len(members)),
+            "some": Counted(sum(values_of(entry, "word", config) is not None for entry, _ in members)),
+            "num": Summed(len(members), sum(amounts), min(amounts), max(amounts), histogram),
+        }
+    return sums
+
+
+@given(st.lists(entries, max_size=12), splits, st.integers(1, 4))
+@effort(100)
+def test_pages_of_routing_keys_join(values: list[Any], cuts: list[int], limit: int) -> None:
+    joined: list[str] = []
+    after: str | None = None
+    while True:
+        page = list_keys(scans(values, cuts), after, limit, plenty())
+        joined += page.keys
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert joined == sorted({key for value in values if (key := key_of(value)) is not None})

@@ -1,0 +1,30 @@
+"""Masks hide exactly what their ranges say."""
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.core.ranges import contains, intersection, union
+from topics.spark.archive.masks import Mask
+
+RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12).map(union)
+
+
+@given(RANGES, st.lists(st.integers(1, 70)))
+def test_a_mask_hides_what_its_ranges_hold(ranges: list[tuple[int, int]], seqs: list[int]) -> None:
+    mask = Mask.of(ranges)
+    assert mask.hides(np.array(seqs, dtype=np.int64)).tolist() == [contains(ranges, seq) for seq in seqs]
+    table = pa.table({"seq": pa.array(seqs, pa.int64())})
+    assert mask.shown(table)["seq"].to_pylist() == [seq for seq in seqs if not contains(ranges, seq)]
+
+
+@given(RANGES, st.integers(1, 60), st.integers(0, 40))
+def test_a_part_of_a_mask_is_what_lies_in_it_and_travels_as_bytes(
+    ranges: list[tuple[int, int]], first: int, length: int
+) -> None:
+    part = Mask.of(ranges).within(first, first + length)
+    travelled = Mask.from_bytes(part.to_bytes())
+    expected = intersection(ranges, [(first, first + length)])
+    assert list(zip(travelled.firsts.tolist(), travelled.lasts.tolist(), strict=True)) == expected
+    assert travelled.count() == sum(end - begin + 1 for begin, end in expected)
