@@ -212,6 +212,7 @@ def test_a_commit_that_waits_for_no_sync_is_found(monkeypatch: pytest.MonkeyPatc
 
 class _Hasty:
     SYNC = committing.Gate.CLASS
+    TURN = committing.Gate.TURN
 
 
 def test_a_write_that_overtakes_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from tests.http.pressed import PressedServer
 from tests.unit.engine.writing_world import Books, books
 from topics.client import ApiError, Client, ClientOptions, RetryPolicy
 from topics.core.limits import Limits
+from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine import Engine, ReadRequest
 from topics.engine.queues.state import find_queue
 from topics.engine.streams.state import stream_of
@@ -173,11 +174,12 @@ class Site:
         """What a task of Spark does, except that it does not try again."""
         options = write_options({"url": self.server.url, "topic": name, "writeId": "w"})
         task = sink.BatchSink(options, StructType().add("data", StringType()))
+        step = sink.Step("spark:w", 0, "run")
         batch = pa.RecordBatch.from_pydict({"data": [json.dumps(value) for value in values]})
         impatient = partial(Client, options=ClientOptions(retry=RetryPolicy(deadline_s=0)))
         try:
             with patch.object(sink, "Client", impatient):
-                task._append_all(iter([batch]), "spark/w/0")
+                task.commit_all([task.stage_all(iter([batch]), step, 0, 0)])
         except ApiError as error:
             return error.status, error.code
         return 200, DONE
@@ -378,6 +380,8 @@ def _extended(site: Site) -> bool:
 _QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
 
 _TRANSACTION = "/v0/transactions/t"
+_STAGING = frozenset(("names", "bytes", f"topic {TRANSACTIONS_TOPIC}", f"jobs of {TRANSACTIONS_TOPIC}"))
+"""What a sink leaves behind whose commit was refused, until it begins again or the time is over."""
 
 
 def _begin(site: Site) -> None:
@@ -421,7 +425,7 @@ WAYS: dict[str, Way] = {
         _has_new,
     ),
     "publish": Way(TARGET, _socket, lambda site: site.publish(TARGET, *_batch(site)), _has_new),
-    "Spark sink": Way(TARGET, _topic(TARGET), lambda site: site.sink(TARGET, *_batch(site)), _has_new),
+    "Spark sink": Way(TARGET, _topic(TARGET), lambda site: site.sink(TARGET, *_batch(site)), _has_new, blind=_STAGING),
     "append to a stream": Way(TARGET, _stream(TARGET), _append_to_stream, _has_new),
     "append by a producer": Way(
         TARGET,

@@ -78,7 +78,7 @@ class OpsHandlers:
     def ready(self, exchange: Exchange) -> None:
         api = self.api
         if api.engine is not None and not api.draining:
-            topics = len(api.engine.core.names)
+            topics = api.engine.core.topic_count
             exchange.respond(200, _encode(ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)))
             return
         error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))

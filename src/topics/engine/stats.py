@@ -81,7 +81,7 @@ def collect_stats(
     by_class = {durability.value: count for durability, count in totals.by_class.items()}
     routers = routing.registry.by_name.values()
     return EngineStats(
-        topics=len(core.topics),
+        topics=core.topic_count,
         topics_by_class=by_class,
         queue_topics=totals.queues,
         records_live=totals.records,

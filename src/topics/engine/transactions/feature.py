@@ -9,6 +9,7 @@ from collections.abc import Callable
 from topics.core.config import TopicConfig
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
+from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine.core import EngineCore
 from topics.engine.own_topic import Hidden
 from topics.engine.results import PutResult
@@ -30,8 +31,7 @@ from topics.formats.transaction import (
     encode_mark,
 )
 
-TOPIC_NAME = "__ds/transactions"
-
+TOPIC_NAME = TRANSACTIONS_TOPIC
 _CONFIG = TopicConfig(durability=Durability.MEMORY)
 
 

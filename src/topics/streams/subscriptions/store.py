@@ -13,6 +13,7 @@ from topics.core.batch import Batch
 from topics.core.config import TopicConfig
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
+from topics.core.names import SUBSCRIPTIONS_TOPIC
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
@@ -21,7 +22,7 @@ from topics.engine.read import execute_read, plan_read
 from topics.engine.topic import Topic
 from topics.engine.write.appending import make_topic
 
-NAME = "__ds/subscriptions"
+NAME = SUBSCRIPTIONS_TOPIC
 Done = Callable[[TopicsError | None], None]
 
 
