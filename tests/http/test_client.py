@@ -20,6 +20,7 @@ from topics.client import (
     Gap,
     GapError,
     Guarantee,
+    IdempotencyConflict,
     InvalidRequest,
     NewRecord,
     PayloadTooLarge,
@@ -171,6 +172,17 @@ def test_the_same_key_appends_once(caller: Caller, topic: str) -> None:
     assert (again.deduped, again.first_seq) == (True, first.first_seq)
     caller.append(topic, 1)
     caller.append(topic, 1)
+    assert caller.get_topic(topic).count == 3
+
+
+def test_one_key_for_two_things_is_told(caller: Caller, topic: str) -> None:
+    caller.append(topic, 0)
+    caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k")
+    for other in ([1], [1, 2], [2, 1], [1, NewRecord(2, tag="t", meta={"a": 1})]):
+        with pytest.raises(IdempotencyConflict) as caught:
+            caller.append_many(topic, other, idempotency_key="k")
+        assert caught.value.detail == {"topic": topic, "first_seq": 2, "last_seq": 3}
+    assert caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k").deduped
     assert caller.get_topic(topic).count == 3
 
 

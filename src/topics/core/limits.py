@@ -73,6 +73,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_claim: int = 1_000
     """Jobs in one claim, and seqs in one acknowledgement."""
 
+    strict_config: bool = False
+    """Whether a field that no config has is refused, where the request does not say it itself."""
+
     max_transactions: int = 1_000
     """Open ones of one key; 0 is unlimited."""
     max_transaction_ids: int = 10_000

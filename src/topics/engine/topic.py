@@ -11,6 +11,7 @@ from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
 from topics.core.records import Record
 from topics.engine.rules import Rules
+from topics.engine.state.keys import KeyMemory
 from topics.engine.state.runs import Block, Run, Segment
 
 SEQ_BASE = 1
@@ -29,6 +30,10 @@ class Guard(Protocol):
     def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
         """The records as they are to be stored, None where that is as they are; raises where one of them is not what
         the topic's are. `moved` says that they were written to another topic first."""
+        ...
+
+    def rewrites(self, topic: "Topic") -> bool:
+        """Whether `admit` may store records otherwise than they came."""
         ...
 
     def postpones(self, topic: "Topic", records: Sequence[Record], prepared: Any, retry: Callable[[Any], None]) -> bool:
@@ -138,9 +143,9 @@ class Topic:
         self.evicting = False
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
-        self.keys: dict[str, tuple[int, int, int]] | None = None
-        """Idempotency key -> (first seq, count, ts), oldest first."""
+        self.keys: KeyMemory | None = None
         self.inflight_keys: dict[str, object] | None = None
+        """Idempotency keys of appends that are on their way, each with its append."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""

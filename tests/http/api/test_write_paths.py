@@ -251,6 +251,7 @@ TABLE: dict[str, Row] = {
     },
     "append of a batch": _APPEND,
     "lone append": _CREATING,
+    "lone keyed append": _CREATING,
     "keyed append": _APPEND,
     "publish": {
         refusal: Waits((0, cell.then[1]))

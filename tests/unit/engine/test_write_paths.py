@@ -167,6 +167,8 @@ TABLE: dict[str, Row] = {
     "lone append": _APPEND,
     "gathered append": _APPEND,
     "keyed append": _APPEND,
+    "lone keyed append": _APPEND,
+    "gathered keyed append": _APPEND,
     "append that makes its topic": {
         **_APPEND,
         "gone": Goes("the topic is made"),
