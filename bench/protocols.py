@@ -165,7 +165,7 @@ def ask_http(address: str, method: str, path: str, body: str | None = None) -> N
 
 
 def _post(path: str, body: str) -> str:
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n{body}"
 
 

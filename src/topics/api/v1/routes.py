@@ -30,7 +30,8 @@ from topics.engine import Engine
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
 from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
-from topics.streams.subscriptions import Subscriptions
+from topics.streams.search.stats import SearchStats
+from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
@@ -46,6 +47,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    max_subscriptions: int = 10_000
+    max_subscriptions_per_key: int = 1_000
     immutable: bool = True
     """Whether caches may be told to keep anything for good."""
     search_stream_bytes: int = STREAM_BYTES
@@ -158,9 +161,13 @@ class StreamsApi:
         """The subscriptions of an engine; asking for them begins to serve them."""
         if self._subscriptions is None:
             streams, loopback = self.streams(engine), self._options.webhook_loopback
-            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
+            limits = msgspec.convert(self._options, SubscriptionLimits, from_attributes=True)
+            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
+
+    def search_stats(self) -> SearchStats:
+        return SearchStats() if self._streams is None else self._streams.search.stats()
 
     async def close(self) -> None:
         """Ends calls of webhooks that are on their way, and the searching process."""
