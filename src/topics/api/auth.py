@@ -23,6 +23,7 @@ _BEARER = "bearer "
 _TOKEN = "tok_"
 _TAG_BYTES, _MARK_BYTES = 12, 16
 _EXPIRES = struct.Struct(">Q")
+_OWNER_CHARS = 32
 
 
 class Scope(Flag):
@@ -46,15 +47,21 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights. Its place in the list is its only name."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "revoked", "scopes", "unread")
+    __slots__ = (
+        "_bits", "digest", "inflight", "number", "owner", "prefixes", "revoked", "scopes", "tenant", "unread",
+    )  # fmt: skip
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
         self.number = number
         self.digest = digest
+        self.owner = hashlib.sha256(digest).hexdigest()[:_OWNER_CHARS] if digest else ""
+        """What is noted in the log of whose something is: it tells keys apart and nothing about them."""
         self.scopes = scopes
         # Arithmetic on enum members is slow, and every request asks.
         self._bits = scopes.value
         self.prefixes = prefixes
+        self.tenant = hashlib.sha256("|".join(sorted(prefixes)).encode()).hexdigest()[:_OWNER_CHARS] if prefixes else ""
+        """Keys with the same prefixes are one tenant; the one without any has no name."""
         self.inflight = 0
         """Requests of this key being worked on."""
         self.unread = Account()
