@@ -43,12 +43,14 @@ class BadKeyError(ValueError):
 
 
 class Key:
-    """One key's rights. Its place in the list is its only name."""
+    """One key's rights."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "revoked", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "name", "number", "prefixes", "revoked", "scopes")
 
-    def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...], name: str = "") -> None:
         self.number = number
+        self.name = name
+        """What logs call it; those of a setting have no name but their place in it."""
         self.digest = digest
         self.scopes = scopes
         # Arithmetic on enum members is slow, and every request asks.
@@ -113,7 +115,7 @@ class KeyRing:
         for key in keys:
             known = before.pop((key.digest, key.scopes, key.prefixes), None)
             if known is None:
-                known = Key(self._next_number, key.digest, key.scopes, key.prefixes)
+                known = Key(self._next_number, key.digest, key.scopes, key.prefixes, key.name)
                 self._next_number += 1
             after.append(known)
         self._keys, self.version = tuple(after), object()
@@ -236,4 +238,4 @@ def _parse_key(number: int, entry: str) -> Key:
         scopes = parse_scopes(filter(None, words.split("+")))
     except BadKeyError as error:
         raise BadKeyError(f"key number {number + 1} has {error}") from None
-    return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))))
+    return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))), f"#{number + 1}")
