@@ -30,6 +30,7 @@ from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
+from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.spark.pipeline.supervisor import Supervisor
@@ -124,6 +125,8 @@ async def serve(
 
     `on_reload` is given what reads the file of keys again. The keys in the settings are dropped once they are parsed.
     """
+    # Found at the start, and not when the pipeline first runs.
+    check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
     store = _read_keys(settings)
     front = build_front(settings, store.ring, SystemClock(), SystemDice())
     if on_reload is not None and settings.key_file is not None:
@@ -244,7 +247,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     tune_collector()
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
-    ops.pipeline_state = lambda: pipeline_answer(supervisor)
+    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping
@@ -257,9 +260,16 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     _logger.info("stopped")
 
 
-def pipeline_answer(supervisor: Supervisor) -> PipelineAnswer:
-    """What the supervisor knows, in the words of the API."""
+def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:
+    """What the supervisor knows, in the words of the API. What the catalog does not name yet is behind as well."""
     status = supervisor.status()
+    if supervisor.enabled and unlisted.oldest_ts is not None:
+        status = msgspec.structs.replace(
+            status,
+            lag_segments=status.lag_segments + unlisted.segments,
+            lag_bytes=status.lag_bytes + unlisted.bytes,
+            lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
+        )
     told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
     last_run = msgspec.to_builtins(status.last_run)
     quarantined = msgspec.to_builtins(status.quarantined)

@@ -19,10 +19,13 @@ from topics.config.settings import Settings, SettingsError
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
 from topics.engine import EngineOptions
-from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
+from topics.engine.upkeep.sealing import Unlisted
+from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
+from topics.spark.pipeline.supervisor import Supervisor
+from topics.storage.posix import PosixFileSystem
 from topics.streams.subscriptions import SubscriptionLimits
 from topics.system.machine import cpu_count
-from topics.testing import SeededDice
+from topics.testing import ManualClock, SeededDice
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -169,6 +172,24 @@ def test_a_server_does_not_start_with_authorities_that_it_cannot_read(tmp_path: 
     settings = Settings(port=0, data_dir=str(tmp_path / "data"), streams_webhook_ca_file=str(file))
     with pytest.raises(SettingsError, match=r"TOPICS_STREAMS_WEBHOOK_CA_FILE is .*authorities\.pem"):
         uvloop.run(serve(settings, asyncio.Event()))
+
+
+@pytest.mark.parametrize("place", ["ftp://host/archive", "s3://", "s3:///x"])
+def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path, place: str) -> None:
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), archive="1", archive_dir=place)
+    with pytest.raises(SettingsError, match=r"TOPICS_ARCHIVE_DIR .*names no object store"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
+def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path), archive="1")
+    for enabled, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
+        supervisor = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
+        supervisor.enabled = enabled
+        answer = pipeline_answer(supervisor, Unlisted(2, 70, 100), 1000)
+        assert (answer.lag_segments, answer.lag_bytes, answer.lag_ms) == lag
+        quiet = pipeline_answer(supervisor, Unlisted(0, 0, None), 1000)
+        assert (quiet.lag_segments, quiet.lag_bytes, quiet.lag_ms) == (0, 0, 0)
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:

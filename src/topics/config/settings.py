@@ -203,7 +203,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
-    archive_dir: Annotated[str | None, _text("Folder of the archive; unset is archive in the data folder.")] = None
+    archive_dir: Annotated[
+        str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")
+    ] = None
+    archive_erase_ms: Annotated[
+        int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
+    ] = 86_400_000
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
     spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None

@@ -84,7 +84,8 @@ class Topic:
     __slots__ = (
         "_closing", "_created", "_guard", "_rules", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
-        "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "inflight_groups", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes",
         "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "segments", "shard",
         "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes",
         "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
@@ -145,7 +146,9 @@ class Topic:
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
         self.inflight_keys: dict[str, object] | None = None
-        """Idempotency keys of appends that are on their way, each with its append."""
+        """Idempotency keys of batches that are on their way, each with its append."""
+        self.inflight_groups: list[Any] | None = None
+        """Appends on their way of single records that share a block and have keys of their own."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""

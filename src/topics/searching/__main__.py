@@ -1,7 +1,5 @@
 """The searching process: `python -m topics.searching FD`, a connected socket. It ends with the connection."""
 
-import os
-import signal
 import socket
 import sys
 
@@ -10,14 +8,9 @@ from topics.searching.worker import Worker
 from topics.system.clock import SystemClock
 
 _READ_BYTES = 1 << 20
-_NICE = 5
-"""Appends go first: they are served by another process, and whoever searches can wait for them."""
 
 
 def main() -> None:
-    # The server decides when it is over: a terminal's Ctrl-C reaches this process as well.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.nice(_NICE)
     connection = socket.socket(fileno=int(sys.argv[1]))
     worker, messages = Worker(SystemClock().monotonic), Messages()
     try:

@@ -1,6 +1,6 @@
 """How a server keeps its searching process: begun with the first question, begun again after it died.
 
-A new process knows nothing. `generation` tells whoever sent it something that it is gone.
+A new process knows nothing. `generation` tells whoever sent something to an earlier one that it is gone.
 """
 
 import asyncio
@@ -16,9 +16,10 @@ from typing import cast
 from topics.core.errors import SearchUnavailableError
 from topics.searching.messages import Answer, Ask, Filter, Head, Messages, Result, encode_message
 
-COMMAND = (sys.executable, "-m", "topics.searching")
-BUFFERED_BYTES = 8 * 1024 * 1024
-"""What may wait to be sent; those who have more wait themselves."""
+# Not with what lies in the working folder: that is not ours.
+COMMAND = (sys.executable, "-P", "-m", "topics.searching")
+BUFFERED_BYTES = 64 * 1024
+"""What may wait to be sent; those who have more wait themselves. It is little, because a query comes behind it."""
 _KILL_AFTER_S = 5.0
 
 ResultDone = Callable[[Result | SearchUnavailableError], None]
@@ -39,6 +40,7 @@ class SearchProcess(asyncio.Protocol):
         self._waiting: deque[Callable[[], None]] = deque()
         self._closed = False
         self.generation = 0
+        """How many processes ended: whatever was sent to them is gone."""
 
     # Asking
 
@@ -72,6 +74,11 @@ class SearchProcess(asyncio.Protocol):
 
     # The process
 
+    @property
+    def child_pid(self) -> int | None:
+        """The process that is asked; None while there is none."""
+        return None if self._child is None else self._child.pid
+
     def _begin(self) -> None:
         if self._closed:
             raise SearchUnavailableError("the server is stopping")
@@ -79,13 +86,15 @@ class SearchProcess(asyncio.Protocol):
             return
         ours, theirs = socket.socketpair()
         try:
-            self._child = subprocess.Popen((*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),))
+            # In a session of its own: the server decides when it is over, and not a terminal's Ctrl-C.
+            self._child = subprocess.Popen(
+                (*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),), start_new_session=True
+            )
         except OSError as error:
             ours.close()
             raise SearchUnavailableError(f"the searching process cannot be started: {error}") from error
         finally:
             theirs.close()
-        self.generation += 1
         self._messages = Messages()
         self._connecting = asyncio.get_running_loop().create_task(self._connect(ours))
 
@@ -119,6 +128,7 @@ class SearchProcess(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         child, self._child, self._transport = self._child, None, None
+        self.generation += 1
         self._unsent = []
         if child is not None and not self._closed:
             _log.warning("the searching process ended", extra={"exit_status": child.poll()})

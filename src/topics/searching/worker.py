@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 
-from topics.core.errors import TopicsError
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.matching import Matcher
@@ -87,19 +86,30 @@ class Worker:
         elif isinstance(head, Drop):
             self._held.pop(head.index, None)
         elif isinstance(head, Add):
-            held = self._held[head.index]
-            for entries in held.entries(head.pieces, message.body):
-                held.fresh.add(entries)
+            self._add(head, message.body)
         elif isinstance(head, Ask | Filter):
             return encode_message(self._answer(head, message.body))
         return None
 
+    def _add(self, head: Add, body: memoryview) -> None:
+        held = self._held.get(head.index)
+        if held is None:
+            return
+        try:
+            for entries in held.entries(head.pieces, body):
+                held.fresh.add(entries)
+        except Exception:
+            # Columns of different lengths must not be asked; who asks is told that there is no such index.
+            del self._held[head.index]
+
     def _answer(self, head: Ask | Filter, body: memoryview) -> Answer:
         try:
-            held = self._held[head.index]
+            held = self._held.get(head.index)
+            if held is None:
+                return Answer(head.request, None, "there is no such index")
             result = self._filter(held, head, body) if isinstance(head, Filter) else self._ask(held, head)
             return Answer(head.request, result)
-        except (TopicsError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError) as error:
+        except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 

@@ -30,6 +30,7 @@ from topics.engine import Engine
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
 from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.system.clock import SystemClock
 
@@ -164,6 +165,9 @@ class StreamsApi:
             self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
+
+    def search_stats(self) -> SearchStats:
+        return SearchStats() if self._streams is None else self._streams.search.stats()
 
     async def close(self) -> None:
         """Ends calls of webhooks that are on their way, and the searching process."""

@@ -1,5 +1,6 @@
 """Answers of searches. What has no counterpart here keeps its type and is 0, null or empty."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from topics.indexing.extraction import declared_fields
 from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
+from topics.searching.messages import Hit
 from topics.streams.offsets import Position, offset_of
 from topics.streams.search.packing import chain_of
 from topics.streams.search.service import Outcome
@@ -33,7 +35,8 @@ _HEADERS = (
 def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes], spent_ms: float) -> dict[str, Any]:
     topic, result = asked.topic, outcome.result
     # An entry that was removed since it was found is no hit any more.
-    hits = [_hit(asked, hit, found[hit.seq]) for hit in result.hits if hit.seq in found]
+    show = declared_fields(asked.config, asked.version)
+    hits = [_hit(asked, hit, found[hit.seq], show) for hit in result.hits if hit.seq in found]
     goes_on = result.is_full and bool(result.hits)
     timed_out = outcome.spent == "time"
     exact = outcome.complete and not timed_out
@@ -54,13 +57,13 @@ def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes],
     }
 
 
-def _hit(asked: SearchRequest, hit: Any, raw: bytes) -> dict[str, Any]:
+def _hit(asked: SearchRequest, hit: Hit, raw: bytes, show: Callable[[object], dict[str, object]]) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "offset": offset_of(asked.topic, Position(hit.seq)),
         "score": number_json(hit.score),
         "sort": _place(asked, hit.place),
     }
-    fields = declared_fields(asked.config, asked.version)(parse("entry", raw))
+    fields = show(parse("entry", raw))
     if asked.fields is not None:
         fields = {name: fields[name] for name in asked.fields if name in fields}
     shown["fields"] = fields

@@ -115,6 +115,7 @@ class Checkpointer:
             self._flipped(put_off)
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
+            self._sealer.listed()
             self.completed += 1
             self.failures = 0
         except (OSError, TopicsError) as error:
@@ -279,9 +280,13 @@ class Checkpointer:
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
-        if written:
-            return
         core = self._core
+        if written:
+            # The snapshot has them; whether the catalog does, nobody knows.
+            for capture in self._captures:
+                if core.topics.get(capture.topic.id) is capture.topic:
+                    core.dirty[capture.topic.shard].add(capture.topic)
+            return
         for topic in self._due:
             topic.capture_due = False
         for topic in (*self._due, *(capture.topic for capture in self._captures)):

@@ -115,10 +115,12 @@ class Append(Transaction):
             follower(error)
 
     def _forget_keys(self, keys: Keys) -> None:
-        flying = self.topic.inflight_keys
-        if flying is not None:
-            for key in (keys,) if isinstance(keys, str) else keys:
-                flying.pop(key, None)
+        topic = self.topic
+        if not isinstance(keys, str):
+            assert topic.inflight_groups is not None
+            topic.inflight_groups.remove(self)
+        elif topic.inflight_keys is not None:
+            topic.inflight_keys.pop(keys, None)
 
 
 class Appender:
@@ -137,11 +139,11 @@ class Appender:
         if not rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes or core.quiet:
             return False
         if key is not None:
-            known, flying = topic.keys, topic.inflight_keys
+            known = topic.keys
             if (
                 (known is not None and key in known.by_key)
-                or (flying and key in flying)
                 or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
+                or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
             ):
                 return False
         bare = record.tag is None and record.meta is None and record.node is None
@@ -247,10 +249,14 @@ class Appender:
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
-        if key is not None:
+        if isinstance(key, str):
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
-            topic.inflight_keys.update(dict.fromkeys((key,) if isinstance(key, str) else key, append))
+            topic.inflight_keys[key] = append
+        elif key is not None:
+            if topic.inflight_groups is None:
+                topic.inflight_groups = []
+            topic.inflight_groups.append(append)
         core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
@@ -269,8 +275,8 @@ class Appender:
         if self.coalescer.has_key(topic, key):
             # It came earlier in this tick. On its way it can be followed.
             self._core.path.stage_coalesced(topic.shard)
-        flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
-        if isinstance(flying, Append) and flying.block is not None:
+        flying = _flying(topic, key)
+        if flying is not None and flying.block is not None:
             repeated = Repeated(topic, KeyedBlock.of(flying.block).find(key), batch, done)
             flying.followers = [*(flying.followers or ()), repeated.answer]
             return True
@@ -303,6 +309,19 @@ class Repeated:
         if error is None and self._differs and self._check:
             error = IdempotencyConflictError(self._topic, first, last)
         self._done(error or deduped(self._topic, first, last, self._differs))
+
+
+def _flying(topic: Topic, key: str) -> Append | None:
+    """The append on its way that a key belongs to."""
+    if topic.inflight_groups:
+        # Few: a group is all that a tick brought.
+        for group in topic.inflight_groups:
+            if key in group.block.key:
+                assert isinstance(group, Append)
+                return group
+    flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
+    assert flying is None or isinstance(flying, Append)
+    return flying
 
 
 def _is_right(record: Record, limits: Limits) -> bool:

@@ -69,16 +69,21 @@ class Coalescer:
         """
         group = self._groups.get(topic)
         if group is not None:
-            if key is not None and group.keys is not None and key in group.keys:
-                return False
-            if group.answer is answer and len(group.callers) < _GROUP_MAX:
+            place = len(group.callers)
+            if group.answer is answer and place < _GROUP_MAX:
                 if key is not None:
-                    if group.keys is None:
-                        group.keys = {}
-                    group.keys[key] = len(group.callers)
+                    keys = group.keys
+                    if keys is None:
+                        group.keys = {key: place}
+                    elif key in keys:
+                        return False
+                    else:
+                        keys[key] = place
                 group.records.append(record)
                 group.callers.append(caller)
                 return True
+            if key is not None and group.keys is not None and key in group.keys:
+                return False
         shard = self._core.shards[topic.shard]
         if group is not None:
             self._stage_group(topic, group)

@@ -6,15 +6,17 @@ all that was looked at, matching or not.
 
 from collections.abc import Callable
 
-from topics.core.errors import TopicsError
+from topics.core.errors import SearchUnavailableError, TopicsError
 from topics.core.loss import Tombstone
 from topics.engine import Engine, ReadRequest
+from topics.engine.topic import Topic
+from topics.schema.promotion import Promoter
 from topics.searching.messages import Filter, Result, views
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.search.following import Followed
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack
 from topics.streams.search.searcher import Later, Searcher
+from topics.streams.search.stats import SearchStats
 from topics.wire.cuts import View, data_span, parts_of
 
 SCAN_BYTES = 104_857_600
@@ -27,18 +29,20 @@ class FilteredRead:
         engine: Engine,
         searcher: Searcher,
         later: Later,
-        followed: Followed,
+        topic: Topic,
+        promoter: Promoter | None,
         spec: ReadSpec,
         done: Callable[[StreamSlice | TopicsError], None],
+        stats: SearchStats,
     ) -> None:
+        self._stats = stats
         self._engine = engine
         self._searcher = searcher
         self._later = later
-        self._followed = followed
-        self._topic = followed.topic
+        self._topic = topic
         self._spec = spec
         self._done = done
-        self._promoter = followed.description.promoter if spec.as_json else None
+        self._promoter = promoter if spec.as_json else None
         self._cursor = spec.position.counter
         self._pieces: list[bytes] = []
         self._size = 0
@@ -46,8 +50,11 @@ class FilteredRead:
         self._promoted = False
         self._tombstone: Tombstone | None = None
         self._begun = False
+        self._index: Callable[[], int] = lambda: 0
 
-    def begin(self) -> None:
+    def begin(self, index: Callable[[], int]) -> None:
+        """`index` gives the number of an index that knows how the stream is described."""
+        self._index = index
         self._next()
 
     def _next(self) -> None:
@@ -76,7 +83,12 @@ class FilteredRead:
             else:
                 self._finish()
             return
-        index, text = self._followed.index, self._spec.filter or ""
+        text = self._spec.filter or ""
+        try:
+            index = self._index()
+        except SearchUnavailableError as error:
+            self._done(error)
+            return
         self._searcher.ask(
             lambda request: Filter(request, index, text, outcome.pieces),
             lambda result: self._take(outcome, result),
@@ -129,6 +141,7 @@ class FilteredRead:
     def _finish(self, limited: bool = False) -> None:
         version = self._promoter.current_version if self._promoter is not None and self._promoted else 0
         as_json = self._spec.as_json
+        self._stats.scanned_bytes += self._scanned
         self._done(
             StreamSlice(
                 b"[%b]" % b",".join(self._pieces) if as_json else b"".join(self._pieces),

@@ -93,7 +93,7 @@ class Follower:
             self._feed(followed)
 
     def _feed(self, followed: Followed) -> None:
-        if followed.generation != self._searcher.generation or followed.topic.id not in self._followed:
+        if followed.generation != self._searcher.generation or self._followed.get(followed.topic.id) is not followed:
             followed.feeding = False
             followed.failed(SearchUnavailableError("the index was dropped; search again"))
             return
@@ -134,8 +134,10 @@ class Follower:
         followed.memory_bytes = memory_bytes
         total = sum(known.memory_bytes for known in self._followed.values())
         for known in list(self._followed.values()):
-            if total <= self._memory_bytes or known is followed:
+            if total <= self._memory_bytes:
                 break
+            if known is followed or known.feeding:
+                continue
             total -= known.memory_bytes
             del self._followed[known.topic.id]
             self._forget(known)

@@ -12,8 +12,8 @@ from topics.searching.messages import Piece
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import View, fitting
 
-PACK_BYTES = 1 << 20
-PACK_RECORDS = 8192
+PACK_BYTES = 1 << 19
+PACK_RECORDS = 4096
 """What is cut on the loop in one go."""
 
 
@@ -122,14 +122,16 @@ def _dead(flags: bytes | bytearray, first_seq: int, count: int) -> Ranges:
 
 
 def window_start(topic: Topic, max_bytes: int) -> int:
-    """The seq behind which no more than so many bytes are stored; 0 where that is everything."""
+    """The seq behind which about so many bytes are stored; 0 where that is everything."""
     room = max_bytes
     for part, begin, end in chain_of(topic):
         runs: list[Run] = [*part.segments, *part.tail]
         for run in reversed(runs):
             if run.first_seq > end or run.last_seq < begin:
                 continue
+            if run.payload_bytes > room:
+                # As many of its last entries as would fit if all were of one size.
+                fitting_count = room * run.count // run.payload_bytes
+                return min(max(run.last_seq - fitting_count, run.first_seq), end)
             room -= run.payload_bytes
-            if room < 0:
-                return min(run.last_seq, end)
     return 0

@@ -38,7 +38,7 @@ class InlineSearcher:
     """Answers at once, on the caller's stack."""
 
     is_writable = True
-    generation = 1
+    generation = 0
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

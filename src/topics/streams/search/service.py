@@ -23,6 +23,7 @@ from topics.streams.search.filtering import FilteredRead
 from topics.streams.search.following import Followed, Follower
 from topics.streams.search.packing import removed_between
 from topics.streams.search.searcher import Later, Searcher
+from topics.streams.search.stats import SearchStats
 
 STREAM_BYTES = 128 * 1024 * 1024
 MEMORY_BYTES = 512 * 1024 * 1024
@@ -69,13 +70,36 @@ class StreamSearch:
         self._later = later
         self._now = now
         self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
+        self._stats = SearchStats()
+
+    def stats(self) -> SearchStats:
+        self._stats.memory_bytes = self._follower.memory_bytes
+        self._stats.processes_lost = self._searcher.generation
+        return self._stats
+
+    def _count(self, outcome: Outcome | TopicsError, seconds: float) -> None:
+        stats = self._stats
+        stats.queries += 1
+        stats.seconds += seconds
+        if isinstance(outcome, TopicsError):
+            stats.failures += 1
+            return
+        stats.entries += outcome.result.looked_at
+        stats.out_of_time += outcome.spent == "time"
+        stats.out_of_memory += outcome.spent == "memory"
 
     def query(self, topic: Topic, query: Query, timeout_s: float, done: OutcomeDone) -> None:
         """Answers a query within its time, if only in part."""
         engine = self._engine
         engine.catch_up(topic)
         engine.core.expire(topic)
-        asking = _Asking(self, topic, query, self._now() + timeout_s, done)
+        begun = self._now()
+
+        def counted(outcome: Outcome | TopicsError) -> None:
+            self._count(outcome, self._now() - begun)
+            done(outcome)
+
+        asking = _Asking(self, topic, query, begun + timeout_s, counted)
         if timeout_s <= 0:
             asking.answer_nothing()
             return
@@ -120,8 +144,12 @@ class StreamSearch:
         """A read that a filter restricts."""
         # Again, because the stream may be described otherwise since somebody began to wait.
         bind_filter(spec.filter or "", search_config_of(topic))
-        followed = self._follower.of(topic, description_of(topic))
-        FilteredRead(self._engine, self._searcher, self._later, followed, spec, done).begin()
+        description = description_of(topic)
+        reading = FilteredRead(
+            self._engine, self._searcher, self._later, topic, description.promoter, spec, done, self._stats
+        )
+        # Asked anew for every step: between two of them an index may have made room for others.
+        reading.begin(lambda: self._follower.of(topic, description).index)
 
 
 class _Asking:

@@ -70,6 +70,7 @@ def test_the_long_way_gathers_them_too(engine: Engine) -> None:
     assert [one(each, AppendResult).first_seq for each in answers] == [2, 3, 4]
     assert logged(engine).count(FrameKind.APPEND) == before + 1
     assert not topic(engine, "t").inflight_keys
+    assert not topic(engine, "t").inflight_groups
 
 
 def test_a_key_that_comes_twice_in_a_tick_is_appended_once(engine: Engine) -> None:
@@ -88,6 +89,7 @@ def test_a_key_that_comes_twice_in_a_tick_is_appended_once(engine: Engine) -> No
     assert isinstance(checked[0], IdempotencyConflictError)
     assert values(engine, "t") == [0, 1, 2]
     assert not topic(engine, "t").inflight_keys
+    assert not topic(engine, "t").inflight_groups
 
 
 def test_a_key_that_is_on_its_way_or_known_is_not_taken_again(engine: Engine) -> None:
@@ -121,6 +123,7 @@ def test_who_repeats_a_record_that_fails_fails_with_it() -> None:
     # Nothing was written under the key, so there is nothing to contradict.
     assert isinstance(other[0], ReadOnlyError)
     assert not topic(engine, "t").inflight_keys
+    assert not topic(engine, "t").inflight_groups
     assert not topic(engine, "t").keys
 
 
