@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from topics.config.values import SettingsError
-from topics.system.dice import Dice
 
 _SECRET_BYTES = 32
 _MODE = 0o600
@@ -64,9 +63,9 @@ def change_keys(path: str, change: Callable[[list[StoredKey]], Sequence[StoredKe
         _write(path, list(change(before)))
 
 
-def make_secret(dice: Dice) -> tuple[str, str]:
+def make_secret(random: Callable[[int], bytes]) -> tuple[str, str]:
     """A secret that nobody can guess, and its SHA-256."""
-    secret = base64.urlsafe_b64encode(dice.token(_SECRET_BYTES)).rstrip(b"=").decode()
+    secret = base64.urlsafe_b64encode(random(_SECRET_BYTES)).rstrip(b"=").decode()
     return secret, hashlib.sha256(secret.encode()).hexdigest()
 
 

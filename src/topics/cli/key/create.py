@@ -40,7 +40,7 @@ def create(
         raise UsageError(f"{unknown[0]} is not a scope; there are {', '.join(SCOPES)}")
     if not name or not name.isprintable():
         raise UsageError("a key's name is printable text")
-    secret, digest = make_secret(SystemDice())
+    secret, digest = make_secret(SystemDice().token)
     made = StoredKey(
         name=name, sha256=digest, scopes=words, prefixes=list(prefix or ()), created_ms=SystemClock().now_ms()
     )
