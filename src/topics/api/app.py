@@ -1,7 +1,7 @@
 """The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -289,6 +289,13 @@ class Api:
         self._decide_anew()
         for waiting in list(self.waits):
             waiting.end()
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Ends what is open with keys that are gone."""
+        gone = set(keys)
+        for waiting in list(self.waits):
+            if getattr(waiting, "key", None) in gone:
+                waiting.end()
 
     def _authenticate(self, route: Route, head: RequestHead) -> Key:
         authorization = head.headers.get("authorization")

@@ -110,6 +110,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
     ] = None
+    key_file: Annotated[
+        str | None, _text("File of keys, which topics key changes and SIGHUP reads again; with it a key is needed.")
+    ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
     allowed_hosts: Annotated[
         str | None, _text("Hosts besides those of this machine that a server without keys is served under, or *.")
