@@ -30,6 +30,7 @@
         │   ├── TopicExistsIncompatible topic_exists_incompatible
         │   ├── TopicNotEmpty           topic_not_empty
         │   ├── TopicFull               topic_full
+        │   ├── IdempotencyConflict     idempotency_conflict
         │   ├── StreamClosed            stream_closed
         │   ├── StreamGone              stream_gone
         │   ├── StreamConflict          stream_conflict
@@ -43,6 +44,7 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── SearchUnavailable       search_unavailable
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -227,6 +229,10 @@ class TopicFull(StateRefused, code="topic_full"):
     """A topic that rejects rather than drops is at its cap; nothing was appended."""
 
 
+class IdempotencyConflict(StateRefused, code="idempotency_conflict"):
+    """The idempotency key was used for other records; nothing was appended. `detail` has the seqs of the first time."""
+
+
 class StreamClosed(StateRefused, code="stream_closed"):
     """The topic is a stream that was closed; it takes nothing more."""
 
@@ -277,6 +283,10 @@ class Throttled(RetryLater, code="throttled"):
 
 class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
     """Old records are in an object store that the server cannot reach now; nothing is lost."""
+
+
+class SearchUnavailable(RetryLater, code="search_unavailable"):
+    """The process that searches is not there, or could not answer; everything else works."""
 
 
 class NotReady(RetryLater, code="not_ready"):

@@ -107,6 +107,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
     ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
+    allowed_hosts: Annotated[
+        str | None, _text("Hosts besides those of this machine that a server without keys is served under, or *.")
+    ] = None
+    cors_origins: Annotated[
+        str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
+    ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
@@ -137,8 +143,13 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 
+    strict_config: Annotated[
+        _Switch, _text("Refuse a config with a field that does not exist, as ?strict=true does.")
+    ] = "0"
+
     # Following topics live, by event stream or WebSocket.
     max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
+    max_watch_sessions_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
     max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
     max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
     max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
@@ -158,9 +169,22 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    search_stream_bytes: Annotated[
+        int, _number("Bytes of a stream's newest entries that are searched in memory.", 64 * KIB)
+    ] = 128 * MIB
+    search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
+        512 * MIB
+    )
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    max_subscriptions: Annotated[int, _number("Most subscriptions; 0 is no limit.")] = 10_000
+    max_subscriptions_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.")
+    ] = 1_000
+    streams_immutable: Annotated[
+        _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
+    ] = "1"
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),

@@ -36,12 +36,18 @@ class UnwillingGuard:
     def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
 
+    def rewrites(self, topic: Topic) -> bool:
+        return False
+
     def postpones(self, topic: Topic, records: object, prepared: object, retry: object) -> bool:
         return False
 
     def admit(self, topic: Topic, records: object, moved: bool, prepared: object = None) -> None: ...
 
     def hides(self, topic: Topic) -> bool:
+        return False
+
+    def over(self, topic: Topic) -> bool:
         return False
 
     def sweep(self, topic: Topic) -> None: ...

@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.openapi_operation import Operation, Parameter
-from topics.api.v0 import records, routers, topics
+from topics.api.v0 import records, routers, tokens, topics
 from topics.api.v0.append_fast_path import AppendFastPath
 from topics.api.v0.ws import ws
 from topics.core.config import TopicConfigPatch
@@ -22,10 +22,13 @@ from topics.wire.v0 import (
     RouterDropAnswer,
     RouterListAnswer,
     RouterPutAnswer,
+    TokenAnswer,
+    TokenBody,
     TopicAnswer,
 )
 
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
+_STRICT = Parameter("strict", _BOOLEAN, "Whether a config with an unknown field is refused; as the server is set.")
 _STREAMS = Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told.")
 _WRITES = ("read_only", "shutting_down")
 
@@ -47,7 +50,7 @@ V0_ROUTES = (
         "PUT", "/v0/topics/{topic}", topics.put_topic, Scope.ADMIN, takes_body=True,
         operation=Operation(
             "putTopic", "Create a topic, or replace its config.", {200: PutAnswer, 201: PutAnswer},
-            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch,
+            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch, query=(_STRICT,),
         ),
     ),
     Route(
@@ -71,9 +74,12 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, fast_path=AppendFastPath,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
-            ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
+            (
+                "batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "idempotency_conflict",
+                "topic_full", *_WRITES,
+            ),
             AppendBody, True,
-            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
+            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."), _STRICT),
         ),
     ),
     Route(
@@ -92,9 +98,16 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "GET", "/v0/ws", ws.open_socket,
+        "GET", "/v0/ws", ws.open_socket, query_short_token=True,
         operation=Operation(
             "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
+            query=(_STRICT, Parameter("token", {"type": "string"}, "A short-lived token, for browsers.")),
+        ),
+    ),
+    Route(
+        "POST", "/v0/tokens", tokens.create_token, takes_body=True,
+        operation=Operation(
+            "createToken", "A short-lived token that stands for the key in a URL.", {200: TokenAnswer}, (), TokenBody,
         ),
     ),
     Route(

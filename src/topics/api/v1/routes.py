@@ -8,25 +8,31 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Scope
+from topics.api.browsers import preflight
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
+from topics.api.v1.searches import SearchRoutes
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
+from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
-from topics.http.exchange import Exchange
+from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
-from topics.streams.subscriptions import Subscriptions
+from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.stats import SearchStats
+from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
+from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
 STREAM = "/v1/stream/{stream}"
@@ -41,6 +47,12 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    max_subscriptions: int = 10_000
+    max_subscriptions_per_key: int = 1_000
+    immutable: bool = True
+    """Whether caches may be told to keep anything for good."""
+    search_stream_bytes: int = STREAM_BYTES
+    search_memory_bytes: int = MEMORY_BYTES
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -55,6 +67,7 @@ class StreamsApi:
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
+        self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
@@ -78,6 +91,24 @@ class StreamsApi:
             "_profile": {
                 "GET": self._route("GET", lambda call: contracts.show_profile(call, self._of(call)), Scope.READ),
                 "POST": self._route("POST", lambda call: contracts.update_profile(call, self._of(call)), Scope.ADMIN),
+            },
+            "touch/meta": {"GET": self._route("GET", lambda call: show_touch(call, self._of(call)), Scope.READ)},
+            "touch/wait": {"POST": self._route("POST", lambda call: wait_for_touch(call, self._of(call)), Scope.READ)},
+            "touch/templates/activate": {
+                "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
+            },
+        }
+        searches = SearchRoutes(self._deadlines)
+        self._tables |= {
+            "_search": {
+                "GET": self._route("GET", lambda call: searches.search(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: searches.search(call, self._of(call)), Scope.READ),
+            },
+            "_aggregate": {
+                "POST": self._route("POST", lambda call: searches.aggregate(call, self._of(call)), Scope.READ)
+            },
+            "_routing_keys": {
+                "GET": self._route("GET", lambda call: searches.routing_keys(call, self._of(call)), Scope.READ)
             },
         }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
@@ -112,34 +143,43 @@ class StreamsApi:
         yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes)
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
 
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
 
     def streams(self, engine: Engine) -> Streams:
         if self._streams is None or self._streams.engine is not engine:
-            self._streams = Streams(engine, Durability(self._options.streams_durability), _later)
+            search = StreamSearch(
+                engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
+                self._options.search_memory_bytes,
+            )  # fmt: skip
+            self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
 
     def subscriptions(self, engine: Engine) -> Subscriptions:
         """The subscriptions of an engine; asking for them begins to serve them."""
         if self._subscriptions is None:
             streams, loopback = self.streams(engine), self._options.webhook_loopback
-            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
+            limits = msgspec.convert(self._options, SubscriptionLimits, from_attributes=True)
+            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
 
+    def search_stats(self) -> SearchStats:
+        return SearchStats() if self._streams is None else self._streams.search.stats()
+
     async def close(self) -> None:
-        """Ends calls of webhooks that are on their way."""
+        """Ends calls of webhooks that are on their way, and the searching process."""
         await self.webhooks.close()
+        await self._searcher.close()
 
     def _get(self, call: Call) -> None:
         streams = self._of(call)
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
-            read_once(call, streams, read, self._deadlines)
+            read_once(call, streams, read, self._deadlines, immutable=self._options.immutable)
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:
@@ -164,8 +204,3 @@ class StreamsApi:
 
 def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
     return asyncio.get_running_loop().call_later(seconds, function).cancel
-
-
-def preflight(exchange: Exchange) -> None:
-    """What a browser asks before it asks."""
-    exchange.respond(204, b"", "", PREFLIGHT)

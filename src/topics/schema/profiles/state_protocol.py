@@ -81,6 +81,11 @@ class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
             return None
         return convert("profile.touch", self.touch, Touch)
 
+    @property
+    def needs_before(self) -> bool:
+        """Whether a change has to say what its row was like before."""
+        return self.touch is not UNSET and self.touch.get("onMissingBefore") == "error"
+
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         if not isinstance(value, dict):
             raise _refused(index, "an entry must be a JSON object")
@@ -91,6 +96,8 @@ class StateProtocol(Profile, frozen=True, kw_only=True, tag="state-protocol"):
             _check_control(index, value, headers)
         else:
             _check_change(index, value, headers)
+            if self.needs_before and headers["operation"] != "insert" and not isinstance(value.get("old_value"), dict):
+                raise _refused(index, "old_value is missing, and the profile demands it", "old_value")
         return value
 
 

@@ -9,11 +9,10 @@ and no queue. A socket that does not keep up falls behind and reads on by its cu
 """
 
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
 
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
-from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.errors import SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.isolation import told_to
 from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
@@ -21,10 +20,10 @@ from topics.api.v0.appends import with_config_of, with_key
 from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
 from topics.api.v0.ws.ws_replies import Replies
+from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine
-from topics.http.messages import RequestHead
 from topics.http.websocket.handshake import HandshakeError, read_handshake
 from topics.http.websocket.socket import WebSocket
 from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
@@ -34,8 +33,6 @@ PUBLISHES_MAX = 64
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
 _TRY_AGAIN_LATER = 1013
-
-_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def open_socket(call: Call) -> None:
@@ -47,35 +44,12 @@ def open_socket(call: Call) -> None:
         if error.status == 426:
             raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
         raise InvalidRequestError(error.message) from error
-    if call.key is ANYONE:
-        check_origin(head)
     leave = call.live.connections.enter(call.key)
     socket = WebSocket(call.detach(), handshake)
-    session = Session(socket, call.engine, call.live, call.key, leave, call.waits)
+    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
     call.waits.add(session)
     socket.begin(session)
-
-
-def check_origin(head: RequestHead) -> None:
-    """Without keys, whoever reaches the port may do everything, and a browser reaches it for every page it shows.
-
-    Browsers keep pages from reading other sites' answers, but not from opening WebSockets to them; they only say which
-    page it was. Pages of this machine, and of the host that the page itself was loaded from, may.
-    """
-    origin = head.headers.get("origin")
-    if origin is None:
-        return
-    host = _host_of(origin)
-    if host not in _LOOPBACK and (host is None or host != _host_of(f"//{head.headers.get('host', '')}")):
-        raise ForbiddenError("pages of other hosts may not connect to a server without keys", origin=origin[:256])
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        # Such as brackets without an end.
-        return None
 
 
 def _nothing() -> None:
@@ -95,6 +69,7 @@ class Session(Sink):
         "_replies",
         "_socket",
         "_stopping",
+        "_strict",
         "_subscriptions",
         "_unswept",
         "_waiting",
@@ -102,8 +77,9 @@ class Session(Sink):
     )
 
     def __init__(
-        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting]
-    ) -> None:
+        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting],
+        strict: bool,
+    ) -> None:  # fmt: skip
         super().__init__(live.run_queue, live.slow_limits)
         self._socket = socket
         self.push = socket.write
@@ -119,6 +95,7 @@ class Session(Sink):
         self._waiting: Subscribe | None = None
         self._peer_closed = False
         self._stopping = False
+        self._strict = strict
         self._waits = waits
 
     # What the socket calls.
@@ -130,7 +107,7 @@ class Session(Sink):
             self._replies.now(error_frame(bad.cause, bad.request_id))
             return
         if isinstance(command, Publish):
-            self._publish(command, len(text))
+            self._publish(command, text)
         elif isinstance(command, Subscribe):
             if self._replies:
                 self._waiting = command
@@ -194,8 +171,8 @@ class Session(Sink):
 
     # Commands.
 
-    def _publish(self, command: Publish, nbytes: int) -> None:
-        reply = self._replies.later()
+    def _publish(self, command: Publish, text: bytes) -> None:
+        reply, nbytes = self._replies.later(), len(text)
         started = self.run_queue.seconds()
         self._publish_bytes += nbytes
 
@@ -210,6 +187,8 @@ class Session(Sink):
             self._settle()
 
         try:
+            if command.config is not None and self._strict:
+                check_inline_config(text)
             batch = with_key(command, command.idempotency_key)
             if self._key is not ANYONE:
                 self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)

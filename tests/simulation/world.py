@@ -1,0 +1,141 @@
+"""The lives of a simulated server, one after the other, and what is checked between them."""
+
+import asyncio
+from random import Random
+
+from tests.simulation.clients import Caller
+from tests.simulation.machine import SimulatedLoop, SimulatedWorkers
+from tests.simulation.network import Link
+from tests.simulation.oracle import Broken, End
+from tests.simulation.story import CLIENTS, Story, look_at
+from topics.api.auth import KeyRing
+from topics.config.settings import Settings
+from topics.engine import Engine
+from topics.server import Front, build_front, engine_options
+from topics.storage.fs import FileSystem
+from topics.testing import (
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    PowerCut,
+    SeededDice,
+    Survival,
+)
+
+DAY_MS = 86_400_000
+_LOST_BY_POWER = (Survival.NOTHING, Survival.TORN, Survival.SCATTERED)
+
+
+class World:
+    """Everything that outlives a server: the disk, the clock, the oracle."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.luck = Random(seed)
+        self.disk = FakeDisk()
+        self.clock = ManualClock()
+        self.trace: list[str] = []
+        self.lives = 0
+        self._boot = 0
+        self.story = Story(self.luck)
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{self.clock.now_ms()} {line}")
+
+    def run(self, lives: int) -> None:
+        """So many lives, and one more in which everything is looked at."""
+        for _ in range(lives):
+            self.live(self.luck.choice(list(End)), faulty=self.luck.random() < 0.3)
+        self.live(End.STOP, faulty=False)
+
+    def live(self, end: End, faulty: bool) -> None:
+        """One life of the server, from its start to its end."""
+        self.lives += 1
+        luck = Random(self.luck.randrange(1 << 32))
+        settings = Settings(
+            data_dir="data",
+            awake_us=0,
+            wal_shards=luck.choice((1, 1, 2, 3)),
+            wal_file_bytes=65_536,
+            segment_max_events=luck.choice((8, 50, 10_000)),
+            snapshot_interval_ms=luck.choice((50, 500, 60_000)),
+            snapshot_inline_bytes=luck.choice((0, 1000, 1_000_000)),
+            disk_reserve_seqs=256,
+        )
+        fs: FileSystem = self.disk
+        if faulty:
+            call, kind = self.disk_calls(luck), luck.choice((Fault.EIO, Fault.ENOSPC))
+            fs = FaultyFileSystem(self.disk, FaultPlan(call=call, fault=kind, lasting=luck.random() < 0.5))
+        self.note(f"life {self.lives} {end.name} faulty={faulty} shards={settings.wal_shards}")
+        loop = SimulatedLoop(self.clock)
+        if end is not End.STOP and luck.random() < 0.5:
+            self.disk.stop_after = self.disk.call_count + luck.randrange(1, 400)
+        try:
+            self._run_life(loop, fs, settings, luck, end, checked=not faulty)
+        except (PowerCut, OSError) as error:
+            # In the start, which a fault or a cut may end as well.
+            self.note(f"the start ended with {type(error).__name__}")
+        finally:
+            loop.close()
+        if loop.failures:
+            raise Broken(f"something failed that nobody expected: {loop.failures[:3]}")
+        failed = isinstance(fs, FaultyFileSystem) and fs.failed > 0
+        self._crash(end, luck, failed)
+
+    def disk_calls(self, luck: Random) -> int:
+        return luck.randrange(1, 600)
+
+    def _crash(self, end: End, luck: Random, failed: bool) -> None:
+        """What the next server finds. A disk that failed may have dropped what it was given, and nobody can know."""
+        survival = luck.choice(_LOST_BY_POWER) if end is End.POWER_CUT else Survival.EVERYTHING
+        self.disk = self.disk.crash(survival, seed=luck.randrange(1 << 32))
+        if end is End.POWER_CUT:
+            self._boot += 1
+        if luck.random() < 0.2:
+            self.clock.jump(luck.choice((-600_000, -1, 5_000, DAY_MS)))
+        self.story.restarted(End.POWER_CUT if failed else end)
+
+    def _run_life(
+        self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
+    ) -> None:
+        dice = SeededDice(luck.randrange(1 << 32))
+        engine = Engine.recover(fs, engine_options(settings), self.clock, dice, boot_id=f"boot-{self._boot}")
+        asyncio.set_event_loop(None)
+        life = loop.create_task(self._scene(loop, engine, settings, dice, luck, end, checked))
+        life.add_done_callback(lambda _: loop.stop())
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            # Nobody will ever go on with it: that is what a kill is.
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        if life.done() and (error := life.exception()) is not None:
+            raise error
+
+    async def _scene(
+        self, loop: SimulatedLoop, engine: Engine, settings: Settings, dice: SeededDice, luck: Random, end: End,
+        checked: bool,
+    ) -> None:  # fmt: skip
+        front = build_front(settings, KeyRing.parse(""), self.clock, dice)
+        engine.start(loop, SimulatedWorkers(loop, Random(luck.randrange(1 << 32))))
+        front.open(engine)
+        net = Random(luck.randrange(1 << 32))
+        quiet = Caller("quiet", lambda: Link(front.http, loop, net, patient=True), self.note)
+        await self.story.prepare(quiet, checked)
+        if checked:
+            await self.story.check(quiet, luck)
+        crowd = self.story.begin([self._caller(n, front, loop, net) for n in range(CLIENTS)], luck)
+        await asyncio.sleep(luck.choice((0.05, 0.3, 1.0, 3.0)))
+        if luck.random() < 0.2:
+            self.clock.jump(luck.choice((-600_000, -1, 700, 3_600_000)))
+            await asyncio.sleep(0.2)
+        look_at(crowd)
+        if end is End.STOP:
+            for task in crowd:
+                task.cancel()
+            await asyncio.gather(*crowd, return_exceptions=True)
+            front.api.drain()
+            await engine.close()
+
+    def _caller(self, number: int, front: Front, loop: SimulatedLoop, net: Random) -> Caller:
+        return Caller(f"c{number}", lambda: Link(front.http, loop, net, patient=False), self.note)
