@@ -39,6 +39,7 @@ from topics.storage.objects.tiers import server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.system.clock import Clock, SystemClock
+from topics.system.descriptors import FILES, connections_within, raise_limit
 from topics.system.dice import Dice, SystemDice
 from topics.system.environment import forget_variable
 from topics.system.files import write_whole
@@ -143,7 +144,16 @@ async def serve(
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
-    return HttpLimits(body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000)
+    wanted = settings.max_connections
+    allowed = connections_within(raise_limit(wanted + FILES), wanted)
+    if allowed < wanted:
+        _logger.warning("the limit on file descriptors allows fewer connections", extra={"connections_max": allowed})
+    return HttpLimits(
+        body_bytes=settings.max_body_bytes,
+        awake_s=settings.awake_us / 1_000_000,
+        connections_max=allowed,
+        unread_bytes=settings.max_unread_bytes,
+    )
 
 
 def _streams_api(settings: Settings) -> StreamsApi:

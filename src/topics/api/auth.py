@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
 
 from topics.api.errors import ForbiddenError, UnauthorizedError
 from topics.core.errors import quoted
+from topics.http.unread import Account
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -45,7 +46,7 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights."""
 
-    __slots__ = ("_bits", "digest", "inflight", "name", "number", "prefixes", "revoked", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "name", "number", "prefixes", "revoked", "scopes", "unread")
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...], name: str = "") -> None:
         self.number = number
@@ -58,6 +59,8 @@ class Key:
         self.prefixes = prefixes
         self.inflight = 0
         """Requests of this key being worked on."""
+        self.unread = Account()
+        """What those who have it left unread."""
         self.revoked = False
 
     def revoke(self) -> None:
@@ -94,6 +97,8 @@ class KeyRing:
         """Whether everybody comes in."""
         self.version: object = object()
         """Another one each time the keys change: what was decided with an earlier one is to be decided again."""
+        self.on_change: list[Callable[[], None]] = []
+        """Told of it."""
         self.tokens: Tokens | None = None
         self._next_number = len(self._keys)
 
@@ -121,6 +126,8 @@ class KeyRing:
         self._keys, self.version = tuple(after), object()
         for key in before.values():
             key.revoke()
+        for told in self.on_change:
+            told()
         return list(before.values())
 
     def authenticate(self, authorization: str | None) -> Key:
