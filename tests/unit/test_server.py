@@ -41,7 +41,7 @@ class FakeEngine:
         self.failure: Exception | None = None
         self.happened: list[str] = []
         self.core = SimpleNamespace(
-            names=["one"], by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace(on_put_off=[])
+            topic_count=1, by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace(on_put_off=[])
         )
         self.streams = None
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
