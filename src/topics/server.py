@@ -259,7 +259,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
-    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
+    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     await stopping
     _logger.info("shutting down")
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.
