@@ -42,6 +42,7 @@ class FakeEngine:
         self.happened: list[str] = []
         self.core = SimpleNamespace(
             names=["one"],
+            topic_count=1,
             by_name={},
             added=[],
             dice=SeededDice(1),

@@ -1,7 +1,7 @@
 """The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -61,7 +61,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`."""
+    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`, `{transaction}`."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -74,6 +74,8 @@ class Route(NamedTuple):
     """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
     query_short_token: bool = False
     """Takes a short-lived token from `?token=`, and no key."""
+    free_name: bool = False
+    """The name in the path is none that the prefixes of keys are about."""
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
@@ -235,7 +237,7 @@ class Api:
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
         if key is not ANYONE:
-            key.check(route.scopes, topic or None)
+            key.check(route.scopes, None if route.free_name else topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
         fast_path = self._fast_paths.get(route.handler)
@@ -287,6 +289,13 @@ class Api:
         self._decide_anew()
         for waiting in list(self.waits):
             waiting.end()
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Ends what is open with keys that are gone."""
+        gone = set(keys)
+        for waiting in list(self.waits):
+            if getattr(waiting, "key", None) in gone:
+                waiting.end()
 
     def _authenticate(self, route: Route, head: RequestHead) -> Key:
         authorization = head.headers.get("authorization")

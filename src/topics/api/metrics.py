@@ -173,6 +173,17 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
     kept = "Jobs that their dead letter topic did not take; each attempt counts."
     yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
+    yield _gauge("topics_transactions_open", "Transactions that are open.", stats.transactions_open)
+    yield _gauge(
+        "topics_transactions_staged_bytes", "Bytes staged for open transactions.", stats.transactions_staged_bytes
+    )
+    yield _counter(
+        "topics_transactions_committed", "Transactions committed since the start.", stats.transactions_committed_total
+    )
+    yield _counter(
+        "topics_transactions_aborted", "Transactions aborted or expired since the start.",
+        stats.transactions_aborted_total,
+    )  # fmt: skip
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
     yield _gauge(
         "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures

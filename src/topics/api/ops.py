@@ -16,6 +16,7 @@ from topics.api.openapi_operation import Operation
 from topics.api.scrapes import Scrapes
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.openapi import described_types, stream_paths
 from topics.api.v1.routes import StreamOptions, StreamsApi
@@ -54,6 +55,7 @@ class OpsHandlers:
             *V0_ROUTES,
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
+            *TRANSACTION_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -83,7 +85,7 @@ class OpsHandlers:
             answer = ReadyAnswer(
                 status="ready",
                 wal_replay_complete=True,
-                topics=len(core.names),
+                topics=core.topic_count,
                 # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
                 read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
                 disk_full=core.room.short is not None,

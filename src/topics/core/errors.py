@@ -3,7 +3,8 @@
     TopicsError                           internal                   report it: this is our mistake
     ├── InvalidRequestError               invalid_request            change the request; sending it again is in vain
     │   ├── BatchTooLargeError            batch_too_large            split the batch
-    │   └── RecordTooLargeError           record_too_large           make the record, or the batch, smaller
+    │   ├── RecordTooLargeError           record_too_large           make the record, or the batch, smaller
+    │   └── TransactionTooLargeError      transaction_too_large      commit what there is, and begin another
     ├── TopicStateError                                              look at the topic, then decide
     │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
     │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
@@ -20,6 +21,12 @@
     │   ├── ProducerGapError              producer_gap               send what is missing first
     │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
     │   └── OffsetGoneError               offset_gone                read from the start; records were lost in between
+    ├── TransactionStateError                                        look at the transaction, then decide
+    │   ├── TransactionNotFoundError      transaction_not_found      begin it again: it expired, or never was
+    │   ├── TransactionForeignError       transaction_foreign        use the key that began it
+    │   ├── TransactionFencedError        transaction_fenced         stop: another attempt has taken over
+    │   ├── TransactionSequenceError      transaction_sequence       stop: a later sequence was committed
+    │   └── TransactionIncompleteError    transaction_incomplete     stage what is missing, and commit again
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
@@ -27,6 +34,7 @@
     │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
     │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
+    │   ├── TransactionBusyError          transaction_busy           its commit is on its way
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -121,6 +129,15 @@ class RecordTooLargeError(InvalidRequestError):
     """
 
     code = "record_too_large"
+
+
+class TransactionTooLargeError(InvalidRequestError):
+    """A transaction would hold more than one may."""
+
+    code = "transaction_too_large"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"a transaction holds at most {limit} {what}", what=what, max=limit)
 
 
 class TopicStateError(TopicsError):
@@ -275,6 +292,69 @@ class OffsetGoneError(TopicStateError):
     code = "offset_gone"
 
 
+class TransactionStateError(TopicsError):
+    """The request is sound, the transaction is not in a state to take it."""
+
+
+class TransactionNotFoundError(TransactionStateError):
+    """No such transaction is open: it was never begun, was aborted, or has expired with what was staged."""
+
+    code = "transaction_not_found"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"no transaction {quoted(transaction)} is open", transaction=transaction)
+
+
+class TransactionForeignError(TransactionStateError):
+    """Another key began the transaction, and it is still open."""
+
+    code = "transaction_foreign"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"transaction {quoted(transaction)} was begun by another key", transaction=transaction)
+
+
+class TransactionFencedError(TransactionStateError):
+    """Another attempt, or a later sequence of the same id, was begun since."""
+
+    code = "transaction_fenced"
+
+    def __init__(self, transaction: str, sequence: int) -> None:
+        super().__init__(
+            f"another attempt at transaction {quoted(transaction)} has taken over",
+            transaction=transaction,
+            sequence=sequence,
+        )
+
+
+class TransactionSequenceError(TransactionStateError):
+    """A later sequence of the id was committed already."""
+
+    code = "transaction_sequence"
+
+    def __init__(self, transaction: str, sequence: int, committed: int) -> None:
+        super().__init__(
+            f"sequence {sequence} of transaction {quoted(transaction)} is older than {committed}, which is committed",
+            transaction=transaction,
+            sequence=sequence,
+            committed=committed,
+        )
+
+
+class TransactionIncompleteError(TransactionStateError):
+    """A commit names parts that are not staged."""
+
+    code = "transaction_incomplete"
+
+    def __init__(self, transaction: str, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(missing)} parts of {quoted(transaction)} are not staged, among them {quoted(missing[0])}",
+            transaction=transaction,
+            missing=len(missing),
+            first_missing=missing[0],
+        )
+
+
 class RetryLaterError(TopicsError):
     """Nothing is wrong with the request or the topic; the server cannot take it now."""
 
@@ -339,6 +419,15 @@ class SearchUnavailableError(RetryLaterError):
     """The process that searches is not there, or could not answer. Another one is begun by the next search."""
 
     code = "search_unavailable"
+
+
+class TransactionBusyError(RetryLaterError):
+    """A commit of the transaction is on its way: nothing else can be done to it until that is decided."""
+
+    code = "transaction_busy"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"a commit of transaction {quoted(transaction)} is on its way", transaction=transaction)
 
 
 class NotReadyError(RetryLaterError):

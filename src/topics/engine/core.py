@@ -9,6 +9,7 @@ from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
+from topics.core.names import OWN_TOPICS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -122,6 +123,11 @@ class EngineCore:
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
         return topic
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are besides the server's own."""
+        return len(self.topics) - sum([name in self.names for name in OWN_TOPICS])
 
     def check_accepting(self) -> None:
         if self.closed:

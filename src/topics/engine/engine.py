@@ -32,6 +32,7 @@ from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.streams.feature import StreamFeature
 from topics.engine.topic import Topic
 from topics.engine.topic_info import TopicInfo, describe
+from topics.engine.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.cold_store import Sweeper
 from topics.engine.upkeep.housekeeping import Housekeeper
@@ -81,6 +82,8 @@ class Engine:
         self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
+        self.transactions = Transactions(core, self.write, self.put_topic)
+        """Records for several topics, staged and committed at once."""
         self.housekeeper = Housekeeper(
             core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry
         )
@@ -442,7 +445,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions)
 
     # Helpers
 

@@ -26,6 +26,7 @@ from topics.core.records import Record
 from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
+from topics.engine.write.holding import HeldTopics
 from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
@@ -90,6 +91,12 @@ class Transaction(Submission):
         self.needs_sync = False
 
     def committed(self, timing: CommitTiming) -> None:
+        held = self.path.held
+        if not held.active or not held.keeps(self, (self.topic,), timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
+        """It is as safe as it has to be, and it is its turn."""
         topic, books = self.topic, self.path.books
         topic.sync_inflight -= self.needs_sync
         books.before_change(topic)
@@ -163,7 +170,7 @@ class Bundle(Submission):
     """Transactions of one shard that are logged in one write. One that fails to be published keeps none of the others
     from it."""
 
-    __slots__ = ("_finished", "_parts")
+    __slots__ = ("_decides", "_finished", "_parts")
 
     def __init__(
         self,
@@ -171,15 +178,22 @@ class Bundle(Submission):
         needs_sync: bool,
         parts: Sequence[Transaction],
         finished: Callable[[TopicsError | None], None],
+        decides: bool,
     ) -> None:
         super().__init__(pieces, needs_sync)
         self._parts = parts
         self._finished = finished
+        self._decides = decides
 
     def committed(self, timing: CommitTiming) -> None:
+        held = self._parts[0].path.held
+        if not held.active or self._decides or not held.keeps(self, [part.topic for part in self._parts], timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
         for part in self._parts:
             try:
-                part.committed(timing)
+                part.settle(timing)
             except Exception:
                 _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
         self._finished(None)
@@ -234,6 +248,8 @@ class _Note(Submission):
 class WritePath:
     def __init__(self, books: Books) -> None:
         self.books = books
+        self.held = HeldTopics()
+        """Topics for which nothing is published until a commit is decided."""
 
     # May it be done?
 
@@ -279,6 +295,11 @@ class WritePath:
             used = books.total_bytes + books.staged_bytes
             check_room(topic, len(records), payload_bytes(records), quota, used)
 
+    def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
+        """The same for records that the server's total has already."""
+        if topic.rules.rejects:
+            check_room(topic, count, size, 0, 0)
+
     def takes_notes(self, topic: Topic) -> bool:
         """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
         closed or broken."""
@@ -317,9 +338,16 @@ class WritePath:
             self._reserve_ahead(topic, shard)
 
     def log_together(
-        self, parts: Sequence[Transaction], finished: Callable[[TopicsError | None], None], gate: Gate = Gate.CLASS
+        self,
+        parts: Sequence[Transaction],
+        finished: Callable[[TopicsError | None], None],
+        gate: Gate = Gate.CLASS,
+        decides: bool = False,
     ) -> None:
-        """Logs transactions of one shard in one write, and publishes them together."""
+        """Logs transactions of one shard in one write, and publishes them together.
+
+        `decides` says that it is the commit that others wait for (`engine.write.holding`).
+        """
         shard = self.books.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
         needs_sync = False
@@ -330,7 +358,7 @@ class WritePath:
             needs_sync = needs_sync or self.waits(part.topic, last, bool(sealed), gate)
         # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
         needs_sync = needs_sync or (bool(pieces) and not all(part.topic.rules.logged for part in parts))
-        bundle = Bundle(pieces, needs_sync, parts, finished)
+        bundle = Bundle(pieces, needs_sync, parts, finished, decides)
         for part in parts:
             part.needs_sync = needs_sync
             part.topic.sync_inflight += needs_sync

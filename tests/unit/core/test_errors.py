@@ -43,10 +43,18 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
     TopicStateError,
+    TransactionBusyError,
+    TransactionFencedError,
+    TransactionForeignError,
+    TransactionIncompleteError,
+    TransactionNotFoundError,
+    TransactionSequenceError,
+    TransactionStateError,
+    TransactionTooLargeError,
     quoted,
 )
 
-GROUPS = {TopicStateError, RetryLaterError, OperatorError}
+GROUPS = {TopicStateError, TransactionStateError, RetryLaterError, OperatorError}
 FINDING = Finding("wal/00/0000000000000001.log", "the checksum of a frame does not match", byte_range=(128, 512))
 
 ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
@@ -83,6 +91,33 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     ),
     (ProducerFencedError("p", 4), "producer_fenced", TopicStateError, {"producer": "p", "epoch": 4}),
     (OffsetGoneError("no", stream="s"), "offset_gone", TopicStateError, {"stream": "s"}),
+    (
+        TransactionTooLargeError("bytes", 9),
+        "transaction_too_large",
+        InvalidRequestError,
+        {"what": "bytes", "max": 9},
+    ),
+    (TransactionNotFoundError("t"), "transaction_not_found", TransactionStateError, {"transaction": "t"}),
+    (TransactionForeignError("t"), "transaction_foreign", TransactionStateError, {"transaction": "t"}),
+    (
+        TransactionFencedError("t", 4),
+        "transaction_fenced",
+        TransactionStateError,
+        {"transaction": "t", "sequence": 4},
+    ),
+    (
+        TransactionSequenceError("t", 3, 4),
+        "transaction_sequence",
+        TransactionStateError,
+        {"transaction": "t", "sequence": 3, "committed": 4},
+    ),
+    (
+        TransactionIncompleteError("t", ["p", "q"]),
+        "transaction_incomplete",
+        TransactionStateError,
+        {"transaction": "t", "missing": 2, "first_missing": "p"},
+    ),
+    (TransactionBusyError("t"), "transaction_busy", RetryLaterError, {"transaction": "t"}),
     (AppendTimeoutError(), "append_timeout", RetryLaterError, {}),
     (ThrottledError.over_cap("max_topics", 5), "throttled", RetryLaterError, {"limit": "max_topics", "max": 5}),
     (ThrottledError.under_pressure(250), "throttled", RetryLaterError, {"retry_after_ms": 250}),
