@@ -172,6 +172,7 @@ SEARCH_QUERY = (
     Parameter("sort", _TEXT, "_score, offset or fields with :asc or :desc, separated by commas."),
     Parameter("timeout_ms", whole(0), "How long it may take."),
     Parameter("track_total", _BOOLEAN, "Whether to count all hits."),
+    Parameter("explain", _BOOLEAN, "Whether the answer says how it was made."),
     Parameter("_source", _BOOLEAN, "Whether hits hold their entries."),
     Parameter("fields", _TEXT, "The fields that hits hold, separated by commas."),
 )
@@ -180,7 +181,8 @@ SEARCH_BODY: Schema = {
     "additionalProperties": False,
     "properties": {
         "q": _TEXT, "size": _SIZE, "search_after": {"type": "array"}, "sort": {"anyOf": [_TEXT, _NAMES_LIST]},
-        "timeout_ms": whole(0), "track_total": _BOOLEAN, "_source": _BOOLEAN, "fields": _NAMES_LIST,
+        "timeout_ms": whole(0), "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN,
+        "fields": _NAMES_LIST,
     },
 }  # fmt: skip
 SEARCHED = _object(
