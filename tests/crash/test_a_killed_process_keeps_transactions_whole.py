@@ -64,8 +64,8 @@ def check(folder: Path, told: set[Step]) -> None:
             for record in read.records():
                 value = str(record["data"])
                 if value != "direct":
-                    writer, sequence, rest = value.split("/", 2)
-                    found.setdefault((int(writer), int(sequence)), []).append((topic, rest))
+                    number, place, rest = value.split("/", 2)
+                    found.setdefault((int(number), int(place)), []).append((topic, rest))
             cursor, caught_up = read.next_from_seq, read.caught_up
     assert told <= found.keys()
     for (writer, sequence), records in found.items():

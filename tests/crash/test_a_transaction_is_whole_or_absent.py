@@ -13,6 +13,7 @@ from tests.crash.router_world import examine, small, sweep_faults, sweep_stops
 from tests.crash.sweeps import KILL, POWER_CUT, crashes
 from tests.crash.transaction_world import TransactionWorld
 from topics.engine.recovery import Recovery
+from topics.engine.transaction import Gate
 from topics.engine.transactions import committing
 from topics.engine.transactions.feature import TOPIC_NAME
 from topics.engine.write.holding import HeldTopics
@@ -211,8 +212,8 @@ def test_a_commit_that_waits_for_no_sync_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 class _Hasty:
-    SYNC = committing.Gate.CLASS
-    TURN = committing.Gate.TURN
+    SYNC = Gate.CLASS
+    TURN = Gate.TURN
 
 
 def test_a_write_that_overtakes_a_commit_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

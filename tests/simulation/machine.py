@@ -9,7 +9,7 @@ from typing import Any
 from topics.engine.background import LoopRunner
 from topics.engine.core import EngineOptions
 from topics.engine.workers import outcome_of
-from topics.storage.commit import Rotation, Shard, Submission
+from topics.storage.commit import Reopening, Rotation, Shard, Submission
 from topics.testing import ManualClock, PowerCut
 
 
@@ -118,7 +118,7 @@ class _Committer:
 
     def __init__(self, shard: Shard, workers: SimulatedWorkers, loop: SimulatedLoop, sync_s: float) -> None:
         self._shard, self._workers, self._loop, self._sync_s = shard, workers, loop, sync_s
-        self._work: list[list[Submission] | Rotation] = []
+        self._work: list[list[Submission] | Rotation | Reopening] = []
         """In the order in which it was asked for: what comes behind a rotation belongs into the next file."""
         self._due = self._closed = False
         self.outstanding = 0
@@ -144,6 +144,11 @@ class _Committer:
         self._work.append(rotation)
         self.expect()
 
+    def reopen(self, reopening: Reopening) -> None:
+        self._shard.stage_coalesced()
+        self._work.append(reopening)
+        self.expect()
+
     def close(self) -> None:
         self._closed = True
         self._do_all()
@@ -156,6 +161,9 @@ class _Committer:
         for item in work:
             if isinstance(item, list):
                 self._shard.writer.commit(item, self._shard.settle)
+            elif isinstance(item, Reopening):
+                if self._shard.writer.can_reopen():
+                    item.done()
             elif (error := self._shard.writer.rotate(item)) is None:
                 item.done(item.position)
             else:

@@ -13,6 +13,9 @@ restart by `resumed`: the wall clock tells how long nobody was there, but no dur
 from topics.formats.queue import Ending
 from topics.system.clock import Clock
 
+_JITTER_MS = 5
+"""So far apart the two clocks may be by rounding and by reading one after the other."""
+
 
 class EngineTime:
     def __init__(self, clock: Clock) -> None:
@@ -20,6 +23,7 @@ class EngineTime:
         """Milliseconds since 1970. May jump, also backwards."""
         self._monotonic = clock.monotonic
         self._origin = clock.now_ms() - self._passed()
+        self._ahead = 0
 
     def _passed(self) -> int:
         return round(self._monotonic() * 1000)
@@ -29,8 +33,11 @@ class EngineTime:
         return self._origin + self._passed()
 
     def told(self, moment: int) -> int:
-        """A steady moment as the clock on the wall would have it now."""
-        return self.wall() + moment - self.steady()
+        """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""
+        ahead = self.wall() - self.steady()
+        if abs(ahead - self._ahead) > _JITTER_MS:
+            self._ahead = ahead
+        return moment + self._ahead
 
     def ending(self, moment: int) -> Ending:
         """A steady moment as the log has it."""

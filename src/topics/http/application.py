@@ -14,10 +14,12 @@ class OneRequest(int):
 class Application(Protocol):
     """The product, seen from HTTP."""
 
-    admission: object
-    """Stands for everything that `admit` decides by besides the head. Another object takes its place whenever any of
-    that changes; until then a head that was admitted is, without being asked about again. Where a decision depends on
-    more than that, on the time for instance, `admit` gives the limit as `OneRequest`."""
+    @property
+    def admission(self) -> object:
+        """Stands for everything that `admit` decides by besides the head. Another object takes its place whenever any
+        of that changes; until then a head that was admitted is, without being asked about again. Where a decision
+        depends on more than that, on the time for instance, `admit` gives the limit as `OneRequest`."""
+        ...
 
     def admit(self, head: RequestHead) -> int | Refusal:
         """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or

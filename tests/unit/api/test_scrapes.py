@@ -45,7 +45,7 @@ def test_a_piece_a_turn_and_one_scrape_after_the_other() -> None:
             await asyncio.sleep(0)
             turns += 1
             assert first.said is not None or second.said is None
-        assert (first.said, second.said) == (b"abc", b"d")
+        assert [first.said, second.said] == [b"abc", b"d"]
         assert turns >= 3
 
     asyncio.run(scene())

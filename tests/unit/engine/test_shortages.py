@@ -81,7 +81,7 @@ def test_jobs_that_cannot_be_read_now_are_handed_out_later(fault: Fault) -> None
     claim()
     told = outcomes[-1]
     assert not isinstance(told, TopicsError)
-    assert [job.seq for job in told.jobs] == [1, 2, 3]  # type: ignore[attr-defined]
+    assert [job.seq for job in told.jobs] == [1, 2, 3]
 
 
 @each_shortage

@@ -290,7 +290,7 @@ def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
 class Steady(App):
     """An application whose decisions hold until it says otherwise; it counts what it is asked."""
 
-    admission: object = "first"  # type: ignore[assignment]
+    admission: object = "first"
     asked = 0
     verdict: int | Refusal = 1_000_000
 

@@ -118,7 +118,11 @@ def test_answers_that_wait_for_one_before_them_are_bounded_too() -> None:
 
 
 def test_what_was_held_for_a_client_that_went_away_is_given_back() -> None:
-    memory = Memory(App(lambda exchange: exchange.head.path == "/wait" or exchange.respond(200, bytes(100_000))))
+    def handle(exchange: Exchange) -> None:
+        if exchange.head.path != "/wait":
+            exchange.respond(200, bytes(100_000))
+
+    memory = Memory(App(handle))
     memory.send(get("/wait") + get("/"))
     assert memory.hub.unread.held_bytes
     memory.wire.lose()

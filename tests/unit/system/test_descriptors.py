@@ -4,7 +4,6 @@ import resource
 
 import pytest
 
-from topics.system import descriptors
 from topics.system.descriptors import FILES, connections_within, raise_limit
 
 
@@ -53,14 +52,14 @@ def test_the_limit_is_raised_as_far_as_it_may(
     soft: int, hard: int, raised: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = Limits(soft, hard)
-    monkeypatch.setattr(descriptors.resource, "getrlimit", limits.getrlimit)
-    monkeypatch.setattr(descriptors.resource, "setrlimit", limits.setrlimit)
+    monkeypatch.setattr(resource, "getrlimit", limits.getrlimit)
+    monkeypatch.setattr(resource, "setrlimit", limits.setrlimit)
     assert raise_limit(21_024) == raised
     assert limits.hard == hard, "what was taken away could not be had again"
 
 
 def test_a_system_that_refuses_leaves_it_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = Limits(1024, 4096, refuses=True)
-    monkeypatch.setattr(descriptors.resource, "getrlimit", limits.getrlimit)
-    monkeypatch.setattr(descriptors.resource, "setrlimit", limits.setrlimit)
+    monkeypatch.setattr(resource, "getrlimit", limits.getrlimit)
+    monkeypatch.setattr(resource, "setrlimit", limits.setrlimit)
     assert raise_limit(21_024) == 1024

@@ -122,7 +122,8 @@ def test_the_catalog_and_the_totals_of_others_know_nothing_of_what_is_staged() -
     stage(engine, "a", 1, 2, 3)
     assert checkpoint(engine)
     assert topic(engine, TOPIC_NAME).segments, "the test would prove nothing"
-    assert read_catalog(disk, Layout("data")).topics == []
+    catalog = read_catalog(disk, Layout("data"))
+    assert catalog is not None and catalog.topics == []
     with pytest.raises(TopicNotFoundError):
         values(engine, TOPIC_NAME)
     with pytest.raises(TopicNotFoundError):
