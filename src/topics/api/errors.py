@@ -50,6 +50,8 @@ STATUS_BY_CODE: dict[str, int] = {
     "damage": 500,
     "not_implemented": 501,
     "cold_store_unavailable": 503,
+    "disk_full": 503,
+    "system_busy": 503,
     "search_unavailable": 503,
     "not_ready": 503,
     "shutting_down": 503,

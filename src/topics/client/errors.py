@@ -50,6 +50,9 @@
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── SearchUnavailable       search_unavailable
+        │   ├── DiskFull                disk_full
+        │   ├── SystemBusy              system_busy
         │   ├── TransactionBusy         transaction_busy
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
@@ -315,12 +318,24 @@ class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
     """Old records are in an object store that the server cannot reach now; nothing is lost."""
 
 
+class SearchUnavailable(RetryLater, code="search_unavailable"):
+    """The process that searches is not there, or could not answer; everything else works."""
+
+
 class TransactionBusy(RetryLater, code="transaction_busy"):
     """A commit of the transaction is on its way."""
 
 
 class NotReady(RetryLater, code="not_ready"):
     """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class DiskFull(RetryLater, code="disk_full"):
+    """The server's disk has no room for more. Deletes still work, and writing goes on by itself once there is room."""
+
+
+class SystemBusy(RetryLater, code="system_busy"):
+    """The server's system lacked file descriptors or memory for a moment."""
 
 
 class SlowConsumer(RetryLater, code="slow_consumer"):

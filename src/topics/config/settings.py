@@ -102,9 +102,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Bytes of segments from an object store that are kept on the local disk.")
     ] = GIB
 
+    full_disk_reserve_bytes: Annotated[
+        int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")
+    ] = 32 * MIB
+
     # Who may come in.
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
+    ] = None
+    key_file: Annotated[
+        str | None, _text("File of keys, which topics key changes and SIGHUP reads again; with it a key is needed.")
     ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
     allowed_hosts: Annotated[
@@ -115,6 +122,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
+    max_connections: Annotated[
+        int, _number("Most connections; fewer where the system allows the process too few descriptors.", 1)
+    ] = 20_000
+    max_unread_bytes: Annotated[
+        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", 64 * KIB)
+    ] = 256 * MIB
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 
     # Limits on what is stored and asked.

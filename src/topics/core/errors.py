@@ -31,6 +31,8 @@
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
+    │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
     │   ├── TransactionBusyError          transaction_busy           its commit is on its way
     │   ├── NotReadyError                 not_ready
@@ -55,6 +57,16 @@ import msgspec
 _QUOTED_CHARS_MAX = 80
 _PROBLEM_CHARS_MAX = 200
 _MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+_TRUNCATED = "Input data was truncated"
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}[^\\]")
+
+
+def _ends_in_half_a_pair(body: bytes | str) -> bool:
+    """Whether that is why the parser found no end: it looks for the other half behind the last byte."""
+    tail = body[-16:]
+    return _HALF_A_PAIR.search(tail.encode("utf-8", "replace") if isinstance(tail, str) else bytes(tail)) is not None
 
 
 def quoted(text: str) -> str:
@@ -84,7 +96,7 @@ class InvalidRequestError(TopicsError):
     code = "invalid_request"
 
     @classmethod
-    def from_decode(cls, what: str, error: Exception) -> Self:
+    def from_decode(cls, what: str, error: Exception, body: bytes | str = b"") -> Self:
         """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
 
         Callers catch `(ValueError, RecursionError)`: malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s,
@@ -95,6 +107,8 @@ class InvalidRequestError(TopicsError):
         if isinstance(error, UnicodeDecodeError):
             return cls(f"{what}: the text is not valid UTF-8")
         text = str(error)
+        if "surrogate" in text or (text == _TRUNCATED and _ends_in_half_a_pair(body)):
+            return cls(f"{what}: a string holds half of a surrogate pair, such as \\ud800, which is no character")
         found = _MSGSPEC_PATH.fullmatch(text)
         problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
         if not found or not found["path"]:
@@ -377,6 +391,28 @@ class ColdStoreUnavailableError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
+
+
+class DiskFullError(RetryLaterError):
+    """The disk has no room for more. Nothing is lost, and deletes are still taken: they make room."""
+
+    code = "disk_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the disk is full; nothing is lost, reads and deletes still work, and writing goes on by itself once there "
+            "is room",
+            retry_after_ms=1000,
+        )
+
+
+class SystemBusyError(RetryLaterError):
+    """The system lacked file descriptors or memory for a moment. What was asked for is neither lost nor damaged."""
+
+    code = "system_busy"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the system has too little left to do this now ({why}); nothing is lost", retry_after_ms=1000)
 
 
 class SearchUnavailableError(RetryLaterError):

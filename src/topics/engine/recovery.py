@@ -54,6 +54,8 @@ class Recovery:
         self._fs = fs
         self._same_boot = last.same_boot(boot_id)
         self._last = last
+        self._log_is_whole = last.stopped
+        """Whether everything that was logged is on the disk, or in the snapshots."""
         self._settled = False
         """Whether everything that was given out is in the snapshots."""
         # What was given out followed from the reserve of then; what will be follows from the one of now.
@@ -115,6 +117,7 @@ class Recovery:
         whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
         newest = whole[0]
         self._settled = self._last.is_settled(newest)
+        self._log_is_whole = self._log_is_whole or self._settled
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
             last = number == newest.number
@@ -312,7 +315,7 @@ class Recovery:
         head = topic.head
         if durability is Durability.EPHEMERAL:
             self._lose_unlogged(topic, head if self._settled else max(head, topic.ceiling))
-        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._settled):
+        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
             # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
             # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
             core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH)
@@ -366,6 +369,8 @@ class Recovery:
         for topic in core.topics.values():
             for segment in topic.segments:
                 path = core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+                if segment.blocks is not None:
+                    continue  # Made out of the log just now and not written yet: the disk may be full, nothing is lost.
                 if segment.cold and core.store.far is not None:
                     continue  # The store may be away; what is needed of it now comes below.
                 if segment.cold and core.layout.cold_root is None:

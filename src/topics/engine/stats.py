@@ -25,7 +25,7 @@ class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth_peak: int
     submit_full_total: int
     read_only: bool
-    """Whether a failed write or sync has poisoned it; then `read_only_cause` says why."""
+    """Whether it takes no writes, for now or for good; then `read_only_cause` says why."""
     read_only_cause: str
     fsync_latency_us: list[tuple[int, int]]
     """Cumulative counts by bound, in microseconds."""
@@ -64,6 +64,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
     throttle: ThrottleStats
+    disk_full: bool = False
+    """Whether only what makes room is taken."""
     cold_store: StoreStats | None = None
     """None where the cold tier is no object store."""
 
@@ -102,6 +104,7 @@ def collect_stats(
         checkpoint_failures=checkpointer.failures,
         shards=[_shard_stats(shard) for shard in core.shards],
         throttle=throttle.stats(),
+        disk_full=core.room.short is not None,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )
 

@@ -117,6 +117,8 @@ class Transaction(Submission):
     def failed(self, error: TopicsError) -> None:
         topic = self.topic
         topic.sync_inflight -= self.needs_sync
+        if self.ceiling:
+            topic.ceiling_staged = topic.ceiling
         if self.first_seq:
             if self.block is not None:
                 self.path.unstage(topic, self.block)
@@ -225,18 +227,22 @@ class _Eviction(Transaction):
 class _Note(Submission):
     """A frame nobody waits for, or a place in the log that somebody does."""
 
-    __slots__ = ("_then",)
+    __slots__ = ("_then", "_undone")
 
-    def __init__(self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None) -> None:
+    def __init__(
+        self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None, undone: Callable[[], None]
+    ) -> None:
         super().__init__(pieces, needs_sync)
         self._then = then
+        self._undone = undone
 
     def committed(self, timing: CommitTiming) -> None:
         if self._then is not None:
             self._then()
 
     def failed(self, error: TopicsError) -> None:
-        """The shard is poisoned and says so itself."""
+        """The shard says so itself; what is still wanted is noted again once it is well."""
+        self._undone()
 
 
 class WritePath:
@@ -247,8 +253,9 @@ class WritePath:
 
     # May it be done?
 
-    def check(self, topic: Topic, patient: bool = False) -> None:
-        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused.
+    def check(self, topic: Topic, patient: bool = False, frees: bool = False) -> None:
+        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused, and
+        what makes room is logged on a full disk as well.
 
         To be called before anything is decided: single records that came earlier in this tick are staged first.
         """
@@ -260,7 +267,7 @@ class WritePath:
             raise TopicNotFoundError(topic.name)
         if books.quiet:
             books.begin()
-        books.shards[topic.shard].check_open(patient=patient)
+        books.shards[topic.shard].check_open(patient=patient, frees=frees)
 
     def admit(
         self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
@@ -365,13 +372,24 @@ class WritePath:
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
         """Logs a frame that nobody waits for, where that is possible."""
+        shard = self.books.shards[topic.shard]
+
+        def note_again() -> None:
+            shard.after_heal[topic.id, kind] = lambda: self.note(topic, kind, body)
+
         if self.takes_notes(topic):
-            shard = self.books.shards[topic.shard]
-            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None))
+            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None, note_again))
+        elif shard.writer.halted:
+            note_again()
 
     def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
-        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails."""
-        self.books.shards[shard_number].submit(_Note([], True, then))
+        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails for good."""
+        shard = self.books.shards[shard_number]
+
+        def wait_again() -> None:
+            shard.after_heal[object()] = lambda: self.after_sync(shard_number, then)
+
+        shard.submit(_Note([], True, then, wait_again))
 
     def is_synced(self, shard_number: int) -> bool:
         """Whether everything that was logged in a shard is on the disk."""
@@ -432,7 +450,10 @@ class WritePath:
             topic.ceiling = max(topic.ceiling, ceiling)
             topic.ceiling_staged = max(topic.ceiling_staged, ceiling)
 
-        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised))
+        def undone() -> None:
+            topic.ceiling_staged = topic.ceiling
+
+        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised, undone))
 
     # Caps of topics that hold more than a replay would find
 

@@ -13,6 +13,7 @@ from topics.core.errors import (
     ColdStoreUnavailableError,
     CorruptSegmentError,
     DamageError,
+    DiskFullError,
     Finding,
     FolderBusyError,
     IdempotencyConflictError,
@@ -34,6 +35,7 @@ from topics.core.errors import (
     StreamClosedError,
     StreamConflictError,
     StreamGoneError,
+    SystemBusyError,
     ThrottledError,
     TopicExistsIncompatibleError,
     TopicFullError,
@@ -120,6 +122,8 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     (ThrottledError.over_cap("max_topics", 5), "throttled", RetryLaterError, {"limit": "max_topics", "max": 5}),
     (ThrottledError.under_pressure(250), "throttled", RetryLaterError, {"retry_after_ms": 250}),
     (ColdStoreUnavailableError("refused"), "cold_store_unavailable", RetryLaterError, {}),
+    (DiskFullError(), "disk_full", RetryLaterError, {"retry_after_ms": 1000}),
+    (SystemBusyError("no file descriptors"), "system_busy", RetryLaterError, {"retry_after_ms": 1000}),
     (SearchUnavailableError("gone"), "search_unavailable", RetryLaterError, {}),
     (NotReadyError(0.5), "not_ready", RetryLaterError, {"replay_progress": 0.5}),
     (ShuttingDownError(), "shutting_down", RetryLaterError, {}),
@@ -226,14 +230,30 @@ class Body(msgspec.Struct):
         (b"{}", "body: Object missing required field count", None),
         (b"[]", "body: Expected object, got array", None),
         (b'{"count":', "body: Input data was truncated", None),
+        (
+            b'{"count":1,"names":["\\ud800"]}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (
+            b'{"names":["\\ud800"],"count":1,"more":"and more"}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (
+            b'{"count":1,"names":["\\udc00 low"]}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (b'{"count":1,"names":["\\ud800\\u00', "body: Input data was truncated", None),
         (b'{"count":1,"names":["\xff"]}', "body: the text is not valid UTF-8", None),
         (b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "body: the JSON is nested too deeply", None),
     ],
-    ids=["type", "list", "missing", "array", "cut", "utf-8", "deep"],
+    ids=["type", "list", "missing", "array", "cut", "half", "early half", "other half", "cut pair", "utf-8", "deep"],
 )
 def test_a_decode_failure_becomes_a_refusal_that_names_the_field(raw: bytes, message: str, field: str | None) -> None:
     with pytest.raises((ValueError, RecursionError)) as caught:
         msgspec.json.decode(raw, type=Body)
-    refusal = InvalidRequestError.from_decode("body", caught.value)
+    refusal = InvalidRequestError.from_decode("body", caught.value, raw)
     assert refusal.message == message
     assert refusal.detail == ({} if field is None else {"field": field})
