@@ -182,9 +182,18 @@ def test_an_index_that_nobody_asks_for_makes_room(streams: Streams) -> None:
         world.put(name, 1)
     assert world.found("a") == [1]
     assert world.found("b") == [1]
-    assert world.searcher.kinds() == [Open, Add, Ask, Open, Add, Ask, Drop]
+    assert world.searcher.kinds() == [Open, Add, Ask, Open, Drop, Add, Ask]
     assert world.found("a") == [1]
-    assert world.searcher.kinds() == [Open, Add, Ask, Drop]
+    assert world.searcher.kinds() == [Open, Drop, Add, Ask]
+
+
+def test_an_index_that_is_only_filtered_by_takes_room_as_well(streams: Streams) -> None:
+    world = World(streams.engine, memory_bytes=3 * following.EMPTY_BYTES)
+    for name in "abcde":
+        world.describe(name)
+        world.put(name, 1)
+        assert slice_of(world.streams, name, filter="status:1").count == 1
+    assert world.searcher.kinds().count(Drop) == 2
 
 
 def test_only_the_newest_entries_are_searched_where_there_are_too_many(streams: Streams) -> None:
