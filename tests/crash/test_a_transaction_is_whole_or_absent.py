@@ -254,16 +254,18 @@ def sweep_doubts() -> Iterator[str]:
     for call, (operation, path) in enumerate(list(counted.trace), start=1):
         if not path.startswith(folder):
             continue
-        inner = FakeDisk()
-        world = TransactionWorld(FaultyFileSystem(inner, FaultPlan(call, Fault.EIO, True, within=folder)), options)
-        try:
-            doubting(world)
-        except OSError:
-            assert world.starting, "only a start may fail with an error of the system"
-        world.note_floors()
-        for ending, crashed in crashes(inner, (KILL, POWER_CUT)):
-            for text in examine(world, crashed, ending, failed=True):
-                yield f"call {call} ({operation} {path}) failed, {ending}: {text}"
+        for fault, lasting in ((Fault.EIO, True), (Fault.ENOSPC, True), (Fault.ENOSPC, False)):
+            inner = FakeDisk()
+            plan = FaultPlan(call, fault, lasting, within=folder)
+            world = TransactionWorld(FaultyFileSystem(inner, plan), options)
+            try:
+                doubting(world)
+            except OSError:
+                assert world.starting, "only a start may fail with an error of the system"
+            world.note_floors()
+            for ending, crashed in crashes(inner, (KILL, POWER_CUT)):
+                for text in examine(world, crashed, ending, failed=True):
+                    yield f"call {call} ({operation} {path}) failed with {fault}, {ending}: {text}"
 
 
 def test_a_commit_in_doubt_is_decided_by_the_next_start() -> None:

@@ -41,7 +41,6 @@ class FakeEngine:
         self.failure: Exception | None = None
         self.happened: list[str] = []
         self.core = SimpleNamespace(
-            names=["one"],
             topic_count=1,
             by_name={},
             added=[],

@@ -257,6 +257,11 @@ class Writer:
         self.synced_lsn = written
         self.syncs += 1
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether a write that failed may still be found in the log: it could not be taken back, or not yet."""
+        return self.broken or self._unfinished is not None
+
     def give_up(self, error: Exception) -> ReadOnlyError:
         """After a mistake of ours in the middle of a commit: nobody can say what the log holds, so it takes no more."""
         return self._poison(OSError(f"an unexpected failure: {error!r}"))

@@ -13,8 +13,9 @@ tick of the loop is long, and synced behind the last of them; records of others 
 From its first frame on until it is decided, nothing behind it is published for its topics (`engine.write.holding`). No
 checkpoint turns the shards meanwhile: prepares and commit are on the same side of it. One commit runs at a time.
 
-What comes of a failure: of a prepare, the seqs are skipped, here and by a recovery. Of the commit itself, nobody can
-tell what the disk has: the shards concerned take no more writes, and the next start finds out.
+What comes of a failure: of a prepare, the seqs are skipped, here and by a recovery; and so of a commit that met a
+shortage and was taken back. Of any other failure of the commit nobody can tell what the disk has: the shards concerned
+take no more writes, and the next start finds out.
 """
 
 from collections.abc import Callable, Sequence
@@ -266,6 +267,10 @@ class Commit:
         return _Decision(self._core, self._feature, self._books, committed)
 
     def _logged(self, error: TopicsError | None) -> None:
+        if error is not None and not self._core.shards[self._books.shard].writer.doubtful:
+            # It met a shortage, and was taken back.
+            self._give_up(error)
+            return
         self._unreserve()
         if error is None:
             self.decided = True
@@ -275,7 +280,7 @@ class Commit:
         # It may be on the disk all the same. Nothing more may be built on what is prepared.
         for number in self._shards:
             writer = self._core.shards[number].writer
-            if writer.poison is None:
+            if not writer.broken:
                 writer.give_up(error)
         self._core.path.held.give_up(error)
         self._finish(error)

@@ -257,7 +257,8 @@ class Stager:
         failed: Callable[[TopicsError], None],
     ) -> None:  # fmt: skip
         path = self._core.path
-        path.check(topic)
+        # On a full disk, too, what is staged can be let go of.
+        path.check(topic, frees=kind is FrameKind.TXN_END)
         path.log(Change(path, topic, ((kind, encode_mark(mark), b""),), applied, failed))
 
     # Looking

@@ -32,6 +32,7 @@ from topics.core.errors import (
     ThrottledError,
     TopicFullError,
     TopicNotFoundError,
+    TopicsError,
     TransactionBusyError,
     TransactionFencedError,
     TransactionForeignError,
@@ -49,7 +50,7 @@ from topics.engine.transactions.feature import TOPIC_NAME
 from topics.formats.frame import FrameKind
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock
 
 # What is seen
 
@@ -556,3 +557,35 @@ def test_a_commit_that_cannot_be_logged_leaves_the_transaction_open() -> None:
     engine = open_engine(killed(disk))
     assert commit(engine).records == 1
     assert FrameKind.TXN_COMMIT in logged(engine)
+
+
+def test_a_commit_that_meets_a_full_disk_was_not_made_and_can_be_made_later() -> None:
+    disk = FakeDisk()
+    fs = FaultyFileSystem(disk)
+    engine = open_engine(fs, wal_shards=3)
+    for name in ("a", "b", "elsewhere"):
+        put(engine, name, durability=FSYNC)
+    begin(engine)
+    stage(engine, "a", 1)
+    stage(engine, "b", 2)
+    books = topic(engine, TOPIC_NAME)
+    assert books.shard not in (topic(engine, "a").shard, topic(engine, "b").shard)
+    folder = engine.core.layout.shard(books.shard)
+    hold(engine)
+    answers = ask_commit(engine)
+    for shard in engine.core.shards:
+        if shard.number != books.shard:
+            shard.committer.flush()  # type: ignore[attr-defined]
+    # Everything is prepared; the next call is the one that writes the commit.
+    fs.plan = FaultPlan(call=fs.calls + 1, fault=Fault.ENOSPC, within=folder)
+    flush(engine)
+    (error,) = answers
+    assert isinstance(error, TopicsError)
+    # What was prepared is skipped, and its topics go on.
+    fs.plan = FaultPlan()
+    assert append(engine, "a", "behind").first_seq == 2
+    engine.housekeeper.tick()
+    assert commit(engine).records == 2
+    for one in (engine, open_engine(killed(disk), wal_shards=3)):
+        assert (values(one, "a"), seqs(one, "a")) == (["behind", 1], [2, 3])
+        assert values(one, "b") == [2]
