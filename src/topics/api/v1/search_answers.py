@@ -17,6 +17,7 @@ from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
 from topics.searching.messages import Hit
 from topics.streams.offsets import Position, offset_of
+from topics.streams.search.fetching import Fetched
 from topics.streams.search.packing import chain_of
 from topics.streams.search.service import Outcome
 
@@ -32,12 +33,14 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes], spent_ms: float) -> dict[str, Any]:
-    topic, result = asked.topic, outcome.result
+def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
+    topic, result, found = asked.topic, outcome.result, fetched.entries
+    # Where the entries were too large for one answer, the page is shorter.
+    reached = result.hits[: fetched.reached]
     # An entry that was removed since it was found is no hit any more.
     show = declared_fields(asked.config, asked.version)
-    hits = [_hit(asked, hit, found[hit.seq], show) for hit in result.hits if hit.seq in found]
-    goes_on = result.is_full and bool(result.hits)
+    hits = [_hit(asked, hit, found[hit.seq], show) for hit in reached if hit.seq in found]
+    goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
     timed_out = outcome.spent == "time"
     exact = outcome.complete and not timed_out
     total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
@@ -53,7 +56,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes],
         "coverage": _search_coverage(topic, outcome, took, len(found)),
         "total": total,
         "hits": hits,
-        "next_search_after": _place(asked, result.hits[-1].place) if goes_on else None,
+        "next_search_after": _place(asked, reached[-1].place) if goes_on else None,
     }
 
 
@@ -143,7 +146,6 @@ def _flag(value: bool) -> str:
 
 
 def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str, Any]:
-    buckets = msgspec.msgpack.decode(outcome.result.buckets)
     return {
         "stream": topic.name,
         "rollup": ask.name,
@@ -158,7 +160,7 @@ def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str
             "scanned_tail_docs": outcome.result.looked_at,
             "index_families_used": [],
         },
-        "buckets": buckets or [],
+        "buckets": msgspec.Raw(outcome.result.buckets),
     }
 
 
