@@ -109,7 +109,7 @@ def test_a_cursor_from_another_life_is_told(append: Append, diff: Append) -> Non
     assert diff(from_seq=2)["tombstone"] is None
 
 
-def test_with_its_epoch_a_cursor_is_never_taken_for_one_of_another_topic(
+def test_a_diff_with_an_epoch_is_never_taken_for_one_of_another_topic(
     api: httpx.Client, append: Append, diff: Append, name: str
 ) -> None:
     append(1, 2)
