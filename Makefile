@@ -31,6 +31,11 @@ test short-tests: export PYTHONHASHSEED := 0
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup setup-serve setup-spark serve test check types short-tests slow halves format clean
+# How many servers a simulation tries, and the seed of the first; without one the system's dice say.
+SEEDS ?= 100
+SEED ?=
+
+.PHONY: simulate
 .PHONY: bench bench-client bench-http bench-live bench-queue bench-spark bench-streams
 
 help: ## Lists these targets.
@@ -107,6 +112,9 @@ bench-streams: setup ## Measures a million streams and writes the report into do
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write
+
+simulate: $(STAMP) ## Simulates SEEDS servers with crashes, faults and jumps of the clock, from seed SEED on.
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation $(or $(SEED),$$($(BIN)/python -c 'import os; print(int.from_bytes(os.urandom(4)))')) $(SEEDS)
 
 halves: setup ## Generates the half of the Python client that waits out of the one for asyncio.
 	@$(BIN)/python -m tools.halves

@@ -12,13 +12,15 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import uvloop
 
 from topics import __version__
 from topics.api.app import Api
-from topics.api.auth import BadKeyError, KeyRing
+from topics.api.auth import BadKeyError, KeyRing, Tokens
+from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.v1.routes import StreamOptions, StreamsApi
@@ -32,8 +34,8 @@ from topics.storage.layout import Layout
 from topics.storage.objects.tiers import server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
-from topics.system.clock import SystemClock
-from topics.system.dice import SystemDice
+from topics.system.clock import Clock, SystemClock
+from topics.system.dice import Dice, SystemDice
 from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
@@ -72,27 +74,50 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
     uvloop.run(_serve_until_signalled(settings, on_listening))
 
 
-async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serves on the running loop until `stop` is set and everything accepted is safe."""
-    clock = SystemClock()
-    keys = _read_keys(settings)
+class Front(NamedTuple):
+    """Everything of a server but its engine."""
+
+    api: Api
+    ops: OpsHandlers
+    live: Live
+    streams: StreamsApi
+    http: HttpServer
+
+    def open(self, engine: Engine) -> None:
+        """Serves an engine that was started."""
+        self.http.sleep_while(lambda: engine.committing)
+        self.live.open(engine)
+        self.streams.subscriptions(engine)
+        self.api.engine = engine
+
+
+def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> Front:
     streams = _streams_api(settings)
+    keys.tokens = Tokens(clock, SystemDice())
     ops = OpsHandlers(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
-    live = ops.live = Live(live_limits, keys, clock, SystemDice())
+    live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    api.browsers = _browser_rules(settings, with_keys=len(keys) > 0)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
-    addresses = await http.start(settings.host, settings.port)
+    return Front(api, ops, live, streams, http)
+
+
+async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[[str], None] | None = None) -> None:
+    """Serves on the running loop until `stop` is set and everything accepted is safe."""
+    keys = _read_keys(settings)
+    front = build_front(settings, keys, SystemClock(), SystemDice())
+    addresses = await front.http.start(settings.host, settings.port)
     try:
         shown = _announce(addresses[0], settings, with_keys=len(keys) > 0)
         if on_listening is not None:
             on_listening(shown)
-        await _run_engine(settings, ops, api, http, live, streams, stop)
+        await _run_engine(settings, front, stop)
     finally:
-        await streams.close()
-        await http.drain(0.0)
+        await front.streams.close()
+        await front.http.drain(0.0)
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
@@ -100,7 +125,10 @@ def _http_limits(settings: Settings) -> HttpLimits:
 
 
 def _streams_api(settings: Settings) -> StreamsApi:
-    values = {**msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings)}
+    values = {
+        **msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings),
+        "immutable": _is_on(settings.streams_immutable),
+    }  # fmt: skip
     try:
         return StreamsApi(msgspec.convert(values, StreamOptions))
     except OSError as error:
@@ -109,6 +137,17 @@ def _streams_api(settings: Settings) -> StreamsApi:
             f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
             f"{error.strerror or error}"
         ) from error
+
+
+def _browser_rules(settings: Settings, *, with_keys: bool) -> BrowserRules:
+    """A server without keys that listens for others does so on purpose, under names that it does not know."""
+    try:
+        return BrowserRules(
+            keyless=not with_keys, any_host=not _is_loopback(settings.host), hosts=settings.allowed_hosts,
+            origins=settings.cors_origins,
+        )  # fmt: skip
+    except BadOriginError as error:
+        raise SettingsError(f"TOPICS_ALLOWED_HOSTS or TOPICS_CORS_ORIGINS: {error}") from error
 
 
 def _webhook_loopback(settings: Settings) -> bool:
@@ -153,15 +192,8 @@ async def _serve_until_signalled(settings: Settings, on_listening: Callable[[str
     await serve(settings, stop, on_listening)
 
 
-async def _run_engine(
-    settings: Settings,
-    ops: OpsHandlers,
-    api: Api,
-    http: HttpServer,
-    live: Live,
-    streams: StreamsApi,
-    stop: asyncio.Event,
-) -> None:
+async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> None:
+    api, ops = front.api, front.ops
     recovery = _recover_in_thread(settings, lambda done: setattr(api, "replay_progress", done))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((recovery, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -172,11 +204,8 @@ async def _run_engine(
         return
     engine = recovery.result()
     engine.start(asyncio.get_running_loop())
-    http.sleep_while(lambda: engine.committing)
     tune_collector()
-    live.open(engine)
-    streams.subscriptions(engine)
-    api.engine = engine
+    front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
     ops.pipeline_state = lambda: pipeline_answer(supervisor)
     supervisor.start()
@@ -187,7 +216,7 @@ async def _run_engine(
     api.drain()
     await supervisor.stop()
     await engine.close()
-    await http.drain(settings.drain_ms / 1000.0)
+    await front.http.drain(settings.drain_ms / 1000.0)
     _logger.info("stopped")
 
 

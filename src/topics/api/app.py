@@ -8,6 +8,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
+from topics.api.browsers import BrowserRules, is_preflight, preflight
 from topics.api.calls import Call, Waiting, parse_query, refuse
 from topics.api.errors import (
     MethodNotAllowedError,
@@ -70,6 +71,8 @@ class Route(NamedTuple):
     """The handler finds out who asks: who may come in depends on more than the path and the header."""
     query_token: bool = False
     """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
+    query_short_token: bool = False
+    """Takes a short-lived token from `?token=`, and no key."""
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
@@ -78,14 +81,20 @@ class Route(NamedTuple):
     """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
 
+_PREFLIGHT = Route("OPTIONS", "/", preflight, ops=True, open=True)
+_PREFLIGHTED = ("/v0/", "/v1/")
+
+
 class Match(msgspec.Struct, eq=False, frozen=True):
-    """What a head asks for, and who asks. Keys stay what they are while the server runs, so that this holds for every
-    request with that head; whether the server serves at all does not, and is no part of it."""
+    """What a head asks for, and who asks. It holds for every request with that head while the keys are the same.
+    Whether the server serves at all does not, and is no part of it."""
 
     route: Route
     topic: str
     key: Key
     fast_path: Callable[[Exchange, Engine, "Match"], object] | None
+    version: object
+    """Of the keys; None where it holds only once, as a token does not last."""
 
 
 def match_of(head: RequestHead) -> Match:
@@ -179,8 +188,10 @@ class Api:
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
         self.probe_auth = False
+        self.browsers: BrowserRules | None = None
+        """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
-        counted = inflight_max if len(keys) else 0
+        counted = 0 if keys.is_open else inflight_max
         self._fast_paths = {
             r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
         }
@@ -188,7 +199,7 @@ class Api:
     def admit(self, head: RequestHead) -> int | Refusal:
         match = head.context
         try:
-            if match is None:
+            if match is None or match.version is not self._keys.version:  # type: ignore[attr-defined]
                 match = head.context = self._match(head)
             if (self.draining or self.engine is None) and not match.route.ops:  # type: ignore[attr-defined]
                 self._check_serving()
@@ -197,6 +208,10 @@ class Api:
         return self._body_bytes_max
 
     def _match(self, head: RequestHead) -> Match:
+        if self.browsers is not None:
+            self.browsers.admit(head)
+        if is_preflight(head) and head.path.startswith(_PREFLIGHTED):
+            return Match(_PREFLIGHT, "", ANYONE, None, None)
         route, topic = self._routes.find(head.method, head.path)
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
@@ -205,7 +220,9 @@ class Api:
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
         fast_path = self._fast_paths.get(route.handler)
-        return Match(route, topic, key, fast_path.take if fast_path is not None and fast_path.fits(head) else None)
+        take = fast_path.take if fast_path is not None and fast_path.fits(head) else None
+        in_query = _takes_token(route, head) and "token" in parse_query(head.query)
+        return Match(route, topic, key, take, None if in_query else self._keys.version)
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
@@ -253,10 +270,10 @@ class Api:
 
     def _authenticate(self, route: Route, head: RequestHead) -> Key:
         authorization = head.headers.get("authorization")
-        if authorization is None and route.query_token and head.query:
-            token = parse_query(head.query).get("token")
-            authorization = None if token is None else f"Bearer {token}"
-        return self._keys.authenticate(authorization)
+        if authorization is not None or not _takes_token(route, head):
+            return self._keys.authenticate(authorization)
+        token = parse_query(head.query).get("token")
+        return self._keys.authenticate_stream(None, token, takes_keys=route.query_token)
 
     def _check_serving(self) -> None:
         if self.draining:
@@ -278,6 +295,10 @@ class Api:
     def _refusal(self, error: TopicsError, path: str) -> Refusal:
         status, body = refusal_of(error, path)
         return Refusal(status, body, "application/json", (*SECURE, *error_headers(error)))
+
+
+def _takes_token(route: Route, head: RequestHead) -> bool:
+    return bool(head.query) and (route.query_token or route.query_short_token)
 
 
 def _has_body(head: RequestHead) -> bool:

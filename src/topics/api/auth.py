@@ -8,13 +8,20 @@ not a scope stops the server from starting: it must never grant what was not mea
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
 from topics.api.errors import ForbiddenError, UnauthorizedError
 from topics.core.errors import quoted
+from topics.system.clock import Clock
+from topics.system.dice import Dice
 
 _BEARER = "bearer "
+_TOKEN = "tok_"
+_TAG_BYTES, _MARK_BYTES = 12, 16
+_EXPIRES = struct.Struct(">Q")
 
 
 class Scope(Flag):
@@ -38,7 +45,7 @@ class BadKeyError(ValueError):
 class Key:
     """One key's rights. Its place in the list is its only name."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "scopes")
+    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "revoked", "scopes")
 
     def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
         self.number = number
@@ -49,12 +56,20 @@ class Key:
         self.prefixes = prefixes
         self.inflight = 0
         """Requests of this key being worked on."""
+        self.revoked = False
+
+    def revoke(self) -> None:
+        """The key counts no longer, also for what was opened with it."""
+        self.revoked = True
+        self._bits = 0
 
     def may_touch(self, name: str) -> bool:
         return not self.prefixes or name.startswith(self.prefixes)
 
     def check(self, scopes: Scope, name: str | None = None) -> None:
         """Raises ForbiddenError unless the key has all these scopes and the name is within its prefixes."""
+        if self.revoked:
+            raise UnauthorizedError
         if scopes.value & ~self._bits:
             missing = scopes & ~self.scopes
             words = "+".join(str(scope.name).lower() for scope in Scope if scope in missing)
@@ -68,36 +83,69 @@ ANYONE = Key(-1, b"", ALL_SCOPES, ())
 
 
 class KeyRing:
-    def __init__(self, keys: Iterable[Key]) -> None:
+    """The keys that count. They can be replaced while the server runs; whether any are asked for cannot."""
+
+    def __init__(self, keys: Iterable[Key], *, required: bool = False) -> None:
+        """`required` asks for a key also while there are none, as of a key file that is still empty."""
         self._keys = tuple(keys)
+        self.is_open = not self._keys and not required
+        """Whether everybody comes in."""
+        self.version: object = object()
+        """Another one each time the keys change: what was decided with an earlier one is to be decided again."""
+        self.tokens: Tokens | None = None
+        self._next_number = len(self._keys)
 
     @classmethod
-    def parse(cls, text: str) -> "KeyRing":
-        entries = [entry.strip() for entry in text.split(",")]
-        return cls(_parse_key(number, entry) for number, entry in enumerate(filter(None, entries)))
+    def parse(cls, text: str, *, required: bool = False) -> "KeyRing":
+        return cls(parse_keys(text), required=required)
 
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys)
+
+    def replace(self, keys: Iterable[Key]) -> list[Key]:
+        """Puts other keys in the place of those there are, and tells which are gone. One that is the same in all it may
+        do stays the object it is, with everything that is counted for it."""
+        before = {(key.digest, key.scopes, key.prefixes): key for key in self._keys}
+        after = []
+        for key in keys:
+            known = before.pop((key.digest, key.scopes, key.prefixes), None)
+            if known is None:
+                known = Key(self._next_number, key.digest, key.scopes, key.prefixes)
+                self._next_number += 1
+            after.append(known)
+        self._keys, self.version = tuple(after), object()
+        for key in before.values():
+            key.revoke()
+        return list(before.values())
+
     def authenticate(self, authorization: str | None) -> Key:
         """The key of an Authorization header; raises UnauthorizedError when it is none of ours."""
-        if not self._keys:
+        if self.is_open:
             return ANYONE
         if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
             raise UnauthorizedError
         return self.find(authorization[len(_BEARER) :].strip())
 
-    def authenticate_stream(self, authorization: str | None, token: str | None) -> Key:
-        """The key of whoever opens an event stream. It may stand in the query: a browser sends no header there.
+    def authenticate_stream(self, authorization: str | None, token: str | None, *, takes_keys: bool = True) -> Key:
+        """The key of whoever opens an event stream or a WebSocket. It may stand in the query: a browser sends no header
+        there.
 
-        The header wins. A token in a URL ends up in logs and histories, so no other route takes one.
+        The header wins. What stands in a URL ends up in logs and histories, so no other route takes it, and what should
+        stand there is a short-lived token. `takes_keys` is for routes that take a key itself as well.
         """
-        if authorization is None and token is not None and self._keys:
-            return self.find(token)
-        return self.authenticate(authorization)
+        if authorization is not None or token is None or self.is_open:
+            return self.authenticate(authorization)
+        if self.tokens is not None and self.tokens.is_one(token):
+            return self.tokens.find(token, self)
+        if not takes_keys:
+            raise UnauthorizedError
+        return self.find(token)
 
     def find(self, token: str) -> Key:
-        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        digest = digest_of(token)
         found: Key | None = None
         for key in self._keys:
             if hmac.compare_digest(key.digest, digest):
@@ -107,17 +155,85 @@ class KeyRing:
         return found
 
 
+class Tokens:
+    """Short-lived words that stand for a key where only a URL can be given, as in a browser's event streams.
+
+    A token says which key it stands for and until when, with a mark that only this process can make, so none is kept.
+    It means nothing to another process: after a restart a page asks for a new one.
+
+        tok_ base64url(u64 moment of its end, in ms | 12 bytes for the key | 16 bytes of HMAC-SHA256 over both)
+    """
+
+    def __init__(self, clock: Clock, dice: Dice) -> None:
+        self._clock = clock
+        self._secret = dice.token(32)
+        self._version: object = None
+        self._by_tag: dict[bytes, Key] = {}
+
+    def issue(self, key: Key, ttl_ms: int) -> tuple[str, int]:
+        """A token of a key, and when it ends."""
+        expires_ms = self._clock.now_ms() + ttl_ms
+        said = _EXPIRES.pack(expires_ms) + self._tag(key)
+        return _TOKEN + urlsafe_b64encode(said + self._mark(said)).decode(), expires_ms
+
+    @staticmethod
+    def is_one(text: str) -> bool:
+        return text.startswith(_TOKEN)
+
+    def find(self, token: str, keys: KeyRing) -> Key:
+        """The key that a token stands for. Raises UnauthorizedError for one that is over, forged, or of a key that is
+        gone."""
+        try:
+            raw = urlsafe_b64decode(token[len(_TOKEN) :])
+        except ValueError:
+            raise UnauthorizedError from None
+        said, mark = raw[:-_MARK_BYTES], raw[-_MARK_BYTES:]
+        if len(said) != _EXPIRES.size + _TAG_BYTES or not hmac.compare_digest(mark, self._mark(said)):
+            raise UnauthorizedError
+        if self._version is not keys.version:
+            self._by_tag, self._version = {self._tag(key): key for key in keys}, keys.version
+        key = self._by_tag.get(said[_EXPIRES.size :])
+        if key is None or _EXPIRES.unpack_from(said)[0] <= self._clock.now_ms():
+            raise UnauthorizedError
+        return key
+
+    def _tag(self, key: Key) -> bytes:
+        # Not the digest itself: whoever holds a token shall not be able to try secrets against it.
+        return hmac.digest(self._secret, b"key" + key.digest, "sha256")[:_TAG_BYTES]
+
+    def _mark(self, said: bytes) -> bytes:
+        return hmac.digest(self._secret, b"token" + said, "sha256")[:_MARK_BYTES]
+
+
+def digest_of(secret: str) -> bytes:
+    """What is kept of a secret."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def parse_keys(text: str) -> list[Key]:
+    """The keys of a setting. Raises `BadKeyError`."""
+    entries = [entry.strip() for entry in text.split(",")]
+    return [_parse_key(number, entry) for number, entry in enumerate(filter(None, entries))]
+
+
+def parse_scopes(words: Iterable[str]) -> Scope:
+    """The scopes of some words; none mean all. Raises `BadKeyError`."""
+    scopes = Scope(0)
+    for word in words:
+        scope = _WORDS.get(word.strip().lower())
+        if scope is None:
+            raise BadKeyError(f"an unknown scope {quoted(word)}")
+        scopes |= scope
+    return scopes or ALL_SCOPES
+
+
 def _parse_key(number: int, entry: str) -> Key:
     secret, _, rest = entry.partition(":")
     words, _, names = rest.partition(":")
     if not secret:
         raise BadKeyError(f"key number {number + 1} has no secret")
-    scopes = Scope(0)
-    for word in filter(None, words.split("+")):
-        scope = _WORDS.get(word.strip().lower())
-        if scope is None:
-            raise BadKeyError(f"key number {number + 1} has an unknown scope {quoted(word)}")
-        scopes |= scope
-    prefixes = tuple(filter(None, names.split("|")))
-    digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
-    return Key(number, digest, scopes or ALL_SCOPES, prefixes)
+    try:
+        scopes = parse_scopes(filter(None, words.split("+")))
+    except BadKeyError as error:
+        raise BadKeyError(f"key number {number + 1} has {error}") from None
+    return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))))

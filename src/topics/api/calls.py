@@ -89,10 +89,12 @@ class Call(msgspec.Struct, eq=False):
             raise InvalidRequestError(f"query {name}: must be a whole number", field=name)
         return max(1, min(int(text[:20]), maximum))
 
-    def reply(self, status: int, encoded: bytes, measured: bytes = b"") -> None:
+    def reply(
+        self, status: int, encoded: bytes, measured: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+    ) -> None:
         """Answers with a JSON object; `measured` holds more fields of the performance block, each with its comma."""
         body = b'%b,"performance":{"server_total_ms":%.3f%b}}' % (encoded[:-1], self.spent_ms(), measured)
-        self.finish(status, body)
+        self.finish(status, body, headers)
 
     def spent_ms(self) -> float:
         """How long the request has been here."""

@@ -107,6 +107,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
     ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
+    allowed_hosts: Annotated[
+        str | None, _text("Hosts besides those of this machine that a server without keys is served under, or *.")
+    ] = None
+    cors_origins: Annotated[
+        str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
+    ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
@@ -161,6 +167,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    streams_immutable: Annotated[
+        _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
+    ] = "1"
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),

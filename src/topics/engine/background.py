@@ -72,16 +72,12 @@ class InlineRunner:
         """Nothing is ever left over."""
 
 
-class ThreadRunner:
-    """Runs jobs on the loop and their `OffLoop` parts on a thread of its own."""
+class LoopRunner:
+    """Runs jobs on the loop, one after the other; a subclass says where their `OffLoop` parts are run."""
 
-    def __init__(self, name: str, wake: Callable[[Callable[[], None]], object]) -> None:
-        self._wake = wake
+    def __init__(self) -> None:
         self._waiting: deque[Job] = deque()
         self._current: Job | None = None
-        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     def start(self, job: Job) -> None:
         self._waiting.append(job)
@@ -92,16 +88,16 @@ class ThreadRunner:
     def idle(self) -> bool:
         return self._current is None
 
-    def close(self) -> None:
-        self._queue.put(None)
-        self._thread.join()
+    def run_off_loop(self, function: Callable[[], object]) -> None:
+        """Runs the function somewhere, and hands its result or its exception to `resume`, on the loop."""
+        raise NotImplementedError
 
     def _next(self) -> None:
         if self._waiting:
             self._current = self._waiting.popleft()
-            self._resume(None)
+            self.resume(None)
 
-    def _resume(self, outcome: object) -> None:
+    def resume(self, outcome: object) -> None:
         assert self._current is not None
         try:
             step = _advance(self._current, outcome)
@@ -112,9 +108,27 @@ class ThreadRunner:
             self._current = None
             self._next()
         elif isinstance(step, OffLoop):
-            self._queue.put(step.function)
+            self.run_off_loop(step.function)
         else:
-            step.register(self._resume)
+            step.register(self.resume)
+
+
+class ThreadRunner(LoopRunner):
+    """Runs the `OffLoop` parts on a thread of its own."""
+
+    def __init__(self, name: str, wake: Callable[[Callable[[], None]], object]) -> None:
+        super().__init__()
+        self._wake = wake
+        self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def run_off_loop(self, function: Callable[[], object]) -> None:
+        self._queue.put(function)
+
+    def close(self) -> None:
+        self._queue.put(None)
+        self._thread.join()
 
     def _run(self) -> None:
         while (function := self._queue.get()) is not None:
@@ -123,6 +137,6 @@ class ThreadRunner:
                 outcome = function()
             except Exception as error:
                 outcome = error
-            self._wake(lambda outcome=outcome: self._resume(outcome))  # type: ignore[misc]
+            self._wake(lambda outcome=outcome: self.resume(outcome))  # type: ignore[misc]
             # While it waits for the next one it must not keep what this one worked on, which may be a whole segment.
             del function, outcome

@@ -6,7 +6,6 @@ All methods are called on one thread, the event loop's once `start` was called. 
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, cast
 
@@ -16,7 +15,7 @@ from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFou
 from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
-from topics.engine.background import InlineRunner, Job, JobRunner, ThreadRunner
+from topics.engine.background import InlineRunner, Job, JobRunner
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import LastRun, note_distrust, note_running, read_last_run
 from topics.engine.pressure.admission import Admission
@@ -38,6 +37,7 @@ from topics.engine.upkeep.cold_store import Sweeper
 from topics.engine.upkeep.housekeeping import Housekeeper
 from topics.engine.upkeep.removals import Removals
 from topics.engine.upkeep.sealing import Sealer
+from topics.engine.workers import ThreadWorkers, Workers, outcome_of
 from topics.engine.write.appending import Appender, FrameExtension
 from topics.engine.write.coalescing import AnswerAll
 from topics.engine.write.control import Controller
@@ -48,14 +48,10 @@ from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
-from topics.storage.writers import ThreadCommitter
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
 T = TypeVar("T")
-
-_READERS = 2
-"""Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
 
 
 class Engine:
@@ -65,7 +61,7 @@ class Engine:
         self._lock = lock
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._workers: Workers | None = None
         self._runner: JobRunner = InlineRunner()
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
@@ -171,34 +167,19 @@ class Engine:
     def _note_running(self, boot_id: str) -> None:
         note_running(self._fs, self.core.layout, LastRun(boot_id, self.core.reserve, self.checkpointer.number))
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, workers: Workers | None = None) -> None:
         """Hands the disk work over to threads; from now on only the loop's thread may call the engine."""
         self.core.note_run()
-        options = self.core.options
+        workers = self._workers = ThreadWorkers(loop) if workers is None else workers
         self._loop = loop
         self.core.defer = loop.call_soon
         self.core.scheduler.later = loop.call_later
-        self._pool = ThreadPoolExecutor(_READERS, "reader")
-        self._runner = ThreadRunner("upkeep", loop.call_soon_threadsafe)
-        self._seal_runner = ThreadRunner("sealer", loop.call_soon_threadsafe)
+        self._runner = workers.runner("upkeep")
+        self._seal_runner = workers.runner("sealer")
         self.sealer.use(self._seal_runner)
-        committers = []
         for shard in self.core.shards:
-            committer = ThreadCommitter(
-                shard,
-                loop.call_soon,
-                loop.call_soon_threadsafe,
-                options.commit_window_us / 1e6,
-                options.sync_interval_ms / 1e3,
-            )
-            shard.committer = committer
-            committers.append(committer)
-
-        def hold_back(held: bool) -> None:
-            for committer in committers:
-                committer.resume.clear() if held else committer.resume.set()
-
-        self.sealer.on_backlog.append(hold_back)
+            shard.committer = workers.committer(shard, self.core.options)
+        self.sealer.on_backlog.append(workers.hold_back)
         self.housekeeper.start(loop)
         self.throttle.start(loop)
         self.routing.pump.use_ticks()
@@ -232,8 +213,8 @@ class Engine:
             shard.committer.close()
         self._seal_runner.close()
         self._runner.close()
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._workers is not None:
+            self._workers.close()
         self._lock.release()
 
     def run_job(self, job: Job) -> None:
@@ -350,7 +331,7 @@ class Engine:
         """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread."""
         self._touch(topic, request)
         plan = plan_read(topic, request)
-        if not plan.cold or self._pool is None:
+        if not plan.cold or self._workers is None:
             done(execute(plan, self.core.reader))
             return
 
@@ -474,18 +455,10 @@ class Engine:
         return True
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
-        if self._pool is None or self._loop is None:
-            then(_outcome(work))
-            return
-        loop = self._loop
-        self._pool.submit(lambda: loop.call_soon_threadsafe(then, _outcome(work)))
-
-
-def _outcome(work: Callable[[], object]) -> object:
-    try:
-        return work()
-    except Exception as error:
-        return error
+        if self._workers is None:
+            then(outcome_of(work))
+        else:
+            self._workers.background(work, then)
 
 
 def _as_error(outcome: object) -> TopicsError:

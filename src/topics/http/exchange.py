@@ -13,6 +13,7 @@ from topics.http.streams import Stream, Upgrade
 
 _VARY = ("vary", "accept-encoding")
 _GZIPPED = ("content-encoding", "gzip")
+_READERS = ("access-control-allow-origin", "access-control-expose-headers")
 
 _logger = logging.getLogger(__name__)
 
@@ -125,11 +126,12 @@ class Exchange(msgspec.Struct, eq=False):
     def _send(self, channel: Channel, answer: Answer) -> None:
         if channel.is_last(self):
             self.keep = False
+        origin = self.head.allow_origin
         payload = channel.renderer.answer(
             answer.status,
             answer.body,
             answer.content_type,
-            answer.headers,
+            answer.headers if origin is None else for_origin(origin, answer.headers),
             connection_line(self.head.http_version, keep=self.keep),
             head_only=self.head.method == "HEAD",
         )
@@ -155,6 +157,8 @@ class Exchange(msgspec.Struct, eq=False):
         if not chunked or channel.is_last(self):
             self.keep = False
         stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
+        if self.head.allow_origin is not None:
+            headers = for_origin(self.head.allow_origin, headers)
         line = connection_line(self.head.http_version, keep=self.keep)
         payload = channel.renderer.stream_head(status, headers, line, chunked=chunked)
         self.answered = True
@@ -223,6 +227,16 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
             channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+
+
+def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """The headers of an answer that a page of this origin may read, and no other; empty is none at all."""
+    others = [pair for pair in headers if pair[0].lower() not in _READERS]
+    if not origin:
+        return others
+    # Answers never depend on cookies, so that a wildcard may stand for all headers.
+    told = (("access-control-allow-origin", origin), ("access-control-expose-headers", "*"))
+    return [*others, *told] if origin == "*" else [*others, *told, ("vary", "origin")]
 
 
 def _gzipped(answer: Answer, compressed: bytes) -> Answer:

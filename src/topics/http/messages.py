@@ -24,6 +24,8 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     # What the application found in the head when it admitted the request, for when it handles it and for the next
     # request with the same head.
     context: object = None
+    # Which page in a browser may read the answer, as the application decided; empty is none, None that nobody asked.
+    allow_origin: str | None = None
 
 
 class Answer(NamedTuple):

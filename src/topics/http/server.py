@@ -48,10 +48,14 @@ class HttpServer:
         """What the large bodies on their way hold in memory together."""
         return self._hub.budget.held_bytes
 
+    def connection(self) -> Connection:
+        """The protocol of one more connection, for whoever brings its transport."""
+        return Connection(self._hub)
+
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
         """Listens, and returns the addresses bound: a name such as localhost may have several. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: Connection(self._hub), host, port, backlog=_BACKLOG)
+        self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
         self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
         return [sock.getsockname()[:2] for sock in self._listener.sockets]
 

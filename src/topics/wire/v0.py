@@ -255,6 +255,19 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[QuarantinedTopic]
 
 
+class TokenBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Asks for a token."""
+
+    ttl_ms: int = 60_000
+
+
+class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Stands for the key that asked, as `?token=` on event streams and WebSockets, until `expires_ms`."""
+
+    token: str
+    expires_ms: int
+
+
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str
     message: str

@@ -63,6 +63,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/metrics", headers={"accept": "application/json"}, answers=[200]),
     ),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
+    "POST /v0/tokens": (Ask("/v0/tokens", {}, answers=[200], tells="each token is another"),),
     "GET /v1/stream/__ds/jwks.json": (Ask("/v1/stream/__ds/jwks.json", answers=[200]),),
     "OPTIONS /v1/stream/{stream}": (Ask("/v1/stream/{{stream}}", answers=[204]),),
     # Topics and their records.
@@ -70,6 +71,7 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/topics", answers=[200]),
         Ask("/v0/topics?prefix={{topic}}", answers=[200]),
         Ask("/v0/topics?prefix=a", answers=[200]),
+        Ask("/v0/topics?streams=true", answers=[200]),
         Ask("/v0/topics?cursor={{cursor}}", answers=[200]),
     ),
     "GET /v0/topics/{topic}": (Ask("/v0/topics/{{topic}}"), Ask("/v0/topics/{{queue}}?touch=false")),
@@ -264,6 +266,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "TokenBody": frozenset({"ttl_ms"}),
     "query": frozenset({
         "page_size", "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
+        "streams", "strict",
     }),
 }  # fmt: skip
 """The fields in which none can stand."""

@@ -35,7 +35,7 @@ _ADVICE = (
 )
 
 
-_RESTLESS = ("performance", "last_read_ts", "effective_priority", "uptime_ms")
+_RESTLESS = ("performance", "last_read_ts", "effective_priority", "uptime_ms", "deadline")
 
 
 def _cursor(name: str) -> str:
@@ -120,9 +120,13 @@ def _bare(answer: httpx.Response) -> object:
     if not answer.headers.get("content-type", "").startswith("application/json") or not answer.content:
         return answer.status_code, answer.text
     body = answer.json()
-    if isinstance(body, dict):
-        body = {name: value for name, value in body.items() if name not in _RESTLESS}
-    return answer.status_code, body
+    return answer.status_code, _at_rest(body)
+
+
+def _at_rest(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _at_rest(one) for name, one in value.items() if name not in _RESTLESS}
+    return [_at_rest(one) for one in value] if isinstance(value, list) else value
 
 
 def _filled(value: Any, words: dict[str, str]) -> Any:

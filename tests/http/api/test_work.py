@@ -385,7 +385,8 @@ def test_what_a_client_accepts(jobs: Callable[..., Jobs], server: LiveServer) ->
     queue = jobs()
     path = f"/v0/topics/{queue.name}/work?node=w"
     refused(queue.api.get(path, headers={"accept": "application/json"}), 406, "not_acceptable")
-    for accept in ("text/event-stream", "*/*", "application/json, text/event-stream;q=0.5"):
+    refused(queue.api.get(path, headers={"accept": "*/*"}), 406, "not_acceptable")
+    for accept in ("text/event-stream", "text/event-stream, */*", "application/json, text/event-stream;q=0.5"):
         with EventStream(server.url, path, {"accept": accept}) as stream:
             assert stream.status == 200
 

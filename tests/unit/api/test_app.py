@@ -5,13 +5,13 @@ import json
 import pytest
 
 from topics.api.app import Api, Route, Routes
-from topics.api.auth import KeyRing
+from topics.api.auth import KeyRing, Tokens
 from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.core.errors import NotReadyError, ThrottledError, TopicsError
 from topics.http.errors import Fault, HttpError
 from topics.http.headers import Headers
 from topics.http.messages import RequestHead
-from topics.testing import ManualClock
+from topics.testing import ManualClock, SeededDice
 
 ROUTES = Routes(
     (
@@ -105,3 +105,37 @@ def test_only_streams_take_their_key_from_the_query(
     head = RequestHead("GET", b"", path, query, headers, "1.1", True)
     verdict = api.admit(head)
     assert (verdict == 1000) if admitted else (not isinstance(verdict, int) and verdict.status == 401)
+
+
+def _head(path: str, query: str = "", authorization: str | None = None) -> RequestHead:
+    headers = Headers.of([] if authorization is None else [(b"authorization", authorization.encode())])
+    return RequestHead("GET", b"", path, query, headers, "1.1", True)
+
+
+def test_what_a_head_was_found_to_mean_holds_while_the_keys_do() -> None:
+    """A connection remembers heads, and asks for each request whether it is admitted."""
+    keys = KeyRing.parse("secret")
+    api = Api(Routes((Route("GET", "/plain", lambda exchange: None, ops=True),)), keys, ManualClock(), 1000, 0)
+    head = _head("/plain", authorization="Bearer secret")
+    assert api.admit(head) == 1000
+    found = head.context
+    assert api.admit(head) == 1000
+    assert head.context is found
+    keys.replace([])
+    verdict = api.admit(head)
+    assert not isinstance(verdict, int) and verdict.status == 401
+
+
+@pytest.mark.parametrize("name", ["token", "t%6Fken"])
+def test_a_token_is_asked_for_each_request_whether_it_has_ended(name: str) -> None:
+    clock, keys = ManualClock(), KeyRing.parse("secret")
+    tokens = keys.tokens = Tokens(clock, SeededDice(1))
+    routes = Routes((Route("GET", "/stream", lambda exchange: None, ops=True, query_short_token=True),))
+    api = Api(routes, keys, clock, 1000, 0)
+    head = _head("/stream", f"{name}={tokens.issue(keys.find('secret'), 1000)[0]}")
+    assert api.admit(head) == 1000
+    clock.advance(1000)
+    verdict = api.admit(head)
+    assert not isinstance(verdict, int) and verdict.status == 401
+    plain = api.admit(_head("/stream", f"{name}=secret"))
+    assert not isinstance(plain, int) and plain.status == 401

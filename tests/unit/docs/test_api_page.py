@@ -113,6 +113,8 @@ _SECTIONS: dict[type, str] = {
     v0.PipelineAnswer: "### The pipeline",
     v0.PipelineRun: "### The pipeline",
     v0.QuarantinedTopic: "### The pipeline",
+    v0.TokenBody: "### Tokens",
+    v0.TokenAnswer: "### Tokens",
     v0.ErrorAnswer: "### Errors",
     v0.ErrorBody: "### Errors",
     v0.Performance: "### Performance",
@@ -303,7 +305,7 @@ RUNNERS = [
 # Their values differ from run to run; that they are there, and of which type, does not.
 _VOLATILE = {
     "$ts", "last_write_ts", "last_read_ts", "effective_priority", "uptime_ms", "version", "server_total_ms",
-    "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline",
+    "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
 }  # fmt: skip
 _LEFT_OUT = "…"
 

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from topics.api.live.frames import Cursor, Frame, Source
+from topics.engine.state.presence import removed_count
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
@@ -67,4 +68,4 @@ def _state(feed: "Feed") -> tuple[object, ...]:
     """What is the same for as long as only appends happen: the number of records that are gone, the config, and how
     records are shown."""
     topic = feed.topic
-    return topic.head - topic.live_count, topic.config, feed.source.shape(topic)
+    return removed_count(topic), topic.config, feed.source.shape(topic)

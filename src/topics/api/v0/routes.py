@@ -3,7 +3,7 @@
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.openapi_operation import Operation, Parameter
-from topics.api.v0 import records, routers, topics
+from topics.api.v0 import records, routers, tokens, topics
 from topics.api.v0.append_fast_path import AppendFastPath
 from topics.api.v0.ws import ws
 from topics.core.config import TopicConfigPatch
@@ -22,6 +22,8 @@ from topics.wire.v0 import (
     RouterDropAnswer,
     RouterListAnswer,
     RouterPutAnswer,
+    TokenAnswer,
+    TokenBody,
     TopicAnswer,
 )
 
@@ -92,9 +94,16 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "GET", "/v0/ws", ws.open_socket,
+        "GET", "/v0/ws", ws.open_socket, query_short_token=True,
         operation=Operation(
             "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
+            query=(Parameter("token", {"type": "string"}, "A short-lived token, for browsers."),),
+        ),
+    ),
+    Route(
+        "POST", "/v0/tokens", tokens.create_token, takes_body=True,
+        operation=Operation(
+            "createToken", "A short-lived token that stands for the key in a URL.", {200: TokenAnswer}, (), TokenBody,
         ),
     ),
     Route(

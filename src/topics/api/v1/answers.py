@@ -25,17 +25,6 @@ EVERY: tuple[Header, ...] = (
     # All of them: answers are for any origin and never carry credentials, so the wildcard holds.
     ("access-control-expose-headers", "*"),
 )
-PREFLIGHT: tuple[Header, ...] = (
-    *EVERY,
-    ("access-control-allow-methods", "GET, HEAD, POST, PUT, DELETE, OPTIONS"),
-    (
-        "access-control-allow-headers",
-        "Authorization, Content-Type, If-None-Match, Stream-Key, Stream-Timestamp, Stream-Seq, Stream-TTL, "
-        "Stream-Expires-At, Stream-Closed, Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, "
-        "Producer-Id, Producer-Epoch, Producer-Seq, *",
-    ),
-    ("access-control-max-age", "86400"),
-)
 CLOSED: Header = ("stream-closed", "true")
 UP_TO_DATE: Header = ("stream-up-to-date", "true")
 NO_STORE: Header = ("cache-control", "no-store")

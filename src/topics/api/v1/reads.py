@@ -1,12 +1,11 @@
 """GET of a stream: what is there, and waiting for what comes."""
 
-from urllib.parse import quote
-
 import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import CLOSED, NO_STORE, UP_TO_DATE, Header, answer, expiry, refuse
+from topics.api.v1.caching import cache_control, etag_of, has_it
 from topics.api.v1.cursors import cursor_after
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import split_path
@@ -16,15 +15,8 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.streams import ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
-from topics.streams.contracts import has_versions
-from topics.streams.offsets import NOW, START, offset_of, tail_offset
+from topics.streams.offsets import NOW, offset_of, tail_offset
 
-_IMMUTABLE: Header = ("cache-control", "public, max-age=31536000, immutable")
-_AT_TAIL: Header = ("cache-control", "public, max-age=60, stale-while-revalidate=300")
-_PRIVATE = {
-    _IMMUTABLE: ("cache-control", "private, max-age=31536000, immutable"),
-    _AT_TAIL: ("cache-control", "private, max-age=60, stale-while-revalidate=300"),
-}
 _LIVE = {"": "", "true": "long-poll", "1": "long-poll", "long-poll": "long-poll", "sse": "sse"}
 _FORMATS = {"json": True, "raw": False}
 
@@ -109,8 +101,11 @@ def _as_json(form: str, content_type: str) -> bool:
     return _FORMATS[form]
 
 
-def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines) -> None:
-    """A read that answers at once with what there is; what the disk is too slow to give is told to come back."""
+def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines, *, immutable: bool) -> None:
+    """A read that answers at once with what there is; what the disk is too slow to give is told to come back.
+
+    `immutable` says whether caches may be told to keep anything for good.
+    """
     topic = read.topic
     if read.offset == NOW:
         body = b"[]" if read.spec.as_json else b""
@@ -121,7 +116,7 @@ def read_once(call: Call, streams: Streams, read: ReadCall, deadlines: Deadlines
 
     def done(outcome: StreamSlice | TopicsError) -> None:
         if pending.met():
-            _answer_read(call, streams, read, outcome)
+            _answer_read(call, streams, read, outcome, immutable)
 
     streams.read(topic, read.spec, done)
     if pending.open:
@@ -140,16 +135,19 @@ def check_found(call: Call, streams: Streams, read: ReadCall, outcome: StreamSli
     return outcome
 
 
-def _answer_read(call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError) -> None:
+def _answer_read(
+    call: Call, streams: Streams, read: ReadCall, outcome: StreamSlice | TopicsError, immutable: bool
+) -> None:
     found = check_found(call, streams, read, outcome)
     if found is None:
         return
     closed = found.at_tail and is_closed(streams, read.topic)
-    etag = _etag(read, found, closed)
-    headers = [*read_headers(read, found), ("etag", etag), _caching(call, read, found)]
+    etag = etag_of(read.topic, read.spec, found, closed)
+    kept = cache_control(call, read.topic, read.offset, read.spec, found, immutable)
+    headers = [*read_headers(read, found), ("etag", etag), kept]
     if closed:
         headers.append(CLOSED)
-    if call.exchange.head.headers.get("if-none-match") == etag:
+    if has_it(call.exchange.head.headers.get("if-none-match"), etag):
         answer(call, 304, tuple(headers))
     else:
         answer(call, 200, tuple(headers), found.body, _type(read))
@@ -190,26 +188,6 @@ def is_closed(streams: Streams, topic: Topic) -> bool:
 
 def _type(read: ReadCall) -> str:
     return "application/json" if read.spec.as_json else read.content_type
-
-
-def _etag(read: ReadCall, found: StreamSlice, closed: bool) -> str:
-    start = offset_of(read.topic, read.spec.position)
-    following = offset_of(read.topic, found.position)
-    form = "json" if read.spec.as_json else "raw"
-    key = quote(read.spec.key or "", safe="")
-    shown = f":v{found.promoted_to}" if found.promoted_to else ""
-    return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={shown}{":c" if closed else ""}"'
-
-
-def _caching(call: Call, read: ReadCall, found: StreamSlice) -> Header:
-    """A chunk that is full never changes; one at the end will be longer, and nothing at all may be anything soon."""
-    if not found.count:
-        return NO_STORE
-    # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
-    # is a schema, a later one may come with a lens that shows the same entries otherwise.
-    bound = bool(read.offset) and read.offset != START and not has_versions(read.topic)
-    header = _IMMUTABLE if bound and not found.at_tail and read.spec.key is None else _AT_TAIL
-    return header if call.key.number < 0 else _PRIVATE[header]
 
 
 def answer_poll(

@@ -8,10 +8,11 @@ import msgspec
 
 from topics.api.app import Route
 from topics.api.auth import Scope
+from topics.api.browsers import preflight
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
-from topics.api.v1.answers import CLOSED, NO_STORE, PREFLIGHT, Header, answer, expiry, guarded
+from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
@@ -25,7 +26,6 @@ from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
-from topics.http.exchange import Exchange
 from topics.streams import Position, Streams
 from topics.streams.subscriptions import Subscriptions
 
@@ -42,6 +42,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    immutable: bool = True
+    """Whether caches may be told to keep anything for good."""
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -118,7 +120,7 @@ class StreamsApi:
         yield from self._subscription_routes.listed()
 
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes)
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
 
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
@@ -145,7 +147,7 @@ class StreamsApi:
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
-            read_once(call, streams, read, self._deadlines)
+            read_once(call, streams, read, self._deadlines, immutable=self._options.immutable)
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:
@@ -170,8 +172,3 @@ class StreamsApi:
 
 def _later(seconds: float, function: Callable[[], None]) -> Callable[[], None]:
     return asyncio.get_running_loop().call_later(seconds, function).cancel
-
-
-def preflight(exchange: Exchange) -> None:
-    """What a browser asks before it asks."""
-    exchange.respond(204, b"", "", PREFLIGHT)

@@ -8,6 +8,7 @@ settled is free at that moment, for whoever works next.
 
 import msgspec
 
+from topics.api.auth import ANYONE
 from topics.api.calls import Call
 from topics.api.errors import SlowConsumerError, status_of
 from topics.api.live import EventSink
@@ -31,6 +32,9 @@ def open_work(call: Call) -> None:
     if call.exchange.head.method == "HEAD":
         start_events(call).close()
         return
+    if call.key is ANYONE:
+        # An image of a page would claim jobs otherwise.
+        check_accepts_events(call.exchange.head, by_name=True)
     WorkStream(call, heartbeat_ms).open(request)
 
 

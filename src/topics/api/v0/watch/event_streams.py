@@ -14,11 +14,16 @@ _ACCEPTED = ("text/event-stream", "text/*", "*/*")
 """The narrowest first: it says what a wider one beside it does not."""
 
 
-def check_accepts_events(head: RequestHead) -> None:
-    """Raises NotAcceptableError for a client that says it takes anything but an event stream."""
+def check_accepts_events(head: RequestHead, *, by_name: bool = False) -> None:
+    """Raises NotAcceptableError for a client that says it takes anything but an event stream.
+
+    With `by_name` it must have asked for just that, if it says anything: a browser that fetches an image for a page
+    takes everything, and an older one does not say where the page is from.
+    """
     accept = head.headers.get_list("accept").lower()
     weights = dict([_media_range(part) for part in accept.split(",") if part.strip()])
-    if weights and not next((weights[one] for one in _ACCEPTED if one in weights), 0.0):
+    accepted = _ACCEPTED[:1] if by_name else _ACCEPTED
+    if weights and not next((weights[one] for one in accepted if one in weights), 0.0):
         raise NotAcceptableError
 
 

@@ -9,11 +9,10 @@ and no queue. A socket that does not keep up falls behind and reads on by its cu
 """
 
 from collections.abc import Callable, Iterable
-from urllib.parse import urlsplit
 
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
-from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.errors import SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.isolation import told_to
 from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
@@ -24,7 +23,6 @@ from topics.api.v0.ws.ws_replies import Replies
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine
-from topics.http.messages import RequestHead
 from topics.http.websocket.handshake import HandshakeError, read_handshake
 from topics.http.websocket.socket import WebSocket
 from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
@@ -34,8 +32,6 @@ PUBLISHES_MAX = 64
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
 _TRY_AGAIN_LATER = 1013
-
-_LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def open_socket(call: Call) -> None:
@@ -47,35 +43,11 @@ def open_socket(call: Call) -> None:
         if error.status == 426:
             raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
         raise InvalidRequestError(error.message) from error
-    if call.key is ANYONE:
-        check_origin(head)
     leave = call.live.connections.enter(call.key)
     socket = WebSocket(call.detach(), handshake)
     session = Session(socket, call.engine, call.live, call.key, leave, call.waits)
     call.waits.add(session)
     socket.begin(session)
-
-
-def check_origin(head: RequestHead) -> None:
-    """Without keys, whoever reaches the port may do everything, and a browser reaches it for every page it shows.
-
-    Browsers keep pages from reading other sites' answers, but not from opening WebSockets to them; they only say which
-    page it was. Pages of this machine, and of the host that the page itself was loaded from, may.
-    """
-    origin = head.headers.get("origin")
-    if origin is None:
-        return
-    host = _host_of(origin)
-    if host not in _LOOPBACK and (host is None or host != _host_of(f"//{head.headers.get('host', '')}")):
-        raise ForbiddenError("pages of other hosts may not connect to a server without keys", origin=origin[:256])
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        # Such as brackets without an end.
-        return None
 
 
 def _nothing() -> None:

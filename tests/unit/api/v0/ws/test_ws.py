@@ -10,12 +10,11 @@ from tests.http.protocol.memory import Wire
 from tests.http.protocol.websockets import HANDSHAKE, TEXT, closing, frame, split_frames
 from topics.api.app import Api
 from topics.api.auth import KeyRing
-from topics.api.errors import ForbiddenError
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
-from topics.api.v0.ws.ws import Session, check_origin
+from topics.api.v0.ws.ws import Session
 from topics.engine import Engine, EngineOptions
-from topics.http import Headers, HttpLimits, RequestHead, WebSocket
+from topics.http import HttpLimits, WebSocket
 from topics.http.connection import Connection
 from topics.http.hub import Hub
 from topics.system.clock import SystemClock
@@ -94,33 +93,3 @@ def test_a_session_that_is_over_leaves_nothing_behind(ending: str) -> None:
         asyncio.run(scene())
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize(
-    ("origin", "host", "admitted"),
-    [
-        (None, "a.example", True),
-        ("http://a.example:3000", "a.example:4000", True),
-        ("https://A.example", "a.example", True),
-        ("http://localhost:3000", "a.example", True),
-        ("http://127.0.0.1", "a.example", True),
-        ("http://[::1]:9", "a.example", True),
-        ("http://b.example", "a.example", False),
-        ("http://a.example.b.example", "a.example", False),
-        ("http://localhost.b.example", "localhost", False),
-        ("null", "a.example", False),
-        ("file://", "a.example", False),
-        ("", "a.example", False),
-        ("http://", "", False),
-        ("http://[::1", "a.example", False),
-        ("http://b.example", "[::1", False),
-    ],
-)
-def test_which_pages_may_connect_without_keys(origin: str | None, host: str, admitted: bool) -> None:
-    pairs = [(b"host", host.encode()), *([] if origin is None else [(b"origin", origin.encode())])]
-    head = RequestHead("GET", b"/v0/ws", "/v0/ws", "", Headers.of(pairs), "1.1", True)
-    if admitted:
-        check_origin(head)
-    else:
-        with pytest.raises(ForbiddenError):
-            check_origin(head)
