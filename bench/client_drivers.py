@@ -54,7 +54,7 @@ def raw_socket(address: str) -> Call:
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     head = (
-        f"POST {PATH} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n"
+        f"POST {PATH} HTTP/1.1\r\nhost: [::1]\r\ncontent-type: application/json\r\ncontent-length: {len(BODY)}\r\n\r\n"
     )
     request = head.encode() + BODY
 

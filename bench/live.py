@@ -83,13 +83,13 @@ class Server:
     def event_stream(self, topics: list[str]) -> dict[str, str]:
         """A watcher of an event stream."""
         session = self.ask("POST", "/v0/watch", {"topics": {topic: {"tail": True} for topic in topics}})
-        request = f"GET {session['stream_url']} HTTP/1.1\r\nHost: bench\r\nAccept: text/event-stream\r\n\r\n"
+        request = f"GET {session['stream_url']} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
         return {"hello": _encoded(request.encode())}
 
     def web_socket(self, topics: list[str]) -> dict[str, str]:
         """A watcher on a WebSocket."""
         upgrade = (
-            "GET /v0/ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            "GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
             "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         )
         subscribe = {"op": "subscribe", "request_id": "1", "topics": {topic: {"tail": True} for topic in topics}}
@@ -181,7 +181,7 @@ def _append(topic: str) -> bytes:
     """One append of one record with a stamp in it, complete with its head."""
     data = {"k": "x" * (PAYLOAD_BYTES - len('{"k":"","t":""}') - len(STAMP)), "t": STAMP}
     body = json.dumps({"records": [{"data": data}]}, separators=(",", ":"))
-    head = f"POST /v0/topics/{topic}?return_seqs=false HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json"
+    head = f"POST /v0/topics/{topic}?return_seqs=false HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json"
     return f"{head}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
 
 

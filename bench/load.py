@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from bench.install import CACHE, go, said
 from bench.peers import Running, favour, pinned
-from bench.protocols import PAYLOAD_BYTES
+from bench.protocols import PAYLOAD_BYTES, with_key
 
 _SOURCE = Path(__file__).resolve().parent / "loadgen"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,6 +44,8 @@ class Workload:
     reads: bool = False
     # The sizes of the records, in turns.
     sizes: Sequence[int] = (PAYLOAD_BYTES,)
+    # Whether each append has an idempotency key, another one each time.
+    keyed: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class Load:
             order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
         else:
             first, *others = [speaker.append(place, workload.records, size) for size in workload.sizes]
+            if workload.keyed:
+                first, *others = [with_key(request) for request in (first, *others)]
             order |= {"request": first, "others": others, "records": workload.records}
         return self.measure_order(target, order)
 

@@ -13,6 +13,7 @@ from typing import Protocol
 PAYLOAD_BYTES = 200
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _TIMEOUT_S = 60
+_KEY_CHARS = 32
 
 
 def payload(nbytes: int) -> str:
@@ -164,8 +165,15 @@ def ask_http(address: str, method: str, path: str, body: str | None = None) -> N
 
 
 def _post(path: str, body: str) -> str:
-    head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n{body}"
+
+
+def with_key(request: str) -> str:
+    """An append over /v0 with an idempotency key in its body; the generator puts another one there each time."""
+    path = request.split(" ", 2)[1]
+    body = request.partition("\r\n\r\n")[2]
+    return _post(path, '{"idempotency_key":"' + "#" * _KEY_CHARS + '","idempotency_check":true,' + body[1:])
 
 
 def _resp(*words: str) -> bytes:

@@ -61,7 +61,7 @@ class Connection:
 
     def request(self, method: str, path: str, body: object = None) -> float:
         content = b"" if body is None else json.dumps(body).encode()
-        head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         return self.send(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content)
 
     async def answer(self) -> dict[str, object]:
@@ -132,7 +132,7 @@ class Course:
         if self._socket is None:
             self._socket = await Connection.open(self.address)
             self._socket.send(
-                b"GET /v0/ws HTTP/1.1\r\nHost: bench\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                b"GET /v0/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
                 b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
             )
             await self._socket.until(b"\r\n\r\n")

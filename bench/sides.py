@@ -35,10 +35,13 @@ def launch_from(checkout: Path) -> Callable[[Path, int], Launch]:
 
 
 def parse_row(text: str) -> Workload:
-    """`16x100` is 16 connections with batches of 100; `16x1v` has records of 100 to 300 bytes instead of 200."""
-    connections, _, records = text.partition("x")
+    """`16x100` is 16 connections with batches of 100; `16x1v` has records of 100 to 300 bytes instead of 200; `16x1k`
+    has an idempotency key for each append, as our own client sends it."""
+    connections, _, rest = text.partition("x")
+    records = rest.removesuffix("k")
     sizes = range(100, 301, 5) if records.endswith("v") else (PAYLOAD_BYTES,)
-    return Workload(text, text, int(connections), int(records.removesuffix("v")), sizes=sizes)
+    keyed = rest.endswith("k")
+    return Workload(text, text, int(connections), int(records.removesuffix("v")), sizes=sizes, keyed=keyed)
 
 
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
@@ -84,7 +87,8 @@ class Sides:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path, help="the other one, a folder with `src` in it")
-    parser.add_argument("--rows", default="1x1,16x1,16x1v,64x1,1x100,16x100", help="connections x records of an append")
+    help_rows = "connections x records of an append; v varies their size, k gives each append a key"
+    parser.add_argument("--rows", default="1x1,1x1k,16x1,16x1k,16x1v,64x1,64x1k,1x100,16x100", help=help_rows)
     parser.add_argument("--durability", choices=BOTH, default="disk")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.8)

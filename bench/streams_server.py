@@ -153,7 +153,7 @@ def put_streams(address: str, names: Iterable[str], body: bytes) -> float:
 
 async def _put_all(address: str, names: Iterable[str], body: bytes) -> None:
     host, port = address.rsplit(":", 1)
-    tail = b" HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+    tail = b" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
         len(body),
         body,
     )

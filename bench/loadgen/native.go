@@ -6,13 +6,19 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // appends are the requests of a session that appends, in turns.
 type appends struct {
 	all  [][]byte
 	turn int
+	keys []int  // Where each has its idempotency key, -1 where it has none.
+	key  uint64 // The number of the last key; no two connections and no two runs come to the same.
 }
+
+// What stands in a request where each time another idempotency key goes.
+var keyPlace = bytes.Repeat([]byte{'#'}, 32)
 
 // newAppends lets each connection begin with another one, so that they do not send the same all at once.
 func newAppends(wanted *order, index int) appends {
@@ -20,11 +26,21 @@ func newAppends(wanted *order, index int) appends {
 	for _, other := range wanted.Others {
 		all = append(all, []byte(other))
 	}
-	return appends{all: all, turn: index % len(all)}
+	return appends{all: all, turn: index % len(all), key: uint64(time.Now().UnixNano()) + uint64(index)<<48}
 }
 
 func (a *appends) next() []byte {
 	data := a.all[a.turn]
+	if a.keys == nil {
+		a.keys = make([]int, len(a.all))
+		for place, one := range a.all {
+			a.keys[place] = bytes.Index(one, keyPlace)
+		}
+	}
+	if at := a.keys[a.turn]; at >= 0 {
+		a.key++
+		copy(data[at:at+32], fmt.Sprintf("%016x%016x", a.key*0x9E3779B97F4A7C15, a.key))
+	}
 	if a.turn++; a.turn == len(a.all) {
 		a.turn = 0
 	}

@@ -27,6 +27,7 @@ from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
+from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.spark.pipeline.supervisor import Supervisor
@@ -51,7 +52,8 @@ _logger = logging.getLogger(__name__)
 
 def engine_options(settings: Settings) -> EngineOptions:
     """The engine's part of the settings: fields of the same name, and the number of shards decided."""
-    limits = msgspec.convert(settings, Limits, from_attributes=True)
+    strict = {"strict_config": _is_on(settings.strict_config)}
+    limits = msgspec.convert({**msgspec.structs.asdict(settings), **strict}, Limits)
     wal_shards = settings.wal_shards or min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
     values = {
         **msgspec.structs.asdict(settings),
@@ -107,6 +109,8 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
 
 async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[[str], None] | None = None) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe."""
+    # Found at the start, and not when the pipeline first runs.
+    check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
     keys = _read_keys(settings)
     front = build_front(settings, keys, SystemClock(), SystemDice())
     addresses = await front.http.start(settings.host, settings.port)
@@ -207,7 +211,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     tune_collector()
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
-    ops.pipeline_state = lambda: pipeline_answer(supervisor)
+    ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
     await stopping
@@ -220,9 +224,16 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     _logger.info("stopped")
 
 
-def pipeline_answer(supervisor: Supervisor) -> PipelineAnswer:
-    """What the supervisor knows, in the words of the API."""
+def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:
+    """What the supervisor knows, in the words of the API. What the catalog does not name yet is behind as well."""
     status = supervisor.status()
+    if supervisor.enabled and unlisted.oldest_ts is not None:
+        status = msgspec.structs.replace(
+            status,
+            lag_segments=status.lag_segments + unlisted.segments,
+            lag_bytes=status.lag_bytes + unlisted.bytes,
+            lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
+        )
     told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
     last_run = msgspec.to_builtins(status.last_run)
     quarantined = msgspec.to_builtins(status.quarantined)

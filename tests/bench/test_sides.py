@@ -1,7 +1,9 @@
+import json
 from pathlib import Path
 
 import pytest
 
+from bench.protocols import Topics, with_key
 from bench.sides import compare, launch_from, parse_row
 
 
@@ -11,7 +13,16 @@ def test_a_row_is_connections_and_records() -> None:
     assert (parse_row("4x1v").records, len(parse_row("4x1v").sizes)) == (1, 41)
 
 
-@pytest.mark.parametrize("text", ["16", "x", "ax1", "1x"])
+def test_a_row_may_have_keys() -> None:
+    assert [parse_row(text).keyed for text in ("16x1", "16x1k", "16x1vk", "16x100k")] == [False, True, True, True]
+    assert (parse_row("16x1vk").records, len(parse_row("16x1vk").sizes)) == (1, 41)
+    head, _, body = with_key(Topics("disk").append("place", 2)).partition("\r\n\r\n")
+    assert head.startswith("POST /v0/topics/place HTTP/1.1") and head.endswith(f": {len(body)}")
+    said = json.loads(body)
+    assert (said["idempotency_key"], said["idempotency_check"], len(said["records"])) == ("#" * 32, True, 2)
+
+
+@pytest.mark.parametrize("text", ["16", "x", "ax1", "1x", "1xk"])
 def test_a_row_that_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         parse_row(text)

@@ -87,7 +87,7 @@ def test_where_to_begin(env: dict[str, str], client: Client) -> None:
     assert read("--last", "150") == kept[-150:]
     assert read("--last", "0") == []
     assert read("--last", "100000") == kept
-    assert read("--tag", "t2", "--last", "4") == [n for n in kept[-4:] if n % 3 == 2]
+    assert read("--tag", "t2", "--last", "4") == [n for n in kept if n % 3 == 2][-4:]
     assert read("--tag", "t*", "--limit", "3") == kept[:3]
     assert read("--since", "1h") == kept
     assert read("--since", "2999-01-01T00:00:00Z") == []
@@ -168,3 +168,56 @@ def test_names_of_streams_are_taken_as_they_are(env: dict[str, str], name: str) 
     assert run("stream", "append", name, "[1,2]", env=env).code == 0
     assert run("stream", "read", name, env=env).out == "[1,2]\n"
     assert name in run("stream", "ls", "-o", "raw", env=env).out.splitlines()
+
+
+def test_the_last_of_those_that_match(env: dict[str, str], client: Client) -> None:
+    records = [NewRecord({"n": n, "even": n % 2 == 0}, tag=f"t-{n % 7}") for n in range(3000)]
+    client.append_many("mixed", [*records, *[NewRecord("other")] * 2000])
+    client.delete("mixed", match=TagMatch("t-3"))
+    assert run("read", "mixed", "--last", "2", env=env).out == '"other"\n"other"\n'
+
+    def numbers(*arguments: str) -> list[int]:
+        done = run(*arguments, env=env)
+        assert done.code == 0, done.err
+        return [json.loads(line)["n"] for line in done.out.splitlines()]
+
+    tagged = [n for n in range(3000) if n % 7 == 5]
+    assert numbers("read", "mixed", "--last", "3", "--tag", "t-5") == tagged[-3:]
+    assert numbers("tail", "mixed", "-n", "1", "--tag", "t-5") == tagged[-1:]
+    assert numbers("read", "mixed", "--last", "9999", "--tag", "t-5") == tagged
+    assert numbers("read", "mixed", "--last", "1", "--tag", "t-3") == []
+    assert numbers("read", "mixed", "--filter", "n=18") == [18]
+    assert numbers("tail", "mixed", "--filter", "even=true", "--tag", "t-6", "-n", "2") == [2974, 2988]
+    assert numbers("read", "mixed", "--filter", "even=true", "--filter", "n!=4", "--limit", "3") == [0, 2, 6]
+
+
+def test_many_queues_are_listed_without_asking_for_each(env: dict[str, str], client: Client) -> None:
+    # More than the metrics tell of.
+    for number in range(1005):
+        client.append(f"many-{number:04}", 1, config={"type": "queue"} if number % 3 == 0 else None)
+    client.claim("many-0003", node="me")
+    before = client.metrics()["topics_http_requests_total"]
+    done = run("queue", "ls", "many-", "-o", "json", env=env)
+    assert client.metrics()["topics_http_requests_total"] - before < 20
+    queues = [json.loads(line) for line in done.out.splitlines()]
+    assert [queue["queue"] for queue in queues] == [f"many-{number:04}" for number in range(0, 1005, 3)]
+    assert queues[1] == {"queue": "many-0003", "ready": 0, "in_flight": 1, "delayed": 0, "dead_lettered": 0}
+
+
+def test_a_stream_by_commands(env: dict[str, str], client: Client) -> None:
+    assert run("stream", "create", "by/hand", "--ttl", "3600", env=env).out == "created by/hand\n"
+    assert run("stream", "create", "by/hand", "--ttl", "1h", env=env).out == "by/hand is there already, as asked\n"
+    given = b'{"n":1}\n{"n":2}\n'
+    assert run("stream", "append", "by/hand", "-", "--key", "a", env=env, stdin=given).code == 0
+    assert (
+        run("stream", "append", "by/hand", "[3,  4]", "--close", env=env).out == "appended to by/hand and closed it\n"
+    )
+    assert run("stream", "read", "by/hand", env=env).out == '{"n":1}\n{"n":2}\n[3,  4]\n'
+    assert run("stream", "read", "by/hand", "--key", "a", env=env).out == '{"n":1}\n{"n":2}\n'
+    assert run("stream", "tail", "by/hand", "--offset", "-1", env=env).out == '{"n":1}\n{"n":2}\n[3,  4]\n'
+    assert run("stream", "tail", "by/hand", env=env).out == ""
+    done = run("stream", "append", "by/hand", "5", env=env)
+    assert (done.code, done.out) == (1, "") and "closed" in done.err
+    (listed,) = [json.loads(line) for line in run("stream", "ls", "by/", "-o", "json", env=env).out.splitlines()]
+    assert (listed["name"], int(listed["next_offset"])) == ("by/hand", 3)
+    assert run("stream", "rm", "by/hand", "--yes", env=env).out == "deleted by/hand\n"

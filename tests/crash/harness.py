@@ -204,7 +204,7 @@ def _dump_topic(engine: Engine, name: str) -> TopicDump:
         topic.ttl_floor, info.count, info.bytes, live,
         [(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
         # A key past its window is forgotten when somebody looks, which a dump is not allowed to depend on.
-        {key: known for key, known in (topic.keys or {}).items() if known[2] >= oldest},
+        {key: known[:3] for key, known in (topic.keys or {}).items() if known[2] >= oldest},
         told, topic.created_ts, topic.last_ts, topic.last_write_ts,
     )  # fmt: skip
 

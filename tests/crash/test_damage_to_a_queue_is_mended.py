@@ -111,7 +111,7 @@ def assert_mended(disk: FakeDisk, shards: int, before: dict[int, list[str]], whe
     if topic is None or topic.config.type is not TopicType.QUEUE:
         return
     answers: list[object] = []
-    engine.core._clock.advance(100_000)  # type: ignore[attr-defined]
+    engine._clock.advance(100_000)  # type: ignore[attr-defined]
     engine.queues.claim(QUEUE, ClaimRequest(node="all", max=100), answers.append)
     (answer,) = answers
     assert isinstance(answer, ClaimResult), f"{where}: {answer}"

@@ -4,24 +4,32 @@ The promise: what the archive shows is always a part of what was sealed and not 
 once a run has come to its end everything is there, whatever was cut short before it.
 """
 
+from collections.abc import Callable
+
 import pytest
 
-from tests.unit.spark.archives import archived, check_manifests, manifests, run_all
+from tests.unit.spark.archives import ROOT, archived, check_manifests, manifests, run_all
 from tests.unit.spark.folders import Folder
 from topics.core.records import Record
+from topics.storage.fs import FileSystem
+from topics.storage.objects.tiers import tiered
 from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
+from topics.testing.objects import FolderStore
 
 _RETIRED_MS = 600_001
 
+Files = Callable[[FakeDisk], FileSystem]
 
-def prepare() -> tuple[Folder, dict[int, str], dict[int, str]]:
+
+def prepare(files: Files) -> tuple[Folder, dict[int, str], dict[int, str]]:
     """A folder whose archive has something of everything to do: copies, masks, rewrites, retired files, a drop."""
     folder = Folder(clock=ManualClock())
     for value in range(4):
         folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(3)])
         folder.append("gone", value)
         folder.seal()
-    run_all(folder.disk, folder, group_bytes=1)
+    assert isinstance(folder.disk, FakeDisk)
+    run_all(files(folder.disk), folder, group_bytes=1)
     folder.delete("orders", tag="t1")
     folder.drop("gone")
     for value in range(4, 7):
@@ -45,28 +53,42 @@ def test_a_stop_at_any_call_leaves_a_valid_archive_that_the_next_run_completes(e
     sweep(ENDINGS[ending], 1 + ending, 4)
 
 
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_leaves_a_valid_archive_in_an_object_store_too(ending: int) -> None:
+    sweep(ENDINGS[ending], 1 + ending, 16, in_objects)
+
+
+def on_disk(disk: FakeDisk) -> FileSystem:
+    return disk
+
+
+def in_objects(disk: FakeDisk) -> FileSystem:
+    """The archive's folder is an object store, of which every step of every call can be the last as well."""
+    return tiered(disk, ROOT, FolderStore(disk, "objects"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("survival", ENDINGS)
 def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
     sweep(survival, 1, 1)
 
 
-def sweep(survival: Survival, first: int, step: int) -> None:
-    folder, live, kept = prepare()
+def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> None:
+    folder, live, kept = prepare(files)
     start = folder.disk
     assert isinstance(start, FakeDisk)
     whole = start.clone()
     before = whole.call_count
-    run_all(whole, folder, seed=11, group_bytes=1)
+    run_all(files(whole), folder, seed=11, group_bytes=1)
     calls = whole.call_count - before
-    assert archived(whole, "orders") == kept
+    assert archived(files(whole), "orders") == kept
     assert calls > 100
     for call in range(first, calls + 1, step):
         disk = start.clone()
         disk.stop_before = disk.call_count + call
         with pytest.raises(PowerCut):
-            run_all(disk, folder, seed=11, group_bytes=1)
-        after = disk.crash(survival, seed=call)
+            run_all(files(disk), folder, seed=11, group_bytes=1)
+        after = files(disk.crash(survival, seed=call))
         check_manifests(after)
         shown = archived(after, "orders")
         assert shown.items() <= live.items(), call
@@ -80,7 +102,7 @@ def sweep(survival: Survival, first: int, step: int) -> None:
 
 
 def test_nothing_is_left_behind_by_killed_runs() -> None:
-    folder, _, _ = prepare()
+    folder, _, _ = prepare(on_disk)
     start = folder.disk
     assert isinstance(start, FakeDisk)
     for call in range(5, 120, 7):

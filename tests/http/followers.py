@@ -30,7 +30,7 @@ class Caller:
         """Status and decoded body of an answer."""
         content = b"" if body is None else json.dumps(body).encode()
         self._writer.write(
-            f"{method} {path} HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n"
+            f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
             f"content-length: {len(content)}\r\n\r\n".encode()
             + content
         )
@@ -99,7 +99,7 @@ class Follower:
                 raise
         resume = "" if last_event_id is None else f"last-event-id: {last_event_id}\r\n"
         try:
-            writer.write(f"GET {path} HTTP/1.1\r\nhost: t\r\n{resume}\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n{resume}\r\n".encode())
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200 "):
                 raise ConnectionRefusedError(head.split(b"\r\n")[0].decode())

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _HANDSHAKE = (
-    b"GET /v0/ws HTTP/1.1\r\nhost: t\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"GET /v0/ws HTTP/1.1\r\nhost: [::1]\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
     b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 _TEXT, _CLOSE, _PING = 0x81, 0x88, 0x89

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from topics.client import (
     Gap,
     GapError,
     Guarantee,
+    IdempotencyConflict,
     InvalidRequest,
     NewRecord,
     PayloadTooLarge,
@@ -171,6 +173,46 @@ def test_the_same_key_appends_once(caller: Caller, topic: str) -> None:
     assert (again.deduped, again.first_seq) == (True, first.first_seq)
     caller.append(topic, 1)
     caller.append(topic, 1)
+    assert caller.get_topic(topic).count == 3
+
+
+def test_where_to_begin(caller: Caller, topic: str) -> None:
+    caller.append_many(topic, [NewRecord(n, tag=f"t-{n % 5}") for n in range(1, 301)])
+    caller.delete(topic, match=TagMatch("t-1"))
+    caller.delete(topic, before_seq=11)
+    kept = [n for n in range(11, 301) if n % 5 != 1]
+
+    def behind(cursor: int) -> list[int]:
+        return [record.seq for record in caller.diff(topic, cursor, limit=1000).records]
+
+    assert behind(caller.seek(topic, last=7)) == kept[-7:]
+    assert behind(caller.seek(topic, last=0)) == []
+    assert behind(caller.seek(topic, last=10_000)) == kept
+    assert behind(caller.seek(topic, last=2, matches=lambda record: record.tag == "t-2"))[0] == 292
+    assert behind(caller.seek(topic, last=1, matches=lambda record: record.data == 12))[0] == 12
+    assert behind(caller.seek(topic, last=1, matches=lambda record: record.tag == "t-1")) == kept
+    assert behind(caller.seek(topic, since=datetime(2020, 1, 1, tzinfo=UTC))) == kept
+    assert behind(caller.seek(topic, since=datetime.now(UTC) + timedelta(hours=1))) == []
+    newest = caller.diff(topic, 299).records[0]
+    exactly = datetime.fromtimestamp(newest.ts / 1000, UTC)
+    assert newest.seq in behind(caller.seek(topic, since=exactly))
+    for bad in ({}, {"since": exactly, "last": 1}):
+        with pytest.raises(TypeError, match="one of them"):
+            caller.seek(topic, **bad)
+    with pytest.raises(ValueError, match="zone"):
+        caller.seek(topic, since=datetime(2020, 1, 1))
+    with pytest.raises(TopicNotFound):
+        caller.seek(f"{topic}-missing", last=1)
+
+
+def test_one_key_for_two_things_is_told(caller: Caller, topic: str) -> None:
+    caller.append(topic, 0)
+    caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k")
+    for other in ([1], [1, 2], [2, 1], [1, NewRecord(2, tag="t", meta={"a": 1})]):
+        with pytest.raises(IdempotencyConflict) as caught:
+            caller.append_many(topic, other, idempotency_key="k")
+        assert caught.value.detail == {"topic": topic, "first_seq": 2, "last_seq": 3}
+    assert caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k").deduped
     assert caller.get_topic(topic).count == 3
 
 

@@ -383,6 +383,9 @@ WAYS: dict[str, Way] = {
     ),
     # Without `create`, which a lone append of the shorter way must not bring: where there is no topic, it is made.
     "lone append": Way(TARGET, _topic(TARGET), lambda site: site.post(TARGET, site.payload), _has_new),
+    "lone keyed append": Way(
+        TARGET, _topic(TARGET), lambda site: site.post(TARGET, site.payload, idempotency_key="k"), _has_new
+    ),
     "keyed append": Way(
         TARGET,
         _topic(TARGET),

@@ -27,7 +27,7 @@ from topics.formats import control, segment, snapshot
 from topics.formats.block import decode_block, encode_block_head
 from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame, seal_frame
 from topics.formats.segment import DELETED, SegmentHead, SegmentIndex
-from topics.formats.snapshot import KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
+from topics.formats.snapshot import KeyedState, KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
 from topics.storage.layout import Layout
 from topics.storage.snapshots import SnapshotWriter, read_snapshot
 from topics.testing import FakeDisk, ModelRecord
@@ -192,20 +192,39 @@ def test_a_block_is_read_back(records: list[Record], first: int, ts: int, base: 
     assert (parts.base, parts.traits, parts.key, parts.rows, parts.text) == (base, traits, key, rows, text)
 
 
+@effort(60)
+@given(batches.batches, st.integers(0, 2**30), st.sets(batches.keys, min_size=1, max_size=9), st.data())
+def test_a_block_with_keys_of_its_records_is_read_back(
+    records: list[Record], base: int, names: set[str], data: st.DataObject
+) -> None:
+    text, rows, payload, traits = encode_fragments(records, 7, 8, None, base)
+    places = sorted(data.draw(st.sets(st.integers(0, len(records) - 1), min_size=1, max_size=len(names))))
+    keys = dict(zip(sorted(names), places, strict=False))
+    parts = decode_block(memoryview(encode_block_head(7, 8, payload, base, traits, keys, rows, len(text)) + text))
+    assert (parts.base, parts.traits, parts.key, parts.rows, parts.text) == (base, traits, keys, rows, text)
+
+
+block_keys = st.binary(max_size=5) | st.sampled_from([{"k": 0}, {"": 0}, {"k" * 300: 0}])
+
+
 @effort(150)
-@given(batches.handfuls, st.binary(max_size=5), st.data())
-def test_what_is_taken_for_a_block_is_one(records: list[Record], key: bytes, data: st.DataObject) -> None:
+@given(batches.handfuls, block_keys, st.data())
+def test_what_is_taken_for_a_block_is_one(
+    records: list[Record], key: bytes | dict[str, int], data: st.DataObject
+) -> None:
     text, rows, payload, traits = encode_fragments(records, 1, 2, None, 0)
     body = data.draw(mutations(encode_block_head(1, 2, payload, 0, traits, key, rows, len(text)) + text))
     try:
         parts = decode_block(memoryview(body))
     except ValueError:
         return
+    key_again = parts.key if isinstance(parts.key, dict) else (parts.key or "").encode()
     again = encode_block_head(
-        parts.first_seq, parts.ts, parts.payload_bytes, parts.base, parts.traits, (parts.key or "").encode(),
-        parts.rows, len(parts.text),
+        parts.first_seq, parts.ts, parts.payload_bytes, parts.base, parts.traits, key_again, parts.rows,
+        len(parts.text),
     )  # fmt: skip
-    assert again + parts.text == body
+    # A map has more than one spelling, and all of them mean the same.
+    assert again + parts.text == body or decode_block(memoryview(again + parts.text)) == parts
 
 
 @pytest.mark.random
@@ -233,10 +252,14 @@ segment_states = st.builds(
     SegmentState, counts, counts, counts, counts, st.integers(0, 7), counts, counts, counts, counts, counts,
     st.booleans(), st.binary(max_size=9),
 )  # fmt: skip
+keyed_states = st.builds(
+    KeyedState, counts, counts, counts, names | st.dictionaries(names, counts, max_size=3), st.binary(max_size=24)
+)
 topic_states = st.builds(
     TopicState, counts, names, counts, garbage, counts, counts, counts, counts, counts, counts, counts, counts, counts,
     counts, st.lists(segment_states, max_size=3), st.lists(st.builds(LostState, counts, counts, names), max_size=3),
     st.lists(st.builds(KeyState, names, counts, counts, counts), max_size=3), st.lists(garbage, max_size=3),
+    st.just({}), st.booleans(), st.lists(keyed_states, max_size=3),
 )  # fmt: skip
 snapshot_heads = st.builds(
     SnapshotHead, counts, st.lists(counts, max_size=3), counts,
@@ -248,7 +271,7 @@ def _state() -> TopicState:
     part = SegmentState(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, False, b"\xd5")
     return TopicState(
         1, "t", 2, b"{}", 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, [part], [LostState(1, 2, "crash")], [KeyState("k", 1, 2, 3)],
-        [b"", b"\xd5"],
+        [b"", b"\xd5"], {}, False, [KeyedState(1, 1, 3, {"k": 0, "l": 2}, b"1" * 16), KeyedState(4, 2, 3, "m")],
     )  # fmt: skip
 
 

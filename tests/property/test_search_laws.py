@@ -1,10 +1,11 @@
 """Laws of searching: however entries are split into parts, and however they are answered, it is a plain filter."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from tests.property.search_model import (
     values_of,
 )
 from topics.indexing.aggregation import Aggregation
+from topics.indexing.fresh import columns
+from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.grammar import (
     And,
     Bare,
@@ -79,14 +82,51 @@ def key_of(value: Any) -> str | None:
     return key if isinstance(key, str) else None
 
 
-def scans(values: Sequence[Any], cuts: Sequence[int]) -> list[Part]:
-    """Parts between the cuts; a cut that is not inside is none."""
-    bounds = sorted({0, len(values), *(cut for cut in cuts if 0 < cut < len(values))})
+@pytest.fixture(scope="module", autouse=True)
+def short_postings() -> Iterator[None]:
+    """Postings of a few words, so that small examples have some."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "POSTING_WORDS", 4)
+        yield
+
+
+Kind = Literal["scan", "fresh"]
+
+
+class Cut(NamedTuple):
+    """Where a part begins, and how it answers."""
+
+    at: int
+    kind: Kind
+
+
+def split(
+    values: Sequence[Any], cuts: Sequence[Cut], config: SearchConfig, removed: Collection[int] = ()
+) -> list[Part]:
+    """Parts between the cuts; a cut that is not inside is none. What is removed is in none of them."""
+    kinds = {cut.at: cut.kind for cut in cuts if 0 < cut.at < len(values)}
+    kinds[0] = cuts[0].kind if cuts else "scan"
     parts: list[Part] = []
-    for begin, end in pairwise(bounds):
+    for begin, end in pairwise([*sorted(kinds), len(values)]):
         rows = [Entry(number, values[number], 1, key_of(values[number])) for number in range(begin, end)]
-        parts.append(Scan(Entries(Span(begin, end - 1, end - begin), rows)))
+        left = [row for row in rows if row.number not in removed]
+        if kinds[begin] == "scan":
+            parts.append(Scan(Entries(Span(begin, end - 1, len(left)), left)))
+        else:
+            parts.append(fresh_part(rows, config, Span(begin, end - 1, len(left)), removed))
     return parts
+
+
+def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int]) -> FreshPart:
+    """An index that has more than the part, came in several batches, and was asked before it was full."""
+    index = FreshIndex(config, 1)
+    spare = {"key": "b", "word": "b a", "int": 3, "num": 1, "time": 1}
+    index.add([Entry(span.first - 1, spare, 1, "k")])
+    for row in rows:
+        index.add([row])
+        index.columns["key"].dictionary.ranks()  # type: ignore[attr-defined]
+    index.add([Entry(span.last + 1, spare, 1, "k")])
+    return FreshPart(index, span, [(number, number) for number in sorted(removed)])
 
 
 def ask_for(node: Node | None, items: SortItems, config: SearchConfig, size: int) -> Ask:
@@ -113,32 +153,33 @@ cases = configs().flatmap(
         sorts(config),
     )
 )
-splits = st.lists(st.integers(1, 11), max_size=3)
+splits = st.lists(st.builds(Cut, st.integers(1, 11), st.sampled_from(("scan", "fresh"))), max_size=3)
 
 
 @given(cases, splits, st.integers(1, 5))
 @effort(600)
 def test_a_search_is_a_plain_filter_and_its_pages_join(
-    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[int], size: int
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], size: int
 ) -> None:
     config, values, node, items = case
     expected = plain_search(values, node, items, config)
     event(f"{min(len(expected), 3)} hits of {len(values) and 'some'}")
-    found = pages(scans(values, cuts), ask_for(node, items, config, size))
+    found = pages(split(values, cuts, config), ask_for(node, items, config, size))
     assert [(hit.number, hit.score) for page in found for hit in page.hits] == expected
     assert all(page.coverage.complete and len(page.hits) == size for page in found[:-1])
-    whole = search(scans(values, cuts), ask_for(node, items, config, 100), plenty())
+    whole = search(split(values, cuts, config), ask_for(node, items, config, 100), plenty())
     assert (whole.matched, whole.is_exact) == (len(expected), True)
 
 
 @given(cases, splits, st.integers(0, 12))
 @effort(200)
 def test_what_a_spent_budget_leaves_out_is_never_told_too_small(
-    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[int], rows: int
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], rows: int
 ) -> None:
     config, values, node, items = case
     expected = dict(plain_search(values, node, items, config))
-    page = search(scans(values, cuts), ask_for(node, items, config, 100), Budget(lambda: 0.0, 1.0, rows))
+    scans = [Cut(cut.at, "scan") for cut in cuts]
+    page = search(split(values, scans, config), ask_for(node, items, config, 100), Budget(lambda: 0.0, 1.0, rows))
     found = {hit.number: hit.score for hit in page.hits}
     assert found.items() <= expected.items()
     assert len(expected) - len(found) <= page.coverage.missed
@@ -161,12 +202,12 @@ EDGES = (-60_001, -1, 0, 1, 60_000, 60_001, 3_600_001, 1 << 40)
 @given(aggregations, splits, st.tuples(st.sampled_from(EDGES), st.sampled_from(EDGES)), st.sampled_from(("1m", "1h")))
 @effort(300)
 def test_an_aggregation_is_a_group_by(
-    case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[int], edges: tuple[int, int], interval: str
+    case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[Cut], edges: tuple[int, int], interval: str
 ) -> None:
     config, values, node, wanted = case
     group_by = tuple(name for name in wanted if name)
     ask = aggregation(config, node, group_by, edges, interval)
-    sums = aggregate(scans(values, cuts), ask, plenty())
+    sums = aggregate(split(values, cuts, config), ask, plenty())
     assert sums.coverage.complete
     expected = plain_sums(values, node, ask)
     event(f"{min(len(expected), 3)} groups")
@@ -222,15 +263,32 @@ def plain_sums(values: list[Any], node: Node | None, ask: Aggregation) -> dict[A
     return sums
 
 
-@given(st.lists(entries, max_size=12), splits, st.integers(1, 4))
+removals = st.sets(st.integers(0, 11), max_size=6)
+
+
+@given(cases, splits, removals)
+@effort(150)
+def test_what_was_removed_is_never_found(
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems], cuts: list[Cut], removed: set[int]
+) -> None:
+    config, values, node, items = case
+    expected = [hit for hit in plain_search(values, node, items, config) if hit[0] not in removed]
+    page = search(split(values, cuts, config, removed), ask_for(node, items, config, 100), plenty())
+    assert [(hit.number, hit.score) for hit in page.hits] == expected
+
+
+@given(configs(), st.lists(entries, max_size=12), splits, st.integers(1, 4), removals)
 @effort(100)
-def test_pages_of_routing_keys_join(values: list[Any], cuts: list[int], limit: int) -> None:
+def test_pages_of_routing_keys_join(
+    config: SearchConfig, values: list[Any], cuts: list[Cut], limit: int, removed: set[int]
+) -> None:
     joined: list[str] = []
     after: str | None = None
     while True:
-        page = list_keys(scans(values, cuts), after, limit, plenty())
+        page = list_keys(split(values, cuts, config, removed), after, limit, plenty())
         joined += page.keys
         if page.next_after is None:
             break
         after = page.next_after
-    assert joined == sorted({key for value in values if (key := key_of(value)) is not None})
+    left = [value for number, value in enumerate(values) if number not in removed]
+    assert joined == sorted({key for value in left if (key := key_of(value)) is not None})

@@ -5,9 +5,9 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
-from tests.simulation.network import Link, Lost
+from tests.simulation.network import Lost
 from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth
 from topics.client.transport.http1 import ProtocolError, Response
 
@@ -16,13 +16,25 @@ _TRANSIENT = (408, 429, 500, 503, 507)
 """Answers that say: not now, or: nobody knows. 500 is none that the server should give; it is counted elsewhere."""
 
 
+class Line(Protocol):
+    """A connection, of a simulation or a real one."""
+
+    open: bool
+
+    async def ask(self, method: str, target: str, body: bytes | None, headers: str = "") -> Response:
+        """The answer; raises `Lost` or `ProtocolError` where there is none."""
+        ...
+
+    def hang_up(self) -> None: ...
+
+
 class Caller:
     """A client's way to the server: a connection, another when that is lost, and a trace of what was said."""
 
-    def __init__(self, name: str, connect: Callable[[], Link], note: Callable[[str], None]) -> None:
+    def __init__(self, name: str, connect: Callable[[], Line], note: Callable[[str], None]) -> None:
         self.name = name
         self._connect, self._note = connect, note
-        self._link: Link | None = None
+        self._link: Line | None = None
 
     async def ask(self, method: str, target: str, body: Any = None, headers: str = "") -> Response:
         """The answer; raises `Lost` where there is none."""
@@ -38,6 +50,12 @@ class Caller:
             raise Lost from None
         self._note(f"{self.name} {method} {target} {answer.status} {_said(answer)}")
         return answer
+
+    def hang_up(self) -> None:
+        """Goes away."""
+        if self._link is not None:
+            self._link.hang_up()
+            self._link = None
 
 
 def _said(answer: Response) -> str:
@@ -117,7 +135,7 @@ async def scan(caller: Caller, name: str, luck: Random) -> Scan:
             return Scan(records, gaps, page["head_seq"])
 
 
-async def produce(caller: Caller, stream: StreamTruth, numbers: Callable[[], int], epoch: int) -> None:
+async def produce(caller: Caller, stream: StreamTruth, numbers: Callable[[], int]) -> None:
     """Appends to a stream as its producer, once more and once more until it knows."""
     if stream.pending is None:
         stream.pending = numbers()

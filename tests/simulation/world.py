@@ -1,15 +1,13 @@
 """The lives of a simulated server, one after the other, and what is checked between them."""
 
 import asyncio
-from itertools import count
 from random import Random
-from typing import Any
 
-from tests.simulation import clients
 from tests.simulation.clients import Caller
 from tests.simulation.machine import SimulatedLoop, SimulatedWorkers
 from tests.simulation.network import Link
-from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth
+from tests.simulation.oracle import Broken, End
+from tests.simulation.story import CLIENTS, Story, look_at
 from topics.api.auth import KeyRing
 from topics.config.settings import Settings
 from topics.engine import Engine
@@ -27,8 +25,6 @@ from topics.testing import (
 )
 
 DAY_MS = 86_400_000
-_LOGS = {"fsync": 0, "disk": 0, "memory": 0, "ephemeral": 0}
-_CAPPED, _COPY, _CHURN, _STREAM, _JOBS = "capped", "copy", "churn", "chat/42", "jobs"
 _LOST_BY_POWER = (Survival.NOTHING, Survival.TORN, Survival.SCATTERED)
 
 
@@ -43,15 +39,7 @@ class World:
         self.trace: list[str] = []
         self.lives = 0
         self._boot = 0
-        self._numbers = count(1)
-        self.logs = [LogTruth(f"log-{name}", name) for name in _LOGS]
-        self.logs.append(LogTruth(_CAPPED, "disk", cap=30))
-        self.jobs = LogTruth(_JOBS, self.luck.choice(("disk", "fsync")))
-        self.queue = QueueTruth(self.jobs)
-        self.stream = StreamTruth(_STREAM)
-
-    def number(self) -> int:
-        return next(self._numbers)
+        self.story = Story(self.luck)
 
     def note(self, line: str) -> None:
         self.trace.append(f"{self.clock.now_ms()} {line}")
@@ -107,10 +95,7 @@ class World:
             self._boot += 1
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 5_000, DAY_MS)))
-        end = End.POWER_CUT if failed else end
-        for log in self.logs:
-            log.restarted(end)
-        self.queue.restarted(end)
+        self.story.restarted(End.POWER_CUT if failed else end)
 
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
@@ -135,20 +120,16 @@ class World:
         engine.start(loop, SimulatedWorkers(loop, Random(luck.randrange(1 << 32))))
         front.open(engine)
         net = Random(luck.randrange(1 << 32))
-        await self._prepare(self._caller("setup", front, loop, net), checked)
+        quiet = Caller("quiet", lambda: Link(front.http, loop, net, patient=True), self.note)
+        await self.story.prepare(quiet, checked)
         if checked:
-            await self._check(self._caller("look", front, loop, net), luck)
-        crowd = [
-            loop.create_task(clients.repeat(self._scenes(self._caller(f"c{n}", front, loop, net), luck, n), luck))
-            for n in range(6)
-        ]
+            await self.story.check(quiet, luck)
+        crowd = self.story.begin([self._caller(n, front, loop, net) for n in range(CLIENTS)], luck)
         await asyncio.sleep(luck.choice((0.05, 0.3, 1.0, 3.0)))
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 700, 3_600_000)))
             await asyncio.sleep(0.2)
-        for task in crowd:
-            if task.done() and (error := task.exception()) is not None:
-                raise error
+        look_at(crowd)
         if end is End.STOP:
             for task in crowd:
                 task.cancel()
@@ -156,47 +137,5 @@ class World:
             front.api.drain()
             await engine.close()
 
-    def _caller(self, name: str, front: Front, loop: SimulatedLoop, luck: Random) -> Caller:
-        patient = not name.startswith("c")
-        return Caller(name, lambda: Link(front.http, loop, luck, patient), self.note)
-
-    async def _prepare(self, caller: Caller, checked: bool) -> None:
-        """Makes what is not there yet."""
-        wanted: list[tuple[str, Any]] = [
-            *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.logs if not log.cap),
-            (f"/v0/topics/{_CAPPED}", {"cap_records": 30}),
-            (f"/v0/topics/{_JOBS}", {"type": "queue", "durability": self.jobs.durability}),
-            (f"/v0/routers/{_COPY}", {"source": "log-disk", "dest": _COPY, "guarantee": "exactly_once", "from_seq": 0}),
-            (f"/v1/stream/{_STREAM}", None),
-        ]
-        for target, body in wanted:
-            answer = await caller.ask("PUT", target, body if body is not None else b"", "")
-            self.stream.created |= answer.is_success and target.startswith("/v1")
-            if checked and not answer.is_success:
-                raise Broken(f"PUT {target} is answered with {answer.status} {answer.content[:200]!r}")
-
-    async def _check(self, caller: Caller, luck: Random) -> None:
-        """Looks at everything, while nobody changes anything."""
-        for log in self.logs:
-            log.check_whole(await clients.scan(caller, log.name, luck))
-        left = {value for _, value in (await clients.scan(caller, _JOBS, luck)).records}
-        self.queue.check_left(left)
-        self.stream.check_whole(await clients.read_stream(caller, _STREAM))
-        await clients.check_copies(caller, self.logs[1], _COPY, luck)
-
-    def _scenes(self, caller: Caller, luck: Random, place: int) -> list[clients.Scene]:
-        """What a client does. The stream has one producer, so that its order is known."""
-        logs, number = [*self.logs, self.logs[0], self.logs[1]], self.number
-        scenes: list[clients.Scene] = [
-            lambda: clients.write(caller, luck.choice(logs), number, luck),
-            lambda: clients.write(caller, luck.choice(logs), number, luck),
-            lambda: clients.write(caller, self.jobs, number, luck),
-            lambda: clients.read(caller, luck.choice(logs), luck),
-            lambda: clients.work(caller, self.queue, luck),
-            lambda: clients.churn(caller, _CHURN, number, luck),
-        ]
-        if luck.random() < 0.3:
-            scenes.append(lambda: clients.delete(caller, luck.choice(self.logs), luck))
-        if place == 0:
-            scenes += [lambda: clients.produce(caller, self.stream, number, 0)] * 3
-        return scenes
+    def _caller(self, number: int, front: Front, loop: SimulatedLoop, net: Random) -> Caller:
+        return Caller(f"c{number}", lambda: Link(front.http, loop, net, patient=False), self.note)

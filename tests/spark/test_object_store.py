@@ -14,7 +14,7 @@ from topics.client import Client, NewRecord
 from topics.config.settings import Settings
 from topics.spark.archive.reading import archived_records
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.pipeline.worker import files_of, make_pipeline
 from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
@@ -68,6 +68,41 @@ def test_rows_from_an_object_store_are_those_of_diff(
                 spark.read.format("topics").options(**options).load().collect()
         finally:
             s3.up()
+
+
+def test_an_archive_may_be_in_an_object_store(spark: SparkSession, s3: S3Server, tmp_path: Path) -> None:
+    bucket, data = s3.make_bucket("archive"), str(tmp_path / "data")
+    cold, archive = f"{bucket}/cold", f"{bucket}/kept/archive"
+    settings = Settings(data_dir=data, cold_dir=cold, archive="1", archive_dir=archive)
+    with LiveServer(tmp_path, **SOON, cold_dir=cold, archive="1") as server, Client(server.url) as client:
+        for first in range(0, 200, 10):
+            client.append_many("orders", [NewRecord({"n": n}, f"t{n % 3}") for n in range(first, first + 10)])
+        wait_until(lambda: all_cold(client, tmp_path, 4), "every segment is in the store")
+        executor = SparkExecutor(spark, cold, archive)
+
+        def archived() -> list[tuple[int, str]]:
+            made = make_pipeline(settings, files_of(settings), executor, SystemClock())
+            while made.round():
+                pass
+            assert made.status.quarantined == ()
+            return sorted((row.seq, row.data) for row in archived_records(spark, archive, "orders").collect())
+
+        assert archived() == [(n + 1, f'{{"n":{n}}}') for n in range(200)]
+        client.delete("orders", match="t1")
+        client.put_topic("orders", {"cap_records": 30})
+        client.append("orders", {"n": 200})
+        server.stop()
+        server.start()
+        expected = [(n + 1, f'{{"n":{n}}}') for n in range(200) if n % 3 != 1]
+        assert archived() == expected
+        options = {"url": server.url, "topic": "orders", "archive": archive}
+        whole = spark.read.format("topics").options(**options).load().collect()
+        assert sorted((row.seq, row.data) for row in whole) == [*expected, (201, '{"n":200}')]
+        assert not (tmp_path / "s3:").exists()
+        client.delete_topic("orders")
+        server.stop()
+        assert archived() == []
+        assert files_of(settings).exists(archive) is False
 
 
 def test_verify_and_repair_work_on_an_object_store(

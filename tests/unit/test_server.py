@@ -14,13 +14,18 @@ import uvloop
 
 from topics import server
 from topics.api.live import LiveLimits
+from topics.api.v1.routes import StreamOptions
 from topics.config.settings import Settings, SettingsError
 from topics.core.errors import TopicsError
 from topics.core.limits import Limits
 from topics.engine import EngineOptions
-from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, serve
+from topics.engine.upkeep.sealing import Unlisted
+from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
+from topics.spark.pipeline.supervisor import Supervisor
+from topics.storage.posix import PosixFileSystem
+from topics.streams.subscriptions import SubscriptionLimits
 from topics.system.machine import cpu_count
-from topics.testing import SeededDice
+from topics.testing import ManualClock, SeededDice
 
 Probe = Callable[[str], Awaitable[tuple[int, dict[str, Any]]]]
 Scene = Callable[[Probe, asyncio.Event], Awaitable[None]]
@@ -74,7 +79,7 @@ def play(folder: Path, scene: Scene) -> None:
     async def probe(path: str) -> tuple[int, dict[str, Any]]:
         host, port = port_file.read_text().split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: topics\r\nconnection: close\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
         head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
         assert (b"retry-after: 1" in head.lower()) == (b" 503 " in head)
@@ -169,6 +174,24 @@ def test_a_server_does_not_start_with_authorities_that_it_cannot_read(tmp_path: 
         uvloop.run(serve(settings, asyncio.Event()))
 
 
+@pytest.mark.parametrize("place", ["ftp://host/archive", "s3://", "s3:///x"])
+def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path, place: str) -> None:
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), archive="1", archive_dir=place)
+    with pytest.raises(SettingsError, match=r"TOPICS_ARCHIVE_DIR .*names no object store"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
+def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path), archive="1")
+    for enabled, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
+        supervisor = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
+        supervisor.enabled = enabled
+        answer = pipeline_answer(supervisor, Unlisted(2, 70, 100), 1000)
+        assert (answer.lag_segments, answer.lag_bytes, answer.lag_ms) == lag
+        quiet = pipeline_answer(supervisor, Unlisted(0, 0, None), 1000)
+        assert (quiet.lag_segments, quiet.lag_bytes, quiet.lag_ms) == (0, 0, 0)
+
+
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
     shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals"}
     decided = {"data_dir", "cold_dir", "wal_shards"}
@@ -184,16 +207,24 @@ def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
 
 
 def test_every_limit_of_the_settings_reaches_the_engine() -> None:
-    names = set(Limits.__struct_fields__) & set(Settings.__struct_fields__)
+    assert engine_options(Settings(strict_config="1")).limits.strict_config
+    names = set(Limits.__struct_fields__) & set(Settings.__struct_fields__) - {"strict_config"}
     changed = {name: getattr(Settings(), name) + 1 for name in names}
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
     elsewhere = {"max_body_bytes", "max_inflight_per_key"} | set(LiveLimits.__struct_fields__)
+    elsewhere |= set(SubscriptionLimits.__struct_fields__)
     assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
 
 
 def test_every_setting_of_live_delivery_reaches_it_and_has_the_default_it_has_there() -> None:
     assert msgspec.convert(Settings(), LiveLimits, from_attributes=True) == LiveLimits()
+
+
+def test_every_limit_of_subscriptions_reaches_them_and_has_the_default_it_has_there() -> None:
+    assert msgspec.convert(Settings(), SubscriptionLimits, from_attributes=True) == SubscriptionLimits()
+    options = msgspec.convert(msgspec.structs.asdict(Settings(max_subscriptions=7)), StreamOptions)
+    assert msgspec.convert(options, SubscriptionLimits, from_attributes=True).max_subscriptions == 7
 
 
 def test_the_shards_follow_the_cpus() -> None:

@@ -14,6 +14,7 @@ from topics.engine import Engine, EngineStats
 from topics.engine.pressure.throttle import ThrottleStats
 from topics.http.server import HttpServer
 from topics.storage.objects.meter import StoreStats
+from topics.streams.search.stats import SearchStats
 from topics.wire.v0 import PipelineAnswer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -72,6 +73,7 @@ class Snapshot(Collector):
         yield _gauge("topics_queue_leases_in_flight", "Jobs leased to workers.", leases)
         yield _counter("topics_webhook_calls", "Calls of webhooks that ended, taken or not.", state.webhook_calls)
         yield _counter("topics_webhook_failures", "Calls of webhooks that were not taken.", state.webhook_failures)
+        yield from _search_metrics(state.search)
         if self._http is not None:
             yield from _http_metrics(self._http)
         if self._pipeline is not None:
@@ -93,6 +95,22 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=float(value))
+
+
+def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
+    yield _counter("topics_searches", "Searches, aggregations and lists of routing keys.", stats.queries)
+    yield _counter("topics_search_failures", "Those of them that were not answered.", stats.failures)
+    yield _counter("topics_search_seconds", "Seconds that they took.", stats.seconds)
+    yield _counter("topics_search_entries", "Entries that they looked at.", stats.entries)
+    spent = CounterMetricFamily(
+        "topics_search_budgets_spent", "Those that left something out, by what ran out.", labels=["budget"]
+    )
+    spent.add_metric(["time"], stats.out_of_time)
+    spent.add_metric(["memory"], stats.out_of_memory)
+    yield spent
+    yield _counter("topics_search_filtered_bytes", "Bytes that filtered reads looked at.", stats.scanned_bytes)
+    yield _counter("topics_search_processes_lost", "Searching processes that ended.", stats.processes_lost)
+    yield _gauge("topics_search_index_bytes", "Memory of the indexes of searched streams.", stats.memory_bytes)
 
 
 def _http_metrics(http: HttpServer) -> Iterator[Metric]:

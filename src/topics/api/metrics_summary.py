@@ -3,6 +3,7 @@
 import msgspec
 
 from topics.engine import EngineStats
+from topics.streams.search.stats import SearchStats
 
 
 class ServerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +17,7 @@ class ServerState(msgspec.Struct, frozen=True, kw_only=True):
     queue_leases_in_flight: int = 0
     webhook_calls: int = 0
     webhook_failures: int = 0
+    search: SearchStats = msgspec.field(default_factory=SearchStats)
 
 
 def server_summary(state: ServerState) -> dict[str, object]:

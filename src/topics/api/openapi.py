@@ -2,6 +2,8 @@
 
 import html
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -35,8 +37,14 @@ _MATCH = {
 _NOT_NEGATIVE = ("_ms", "_seq", "_records", "_bytes", "limit", "max_deliveries")
 
 
-def build_document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
-    types: set[type] = {Performance, ErrorAnswer}
+def build_document(
+    routes: tuple[Route, ...],
+    version: str,
+    stream_paths: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+    stream_types: frozenset[type] = frozenset(),
+) -> dict[str, Any]:
+    """The document of both protocols. Paths of /v1, which have headers and bodies of all kinds, come as they are."""
+    types: set[type] = {Performance, ErrorAnswer, *stream_types}
     for route in routes:
         if route.operation is not None:
             types |= {answer for answer in route.operation.answers.values() if isinstance(answer, type)}
@@ -48,6 +56,7 @@ def build_document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
     for route in routes:
         if route.operation is not None:
             paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, route.operation)
+    paths.update(stream_paths)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -55,6 +64,10 @@ def build_document(routes: tuple[Route, ...], version: str) -> dict[str, Any]:
             "version": version,
             "description": "A durable event engine: append-only topics, cursors by seq, loss that is always told.",
         },
+        "tags": [
+            {"name": "/v0", "description": "Topics, queues, routers and live delivery."},
+            {"name": "/v1", "description": "Durable Streams: the same log, as streams."},
+        ],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -67,6 +80,7 @@ def _operation(route: Route, operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "tags": ["/v0"],
         "responses": {**_answers(operation), **_refusals(route, operation)},
     }
     parameters: list[dict[str, Any]] = [
@@ -147,9 +161,12 @@ def _sharpen(components: dict[str, Any]) -> None:
 def build_page(document: dict[str, Any]) -> bytes:
     """A plain page of the document: no scripts, nothing to fetch."""
     parts = [_PAGE_HEAD]
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            parts.append(_section(method.upper(), path, operation))
+    for tag in document["tags"]:
+        parts.append(f"<h2>{html.escape(tag['name'])}</h2><p>{html.escape(tag['description'])}</p>")
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                if tag["name"] in operation["tags"]:
+                    parts.append(_section(method.upper(), path, operation))
     parts.append("<h2>Messages</h2>")
     for name, schema in sorted(document["components"]["schemas"].items()):
         text = html.escape(msgspec.json.format(msgspec.json.encode(schema), indent=2).decode())
@@ -167,13 +184,21 @@ def _section(method: str, path: str, operation: dict[str, Any]) -> str:
         f"<li><code>{html.escape(p['name'])}</code> ({p['in']}) {html.escape(p.get('description', ''))}</li>"
         for p in operation.get("parameters", ())
     )
-    body = operation.get("requestBody")
-    name = body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] if body else ""
-    sent = f'<p>Body: <a href="#{name}"><code>{name}</code></a></p>' if name else ""
+    sent = _bodies(operation.get("requestBody", {}).get("content", {}))
     return (
         f"<section><h3><b>{method}</b> <code>{html.escape(path)}</code></h3><p>{html.escape(operation['summary'])}</p>"
         f"{sent}<ul>{asked}</ul><table>{rows}</table></section>"
     )
+
+
+def _bodies(content: dict[str, Any]) -> str:
+    """What may be sent, by content type, with a link to the message where there is one."""
+    shown = []
+    for media, described in content.items():
+        name = described["schema"].get("$ref", "").rpartition("/")[2]
+        link = f' <a href="#{name}"><code>{name}</code></a>' if name else ""
+        shown.append(f"<code>{html.escape(media)}</code>{link}")
+    return f"<p>Body: {', '.join(shown)}</p>" if shown else ""
 
 
 _PAGE_HEAD = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>topics: API</title>

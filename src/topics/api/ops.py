@@ -16,6 +16,7 @@ from topics.api.openapi_operation import Operation
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
+from topics.api.v1.openapi import described_types, stream_paths
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
@@ -56,7 +57,7 @@ class OpsHandlers:
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
             Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
         )
-        document = build_document(described, __version__)
+        document = build_document(described, __version__, stream_paths(self._streams.listed()), described_types())
         self._document, self._page = _encode(document), build_page(document)
         return Routes(
             (
@@ -93,6 +94,7 @@ class OpsHandlers:
             queue_leases_in_flight=0 if engine is None else engine.queues.in_flight(),
             webhook_calls=self._streams.webhooks.calls,
             webhook_failures=self._streams.webhooks.failures,
+            search=self._streams.search_stats(),
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
@@ -103,6 +105,11 @@ class OpsHandlers:
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
+
+    @property
+    def description(self) -> bytes:
+        """The OpenAPI document, once the routes are made."""
+        return self._document
 
     def document(self, exchange: Exchange) -> None:
         exchange.respond(200, self._document)

@@ -47,8 +47,19 @@ class TopicState(msgspec.Struct, frozen=True, kw_only=True):
     performance: Performance = msgspec.field(default_factory=dict)
 
 
-class TopicSummary(v0.TopicSummary, frozen=True, kw_only=True):
+class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A topic in a list."""
+
+    topic: str
+    head_seq: int
+    earliest_seq: int
+    count: int
+    bytes: int
+    durable: bool
+    effective_priority: int
+    epoch: int = 0
+    queue: QueueCounters | None = None
+    """Only of queues."""
 
 
 class TopicPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +126,8 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this append made the topic."""
     deduped: bool
     """Whether an earlier append with the same idempotency key had done it already; the seqs are the ones of then."""
+    differs: bool = False
+    """Never true for a call of this client, which asks for an error instead."""
     performance: Performance = msgspec.field(default_factory=dict)
 
 

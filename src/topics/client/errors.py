@@ -30,6 +30,7 @@
         │   ├── TopicExistsIncompatible topic_exists_incompatible
         │   ├── TopicNotEmpty           topic_not_empty
         │   ├── TopicFull               topic_full
+        │   ├── IdempotencyConflict     idempotency_conflict
         │   ├── StreamClosed            stream_closed
         │   ├── StreamGone              stream_gone
         │   ├── StreamConflict          stream_conflict
@@ -225,6 +226,10 @@ class TopicNotEmpty(StateRefused, code="topic_not_empty"):
 
 class TopicFull(StateRefused, code="topic_full"):
     """A topic that rejects rather than drops is at its cap; nothing was appended."""
+
+
+class IdempotencyConflict(StateRefused, code="idempotency_conflict"):
+    """The idempotency key was used for other records; nothing was appended. `detail` has the seqs of the first time."""
 
 
 class StreamClosed(StateRefused, code="stream_closed"):

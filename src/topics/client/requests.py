@@ -162,6 +162,7 @@ def append_many(
         "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
         "node": node,
         "idempotency_key": idempotency_key,
+        "idempotency_check": None if idempotency_key is None else True,
         "create": create,
         "config": _config(config),
         "delay_ms": delay_ms or None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _KEY_BYTES = 16
 _GZIP_BYTES_MIN = 1024
 _ANSWER_SHOWN_CHARS_MAX = 200
+_KEY_FIELDS = b'{"idempotency_key":"%b","idempotency_check":true,'
 _JSON_LINE = b"content-type: application/json\r\n"
 # What a proxy says when the server behind it is away. Nobody knows whether the server got the request.
 _GATEWAY_STATUSES = (502, 503, 504)
@@ -94,7 +95,9 @@ class Attempts(Generic[A]):
         elif body is not None:
             headers += _JSON_LINE
         if request.wants_key and options.idempotent_appends:
-            headers += b"idempotency-key: %b\r\n" % session.dice.token(_KEY_BYTES).hex().encode()
+            assert body is not None
+            # In the body, and not as a header: a server knows a head again that is the same every time.
+            body = _KEY_FIELDS % session.dice.token(_KEY_BYTES).hex().encode() + body[1:]
             self.repeatable = True
         if options.gzip and body is not None and len(body) >= _GZIP_BYTES_MIN:
             import gzip  # noqa: PLC0415 - few ask for it

@@ -96,6 +96,7 @@ class WsSession:
         repeatable = append.repeatable
         if append.wants_key and self._idempotent:
             fields["idempotency_key"] = self._dice.token(_KEY_BYTES).hex()
+            fields["idempotency_check"] = True
             repeatable = True
         return self._command("publish", fields, done, repeatable=repeatable, rest="," + append.body.decode()[1:])
 

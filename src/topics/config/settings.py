@@ -143,8 +143,13 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_limit: Annotated[int, _number("Most records of one read.", 1)] = _LIMITS.max_limit
     max_batch_bytes: Annotated[int, _number("Most bytes of the records of one read.", 1)] = _LIMITS.max_batch_bytes
 
+    strict_config: Annotated[
+        _Switch, _text("Refuse a config with a field that does not exist, as ?strict=true does.")
+    ] = "0"
+
     # Following topics live, by event stream or WebSocket.
     max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000
+    max_watch_sessions_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
     max_watch_topics: Annotated[int, _number("Most topics of one watch or subscription.", 1)] = 256
     max_sse_connections: Annotated[int, _number("Most event streams and WebSockets; 0 is no limit.")] = 10_000
     max_sse_connections_per_key: Annotated[int, _number("The same for one key; 0 is no limit.")] = 1_000
@@ -164,9 +169,19 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = "fsync"
     streams_long_poll_ms: Annotated[int, _number("How long a live read of /v1 waits unless it says so.", 0)] = 3_000
     streams_long_poll_max_ms: Annotated[int, _number("The longest that a live read of /v1 may wait.", 0)] = 4_500
+    search_stream_bytes: Annotated[
+        int, _number("Bytes of a stream's newest entries that are searched in memory.", 64 * KIB)
+    ] = 128 * MIB
+    search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
+        512 * MIB
+    )
     streams_webhook_ca_file: Annotated[
         str | None, _text("PEM file of authorities that webhooks are trusted by besides the public ones.")
     ] = None
+    max_subscriptions: Annotated[int, _number("Most subscriptions; 0 is no limit.")] = 10_000
+    max_subscriptions_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.")
+    ] = 1_000
     streams_immutable: Annotated[
         _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
     ] = "1"
@@ -185,7 +200,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
-    archive_dir: Annotated[str | None, _text("Folder of the archive; unset is archive in the data folder.")] = None
+    archive_dir: Annotated[
+        str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")
+    ] = None
+    archive_erase_ms: Annotated[
+        int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
+    ] = 86_400_000
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
     spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None

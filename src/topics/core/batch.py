@@ -21,6 +21,8 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     records: Records
     node: str | None = None
     idempotency_key: str | None = None
+    idempotency_check: bool = False
+    """A key that was used for other records is then an error, instead of an answer that says so."""
     create: bool | None = None
     config: TopicConfigPatch | None = None
     delay_ms: Annotated[int, msgspec.Meta(ge=0)] = 0

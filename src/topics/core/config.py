@@ -7,13 +7,14 @@ see only the second, so the rules of resolution live here and nowhere else.
 
 import enum
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.core.durability import Durability
-from topics.core.errors import InvalidRequestError, TopicExistsIncompatibleError
+from topics.core.errors import InvalidRequestError, TopicExistsIncompatibleError, quoted
 from topics.core.limits import MAX_I32, MAX_U64, MIN_I32, clamp_claim_jitter_ms, clamp_lease_ms
 from topics.core.names import check_topic_name
 
@@ -90,6 +91,12 @@ class TopicConfigPatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     leases_durable: bool | UnsetType = UNSET
 
 
+class _WithConfig(msgspec.Struct):
+    config: dict[str, msgspec.Raw] | None = None
+
+
+_INLINE_DECODER = msgspec.json.Decoder(_WithConfig)
+
 DEFAULT_CONFIG = TopicConfig()
 """The one instance every default topic shares: a hundred thousand idle topics hold one config, not as many."""
 
@@ -104,6 +111,8 @@ _U64_FIELDS = (
 )
 _CHOICES: dict[object, type[enum.Enum]] = {"type": TopicType, "discard": Discard, "durability": Durability}
 _PATCH_DECODER = msgspec.json.Decoder(TopicConfigPatch)
+_FIELDS_DECODER = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FIELD_SHOWN_CHARS_MAX = 80
 _ENCODER = msgspec.json.Encoder()
 _DEAD_LETTER_SHOWN_CHARS_MAX = 255
 
@@ -134,8 +143,11 @@ def resolve_config(
     return existing if config == existing else _shared(config)
 
 
-def parse_config(raw: bytes) -> TopicConfigPatch:
-    """The patch in a JSON request body. No body at all is a patch that says nothing; unknown fields are ignored."""
+def parse_config(raw: bytes, *, strict: bool = False) -> TopicConfigPatch:
+    """The patch in a JSON request body. No body at all is a patch that says nothing.
+
+    Unknown fields are ignored, as the protocol says, unless it is to be strict.
+    """
     if not raw:
         return TopicConfigPatch()
     try:
@@ -143,7 +155,28 @@ def parse_config(raw: bytes) -> TopicConfigPatch:
     except (ValueError, RecursionError) as error:
         raise _refusal(error) from error
     _check_ranges(patch)
+    if strict:
+        check_fields(_FIELDS_DECODER.decode(raw))
     return patch
+
+
+def check_inline_config(raw: bytes) -> None:
+    """Raises for a field that no config has, in the `config` of a request body that was decoded before."""
+    check_fields(_INLINE_DECODER.decode(raw).config or ())
+
+
+def check_fields(given: Iterable[str]) -> None:
+    """Raises for the first field that no config has: what was meant by it would silently not happen."""
+    known = TopicConfigPatch.__struct_fields__
+    for field in given:
+        if field not in known:
+            import difflib  # noqa: PLC0415 - for a mistake only; whoever imports a config should not wait for it
+
+            near = difflib.get_close_matches(field, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            shown = field[:_FIELD_SHOWN_CHARS_MAX]
+            meant = {"did_you_mean": near[0]} if near else {}
+            raise InvalidRequestError(f"config: there is no field {quoted(field)}{hint}", field=shown, **meant)
 
 
 def encode_config(config: TopicConfig) -> bytes:

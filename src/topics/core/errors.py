@@ -15,6 +15,7 @@
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── IdempotencyConflictError      idempotency_conflict       use another key: this one stands for other records
     │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
     │   ├── ProducerGapError              producer_gap               send what is missing first
     │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
@@ -23,6 +24,7 @@
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── SearchUnavailableError        search_unavailable         everything but searching works
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -202,6 +204,18 @@ class StreamConflictError(TopicStateError):
     code = "stream_conflict"
 
 
+class IdempotencyConflictError(TopicStateError):
+    """An idempotency key that was used for other records, and a writer who asked to be told."""
+
+    code = "idempotency_conflict"
+
+    def __init__(self, topic: str, first_seq: int, last_seq: int) -> None:
+        super().__init__(
+            f"the idempotency key was used for other records of topic {quoted(topic)}, seqs {first_seq} to {last_seq}",
+            topic=topic, first_seq=first_seq, last_seq=last_seq,
+        )  # fmt: skip
+
+
 class SequenceConflictError(TopicStateError):
     """A `Stream-Seq` that is not above the last one of the stream."""
 
@@ -283,6 +297,12 @@ class ColdStoreUnavailableError(RetryLaterError):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
+
+
+class SearchUnavailableError(RetryLaterError):
+    """The process that searches is not there, or could not answer. Another one is begun by the next search."""
+
+    code = "search_unavailable"
 
 
 class NotReadyError(RetryLaterError):

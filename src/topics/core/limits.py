@@ -73,6 +73,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_claim: int = 1_000
     """Jobs in one claim, and seqs in one acknowledgement."""
 
+    strict_config: bool = False
+    """Whether a field that no config has is refused, where the request does not say it itself."""
+
     def clamp_limit(self, limit: int) -> int:
         """The record bound of a read: 0 asks for the default, too much becomes the most there is."""
         return min(limit or self.default_limit, self.max_limit)

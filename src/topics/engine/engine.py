@@ -242,17 +242,19 @@ class Engine:
             return
         self._appender.append(topic, name, batch, done)
 
-    def append_lone(self, name: str, record: Record, caller: object, answer: AnswerAll) -> bool:
+    def append_lone(
+        self, name: str, record: Record, caller: object, answer: AnswerAll, key: str | None = None
+    ) -> bool:  # fmt: skip
         """The shortest way for a lone record to a topic that exists and has no rules for single requests.
 
         It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
-        is to be looked at more closely: then nothing happened, and `append` is the way.
+        is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
         """
         core = self.core
         topic = core.by_name.get(name)
         if topic is None or core.closed or self.sealer.failures or self.admission.refusing:
             return False
-        return self._appender.take_lone(topic, record, caller, answer)
+        return self._appender.take_lone(topic, record, caller, answer, key)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch that had to wait before it was let in."""

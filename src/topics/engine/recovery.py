@@ -16,6 +16,7 @@ from topics.core.errors import DamageError, Finding
 from topics.core.loss import LossReason, LostRange
 from topics.engine.core import EngineCore
 from topics.engine.last_run import LastRun
+from topics.engine.state.keys import KeyMemory
 from topics.engine.state.names import SortedNames
 from topics.engine.state.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
@@ -137,7 +138,7 @@ class Recovery:
         topic.live_count = sum([segment.live for segment in topic.segments])
         topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
         topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
-        topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
+        topic.keys = KeyMemory.load(state.keyed, state.keys)
         topic.unlogged = state.unlogged
         grant(topic, self._core.applier.reserve)
         self._core.features.load(topic, state.parts)
@@ -314,7 +315,7 @@ class Recovery:
             self.changed = True
         if topic.keys is not None:
             # A writer that repeats itself must not be told of records that are gone.
-            topic.keys = {key: kept for key, kept in topic.keys.items() if kept[0] + kept[1] <= first} or None
+            topic.keys = topic.keys.below(first)
 
     def _name_topics(self) -> None:
         """Gives every topic its name; of two with the same one, the younger.

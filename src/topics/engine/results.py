@@ -19,6 +19,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     fsync_ms: float = 0.0
     throttle_wait_ms: float = 0.0
     """How long the append waited to be let in."""
+    differs: bool = False
+    """With `deduped`: the key was used for other records than these."""
 
     @property
     def count(self) -> int:
@@ -53,6 +55,6 @@ DropDone = Callable[[DropResult | TopicsError], None]
 DeleteDone = Callable[[DeleteResult | TopicsError], None]
 
 
-def deduped(topic: str, first_seq: int, last_seq: int) -> AppendResult:
+def deduped(topic: str, first_seq: int, last_seq: int, differs: bool = False) -> AppendResult:
     """The answer to a repeated key: the seqs of the first write and the head as it was then."""
-    return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True)
+    return AppendResult(topic, first_seq, last_seq, last_seq, created=False, deduped=True, differs=differs)

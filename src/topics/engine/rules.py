@@ -8,7 +8,9 @@ from topics.core.config import Discard, TopicConfig
 
 
 class Rules:
-    __slots__ = ("acks_after_sync", "ceilings", "logged", "plain", "rejects", "reserves", "takes_all", "usual", "waits")
+    __slots__ = (
+        "acks_after_sync", "ceilings", "keyed", "logged", "plain", "rejects", "reserves", "takes_all", "usual", "waits",
+    )  # fmt: skip
 
     def __init__(
         self, config: TopicConfig, applied: TopicConfig, *, created: bool, guarded: bool, closing: bool
@@ -32,3 +34,5 @@ class Rules:
             self.takes_all and created and not closing and durability.logged and not config.ttl_ms and config is applied
         )
         """Whether single records may share a block: nothing about the topic looks at each request by itself."""
+        self.keyed = self.plain and config.idempotency_window_ms > 0
+        """Whether those with an idempotency key may, too: where none is remembered, one may come twice in a block."""

@@ -11,6 +11,7 @@ from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
 from topics.core.records import Record
 from topics.engine.rules import Rules
+from topics.engine.state.keys import KeyMemory
 from topics.engine.state.runs import Block, Run, Segment
 
 SEQ_BASE = 1
@@ -29,6 +30,10 @@ class Guard(Protocol):
     def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
         """The records as they are to be stored, None where that is as they are; raises where one of them is not what
         the topic's are. `moved` says that they were written to another topic first."""
+        ...
+
+    def rewrites(self, topic: "Topic") -> bool:
+        """Whether `admit` may store records otherwise than they came."""
         ...
 
     def postpones(self, topic: "Topic", records: Sequence[Record], prepared: Any, retry: Callable[[Any], None]) -> bool:
@@ -79,7 +84,8 @@ class Topic:
     __slots__ = (
         "_closing", "_created", "_guard", "_rules", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
-        "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts", "live_bytes",
+        "inflight_groups", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
+        "live_bytes",
         "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "segments", "shard",
         "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes",
         "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
@@ -138,9 +144,11 @@ class Topic:
         self.evicting = False
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
-        self.keys: dict[str, tuple[int, int, int]] | None = None
-        """Idempotency key -> (first seq, count, ts), oldest first."""
+        self.keys: KeyMemory | None = None
         self.inflight_keys: dict[str, object] | None = None
+        """Idempotency keys of batches that are on their way, each with its append."""
+        self.inflight_groups: list[Any] | None = None
+        """Appends on their way of single records that share a block and have keys of their own."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""

@@ -12,7 +12,7 @@ from struct import error as StructError
 from typing import NamedTuple
 
 from topics.core.rows import ROW_BYTES
-from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON
+from topics.formats.block import BLOCK_HEAD, key_places
 from topics.formats.carriers import BLOCK_KINDS, block_in
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
 from topics.formats.routing import decode_forward
@@ -76,9 +76,9 @@ def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, FrameRemains]:
     for kind in BLOCK_KINDS:
         try:
             block = block_in(kind, body)
+            remains = _read_block(kind, block, topic_id) if block is not None else None
         except (ValueError, StructError):
             continue
-        remains = _read_block(kind, block, topic_id) if block is not None else None
         if remains is not None:
             found[kind] = remains
     return found
@@ -88,7 +88,7 @@ def _read_block(kind: FrameKind, body: memoryview, topic_id: int) -> FrameRemain
     if len(body) < BLOCK_HEAD.size:
         return None
     first_seq, _, _, count, base, text, layout, _, key = BLOCK_HEAD.unpack_from(body, 0)
-    if layout != LAYOUT_JSON or not count or BLOCK_HEAD.size + key + count * ROW_BYTES + text != len(body):
+    if not count or key_places(body, layout, key)[1] + count * ROW_BYTES + text != len(body):
         return None
     return FrameRemains(kind, topic_id, first_seq, count, base, text)
 

@@ -73,6 +73,21 @@ class KeyState(msgspec.Struct, array_like=True, frozen=True):
     ts: int
 
 
+class KeyedState(msgspec.Struct, array_like=True, frozen=True):
+    """The idempotency keys of one block."""
+
+    first_seq: int
+    count: int
+    """The records of one key: all of the block's, or one where single records have keys of their own."""
+    ts: int
+    keys: str | dict[str, int]
+    """The key of the block, or each key with the place of its record."""
+    digests: bytes = b""
+    """XXH3-64 of the text of each key's records, big endian, in the order of the keys; empty where not known."""
+    written: int = 0
+    """What the clock said, where the ts says otherwise; 0 where it is the same."""
+
+
 class TopicState(msgspec.Struct, array_like=True, frozen=True):
     topic_id: int
     name: str
@@ -91,12 +106,15 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     segments: list[SegmentState]
     lost: list[LostState]
     keys: list[KeyState]
+    """As older servers wrote them; new ones are in `keyed`."""
     tail_flags: list[bytes]
     """The delete flags of each tail block that follows, empty where nothing in it is deleted."""
     parts: dict[str, bytes] = {}
     """What else the topic is, by the name of the feature that owns and encodes it; see `engine.features`."""
     unlogged: bool = False
     """Whether it may hold records that a replay does not have, so that every eviction is a frame; see EVICT."""
+    keyed: list[KeyedState] = []
+    """The idempotency keys, block by block, the oldest first."""
 
 
 _encoder = msgspec.msgpack.Encoder()

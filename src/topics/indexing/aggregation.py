@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from topics.core.errors import InvalidRequestError, quoted
-from topics.indexing.limits import MAX_GROUPS
+from topics.indexing import limits
 from topics.indexing.measures import State
 from topics.indexing.predicates import Predicate, bind_search
 from topics.indexing.rollups import Contribution, Contributions, Group
@@ -60,7 +60,7 @@ class Table:
     def _add(self, key: GroupKey, states: tuple[State, ...]) -> bool:
         known = self.groups.get(key)
         if known is None:
-            if len(self.groups) >= MAX_GROUPS:
+            if len(self.groups) >= limits.MAX_GROUPS:
                 return False
             self.groups[key] = states
             return True

@@ -101,7 +101,7 @@ def _contribute(measure: Measure, places: dict[str, int], include: Predicate | N
         return lambda entry, row: Counted(1 if test is None or test(row) else 0)
     if isinstance(measure, Summary):
         return _summary(places[measure.field], measure.histogram is not UNSET)
-    return _summary_parts(measure)
+    return summary_parts(measure)
 
 
 def _summary(place: int, with_histogram: bool) -> Contribute:
@@ -112,7 +112,7 @@ def _summary(place: int, with_histogram: bool) -> Contribute:
     return contribute
 
 
-def _summary_parts(measure: SummaryParts) -> Contribute:
+def summary_parts(measure: SummaryParts) -> Callable[[object, Row], Summed | None]:
     """The contribution of an entry that is a summary already: its count and its sum; the rest may be null."""
     find_count, find_sum, find_min, find_max = (
         finder(parse_pointer(pointer, "jsonPointer"))
@@ -126,7 +126,7 @@ def _summary_parts(measure: SummaryParts) -> Contribute:
     pointer = measure.histogram_json_pointer
     find_histogram = None if pointer is UNSET else finder(parse_pointer(pointer, "jsonPointer"))
 
-    def contribute(entry: object, _: Row) -> State | None:
+    def contribute(entry: object, _: Row) -> Summed | None:
         count, total = number_in(find_count(entry)), number_in(find_sum(entry))
         if count is None or total is None:
             return None

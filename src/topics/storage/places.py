@@ -1,4 +1,4 @@
-"""Where segments may be kept besides the data folder: in a folder, or in an object store that a URL names."""
+"""Where segments and the archive may be kept besides the data folder: a folder, or an object store that a URL names."""
 
 import os
 
@@ -12,7 +12,7 @@ def is_object_store(place: str | None) -> bool:
     return place is not None and "://" in place
 
 
-def check_place(place: str | None) -> str | None:
+def check_place(place: str | None, what: str = "the cold folder") -> str | None:
     """A place in its one spelling; raises SettingsError for a URL that names no object store."""
     if place is None:
         return None
@@ -21,9 +21,9 @@ def check_place(place: str | None) -> str | None:
     scheme, _, rest = place.partition("://")
     if scheme not in SCHEMES or not rest.strip("/") or rest.startswith("/"):
         accepted = ", ".join(f"{known}://bucket/prefix" for known in SCHEMES)
-        raise SettingsError(f"the cold folder {place} names no object store: accepted is a folder, or {accepted}")
+        raise SettingsError(f"{what} {place} names no object store: accepted is a folder, or {accepted}")
     if any(part in ("", ".", "..") for part in rest.rstrip("/").split("/")):
-        raise SettingsError(f"the cold folder {place} has an empty part, or one that leads elsewhere")
+        raise SettingsError(f"{what} {place} has an empty part, or one that leads elsewhere")
     return place.rstrip("/")
 
 

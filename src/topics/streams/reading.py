@@ -34,6 +34,8 @@ class ReadSpec(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     max_records: int = CHUNK_RECORDS
     max_bytes: int = CHUNK_BYTES
+    filter: str | None = None
+    """What entries must be, in the language of filters; it was checked before."""
     up_to: int | None = None
     """Where the read ends at the latest; the end of the stream without it."""
 
@@ -60,6 +62,8 @@ class StreamSlice(msgspec.Struct, frozen=True):
     tombstone: Tombstone | None
     promoted_to: int = 0
     """The version of the schema that earlier entries were promoted to; 0 where all are as they were written."""
+    scan_limit_bytes: int | None = None
+    """What a filtered read looked at, if it stopped because of that."""
 
     @property
     def at_tail(self) -> bool:

@@ -18,15 +18,28 @@ from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
+from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.service import StreamSearch
 from topics.streams.touch import Touches
+from topics.system.clock import SystemClock
 
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
 
 
 class Streams:
-    def __init__(self, engine: Engine, durability: Durability = Durability.FSYNC, later: Later | None = None) -> None:
-        """`later` lets batches that come too early wait a moment; without it they are refused at once."""
+    def __init__(
+        self,
+        engine: Engine,
+        durability: Durability = Durability.FSYNC,
+        later: Later | None = None,
+        search: StreamSearch | None = None,
+    ) -> None:
+        """`later` lets batches that come too early wait a moment; without it they are refused at once. Without `search`
+        queries are answered on the caller's stack."""
         self.engine = engine
+        self.search = search or StreamSearch(
+            engine, InlineSearcher(SystemClock.monotonic), at_once, SystemClock.monotonic
+        )
         self._lifecycle = Lifecycle(engine, durability)
         self._appender = StreamAppender(engine, later)
         self._contracts = Contracts(engine)
@@ -94,6 +107,9 @@ class Streams:
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """Reads from a place on. Where a fork leaves its source the read goes on behind it."""
         self.check_there(topic)
+        if spec.filter is not None:
+            self.search.read(topic, spec, done)
+            return
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
             self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
             return

@@ -83,6 +83,8 @@ class ModelKey:
     first: int
     last: int
     ts: int
+    content: list[object]
+    """What it was used for."""
     certain: bool = True
     """Whether it must be known; see the top of the file."""
 
@@ -173,7 +175,7 @@ class ModelTopic:
             made = ModelRecord(self.head, self.last_ts, record.tag, owner, meta, bytes(record.data), home, written=now)
             self.records.append(made)
         if key is not None:
-            self.keys[key] = ModelKey(first, self.head, now)
+            self.keys[key] = ModelKey(first, self.head, now, content(batch, node))
         self._enforce_caps()
         return first, self.head
 
@@ -264,6 +266,14 @@ class Model(dict[str, ModelTopic]):
     def checkpoint(self) -> None:
         for topic in self.values():
             topic.checkpoint()
+
+
+def content(batch: Sequence[Record], node: str | None) -> list[object]:
+    """What of a batch is stored: two of the same content are the same for whoever repeats a key."""
+    return [
+        (bytes(r.data), None if r.meta is None else bytes(r.meta), r.tag, node if r.node is None else r.node)
+        for r in batch
+    ]
 
 
 def _over(config: TopicConfig, count: int, size: int) -> bool:

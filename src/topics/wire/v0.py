@@ -34,6 +34,8 @@ class AppendAnswer(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     count: int
     created: bool
     deduped: bool
+    differs: bool | UnsetType = UNSET
+    """True with `deduped` where the key was used for other records."""
 
 
 class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -136,6 +138,8 @@ class TopicSummary(msgspec.Struct, frozen=True, kw_only=True):
     effective_priority: int
     epoch: int = 0
     """Another number for every topic that ever had this name."""
+    queue: QueueCounters | UnsetType = UNSET
+    """Only of queues."""
 
 
 class ListAnswer(msgspec.Struct, frozen=True, kw_only=True):

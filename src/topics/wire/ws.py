@@ -102,6 +102,7 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="ack", 
     count: int
     created: bool
     deduped: bool
+    differs: bool | UnsetType = UNSET
     performance: Performance | UnsetType = UNSET
 
 

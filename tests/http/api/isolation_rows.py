@@ -165,6 +165,11 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         for part in ("_schema", "_profile", "_search", "_aggregate", "_routing_keys", "_index_status", "_details")
         for method in ("GET", "POST")
     },
+    "GET /v1/stream/{stream}/touch/meta": (Ask("/v1/stream/{{stream}}/touch/meta"),),
+    "POST /v1/stream/{stream}/touch/templates/activate": (
+        Ask("/v1/stream/{{stream}}/touch/templates/activate", {"templates": []}),
+    ),
+    "POST /v1/stream/{stream}/touch/wait": (Ask("/v1/stream/{{stream}}/touch/wait", {"keys": ["0" * 16]}),),
     # Subscriptions.
     "PUT /v1/stream/__ds/subscriptions/{id}": (
         Ask(f"{_SUBSCRIPTIONS}/new", _pull(streams=["{{stream}}"])),
@@ -235,7 +240,9 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "auto_create", "idempotency_window_ms", "dedupe_node", "lease_ms", "claim_jitter_ms", "max_deliveries",
         "leases_durable",
     }),
-    "AppendBody": frozenset({"records", "node", "idempotency_key", "create", "delay_ms", "disable_backpressure"}),
+    "AppendBody": frozenset({
+        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
+    }),
     "DiffBody": frozenset({
         "from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "epoch",
     }),
@@ -253,8 +260,8 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "consistency",
     }),
     "Publish": frozenset({
-        "records", "node", "idempotency_key", "create", "delay_ms", "disable_backpressure", "request_id",
-        "return_seqs",
+        "records", "node", "idempotency_key", "idempotency_check", "create", "delay_ms", "disable_backpressure",
+        "request_id", "return_seqs",
     }),
     "Subscribe": frozenset({
         "request_id", "from_seq", "tail", "epoch", "limit", "max_batch_bytes", "include_data", "include_meta",

@@ -140,6 +140,31 @@ def test_the_same_key_appends_once(append: Append) -> None:
     assert again["seqs"] == first["seqs"] == [1, 2]
     assert (again["deduped"], again["created"], again["head_seq"]) == (True, False, 2)
     assert append("c", idempotency_key="k2")["seqs"] == [4]
+    assert "differs" not in again
+
+
+@pytest.mark.parametrize("as_header", [False, True])
+def test_a_key_that_was_used_for_something_else_is_told_or_refused(
+    api: httpx.Client, name: str, as_header: bool
+) -> None:
+    key = {} if as_header else {"idempotency_key": "k"}
+    headers = {"idempotency-key": "k"} if as_header else {}
+
+    def send(records: list[dict[str, object]], **more: object) -> httpx.Response:
+        return api.post(f"/v0/topics/{name}", json={"records": records, **key, **more}, headers=headers)
+
+    written: list[dict[str, object]] = [{"data": {"a": 1}, "tag": "t", "meta": {"m": 1}}]
+    assert send(written).json()["deduped"] is False
+    assert send(written, idempotency_check=True).json()["deduped"] is True
+    others: list[list[dict[str, object]]] = [
+        [{"data": {"a": 1}}], [{**written[0], "node": "n"}], written * 2, [{**written[0], "data": {"a": 2}}],
+    ]  # fmt: skip
+    for other in others:
+        told = send(other).json()
+        assert (told["deduped"], told["differs"], told["seqs"]) == (True, True, [1])
+        detail = refused(send(other, idempotency_check=True), 409, "idempotency_conflict")
+        assert detail == {"topic": name, "first_seq": 1, "last_seq": 1}
+    assert api.get(f"/v0/topics/{name}").json()["count"] == 1
 
 
 def test_the_key_may_come_as_a_header_and_the_body_wins(api: httpx.Client, name: str) -> None:

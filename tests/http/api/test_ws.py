@@ -52,6 +52,11 @@ def test_every_field_of_an_append_can_be_published(socket: Socket, name: str, ap
     assert "seqs" not in first
     again = socket.ask(command)
     assert (again["first_seq"], again["created"], again["deduped"]) == (1, False, True)
+    assert "differs" not in again
+    other = {**command, "records": [{"data": 1.50}]}
+    assert socket.ask(other)["differs"] is True
+    told = socket.ask({**other, "idempotency_check": True})
+    assert (told["op"], told["code"], told["detail"]["last_seq"]) == ("error", "idempotency_conflict", 2)
     assert api.get(f"/v0/topics/{name}").json()["config"]["durability"] == "fsync"
     records = diff(include_tags=True)["records"]
     assert [(record["$node"], record.get("$tag"), record.get("meta")) for record in records] == [

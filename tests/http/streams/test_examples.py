@@ -1,4 +1,4 @@
-"""The conversations on the page of /v1 are held with a server: the same statuses, and answers with the same members."""
+"""The conversations on the pages of /v1 are held with a server: the same statuses, answers with the same members."""
 
 import json
 import re
@@ -13,7 +13,11 @@ from tests.unit.docs.pages import read
 _BLOCK = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _METHOD = re.compile(r"(GET|PUT|POST|HEAD|DELETE) (/\S+)")
 _HEADER = re.compile(r"([a-z-]+): (.+)")
-BLOCKS = _BLOCK.findall(read("docs/streams.md"))
+BLOCKS = [
+    *_BLOCK.findall(read("docs/streams.md")),
+    # One conversation, told in parts.
+    "\n".join(_BLOCK.findall(read("docs/search.md"))),
+]
 
 
 def steps(block: str) -> Iterator[tuple[str, str, dict[str, str], str, int, str]]:

@@ -258,3 +258,18 @@ def test_everything_is_there_again_after_a_kill(tmp_path: Path) -> None:
             assert http.get(f"{path}/pk/k").json() == [{"number": 1, "key": "k"}]
             assert put(http, path, {"id": 1}).status_code == 400
             assert http.get("/v1/stream/log/_profile").json()["profile"] == {"kind": "evlog", "redactKeys": ["pin"]}
+
+
+def test_a_repeated_key_is_compared_with_what_was_sent_where_that_is_known(
+    http: httpx.Client, name: str, path: str
+) -> None:
+    """A profile stores its own form of an entry, with the time of then; to send the same again is no mistake."""
+    http.put(path, headers={"content-type": "application/json"})
+    assert http.post(f"{path}/_profile", json={"profile": {"kind": "evlog"}}).status_code == 200
+    records = [{"data": {"level": "info", "message": "hello"}}]
+    body = {"records": records, "idempotency_key": "k"}
+    assert http.post(f"/v0/topics/{name}", json=body).json()["deduped"] is False
+    again = http.post(f"/v0/topics/{name}", json={**body, "idempotency_check": True})
+    assert (again.status_code, again.json()["deduped"]) == (200, True)
+    more = http.post(f"/v0/topics/{name}", json={**body, "records": records * 2, "idempotency_check": True})
+    assert more.status_code == 409

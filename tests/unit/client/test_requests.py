@@ -81,6 +81,7 @@ CASES: list[tuple[Request[Any], tuple[str, str, Any]]] = [
             "POST", "/v0/topics/jobs?return_seqs=false",
             {
                 "records": [{"data": 1, "tag": "t", "node": "n", "meta": {"k": 1}}], "idempotency_key": "key",
+                "idempotency_check": True,
                 "create": False, "config": {"ttl_ms": 1}, "disable_backpressure": True,
             },
         ),

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from topics.core.config import (
     TopicConfig,
     TopicConfigPatch,
     TopicType,
+    check_inline_config,
     decode_config,
     encode_config,
     parse_config,
@@ -280,3 +282,27 @@ def test_a_stored_config_of_another_version(raw: bytes, expected: TopicConfig) -
 def test_a_stored_config_that_makes_no_sense_is_not_guessed(raw: bytes) -> None:
     with pytest.raises(ValueError):
         decode_config(raw)
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [("durabilty", "durability"), ("cap_record", "cap_records"), ("ttl", "ttl_ms"), ("zzz", None), ("", None)],
+)
+def test_a_strict_reader_says_what_was_meant(field: str, meant: str | None) -> None:
+    raw = json.dumps({"cap_bytes": 5, field: 1}).encode()
+    assert parse_config(raw).cap_bytes == 5
+    with pytest.raises(InvalidRequestError, match="there is no field") as refused:
+        parse_config(raw, strict=True)
+    assert refused.value.detail == {"field": field, **({"did_you_mean": meant} if meant else {})}
+    with pytest.raises(InvalidRequestError, match="there is no field"):
+        check_inline_config(b'{"records":[],"config":%b}' % raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b'{"durability":"fsync","dead_letter":null,"priority":1}'])
+def test_a_strict_reader_takes_what_is_right(raw: bytes) -> None:
+    assert parse_config(raw, strict=True) == parse_config(raw)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"config":null}', b'{"config":{}}', b'{"config":{"ttl_ms":1},"other":2}'])
+def test_what_stands_beside_a_config_is_not_its_matter(body: bytes) -> None:
+    check_inline_config(body)

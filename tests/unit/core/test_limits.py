@@ -28,6 +28,7 @@ DEFAULTS = {
     "default_batch_bytes": 1_048_576,
     "max_wait_ms": 30_000,
     "max_claim": 1_000,
+    "strict_config": False,
 }
 
 

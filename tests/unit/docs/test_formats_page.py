@@ -92,6 +92,7 @@ def test_the_page_has_every_kind_of_frame() -> None:
         snapshot.SegmentState,
         snapshot.LostState,
         snapshot.KeyState,
+        snapshot.KeyedState,
     ],
     ids=lambda structure: structure.__name__,
 )

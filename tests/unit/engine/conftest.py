@@ -74,13 +74,16 @@ def batch_of(
     tag: str | None = None,
     node: str | None = None,
     key: str | None = None,
+    check: bool = False,
     batch_node: str | None = None,
     create: bool | None = None,
     config: TopicConfigPatch | None = None,
 ) -> Batch:
     """A batch of plain values, or of records where a test needs more than one tag or node."""
     records = [value if isinstance(value, Record) else Record.of(value, tag=tag, node=node) for value in values]
-    return Batch(records=records, node=batch_node, idempotency_key=key, create=create, config=config)
+    return Batch(
+        records=records, node=batch_node, idempotency_key=key, idempotency_check=check, create=create, config=config
+    )
 
 
 def ask_append(engine: Engine, name: str, *values: object, **batch: object) -> Answers:

@@ -36,6 +36,9 @@ class UnwillingGuard:
     def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
 
+    def rewrites(self, topic: Topic) -> bool:
+        return False
+
     def postpones(self, topic: Topic, records: object, prepared: object, retry: object) -> bool:
         return False
 

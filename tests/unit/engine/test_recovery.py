@@ -56,7 +56,7 @@ def state(engine: Engine) -> list[tuple[object, ...]]:
             cursor = result.next_from_seq
         floors = (own.evict_floor, own.cap_floor, own.ttl_floor)
         found.append((name, info.epoch, info.head_seq, info.earliest_seq, info.count, info.bytes, info.config, floors))
-        found.append((tuple(map(str, records)), tuple(tombstones), str(own.keys), str(own.lost)))
+        found.append((tuple(map(str, records)), tuple(tombstones), str(dict(own.keys or {})), str(own.lost)))
     return found
 
 

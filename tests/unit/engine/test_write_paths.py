@@ -161,6 +161,8 @@ TABLE: dict[str, Row] = {
     "lone append": _APPEND,
     "gathered append": _APPEND,
     "keyed append": _APPEND,
+    "lone keyed append": _APPEND,
+    "gathered keyed append": _APPEND,
     "append that makes its topic": {
         **_APPEND,
         "gone": Goes("the topic is made"),
@@ -351,5 +353,5 @@ def _check_settled(world: World) -> None:
     assert sorted(core.by_name) == sorted(topic.name for topic in core.topics.values())
     for topic in core.topics.values():
         assert (topic.staged_head, topic.staged_count, topic.staged_bytes) == (topic.head, 0, 0), topic.name
-        assert (topic.sync_inflight, topic.inflight_keys or {}) == (0, {}), topic.name
+        assert (topic.sync_inflight, topic.inflight_keys or {}, topic.inflight_groups or []) == (0, {}, []), topic.name
         assert topic.staged_config == topic.config

@@ -102,12 +102,12 @@ def _plain(world: World) -> None:
     _log(world)
 
 
-def _lone(world: World) -> Answers:
+def _lone(world: World, key: str | None = None) -> Answers:
     _gathering(world)
-    return told(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False), done))
+    return told(lambda done: world.engine.append(TARGET, batch_of(world.payload, create=False, key=key), done))
 
 
-def _gather(world: World) -> Answers:
+def _gather(world: World, key: str | None = None) -> Answers:
     """As the API does: what is not gathered is appended."""
     _gathering(world)
     answers: Answers = []
@@ -116,8 +116,8 @@ def _gather(world: World) -> Answers:
         assert callers == ["caller"]
         answers.append(outcome)
 
-    taken = world.engine.append_lone(TARGET, Record.of(world.payload), "caller", answer)
-    return answers if taken else _lone(world)
+    taken = world.engine.append_lone(TARGET, Record.of(world.payload), "caller", answer, key)
+    return answers if taken else _lone(world, key)
 
 
 def _has_new(world: World) -> bool:
@@ -315,6 +315,8 @@ PATHS: dict[str, Path] = {
     "append of a batch": Path(TARGET, _log, _batch, _has_new),
     "lone append": Path(TARGET, _plain, _lone, _has_new),
     "gathered append": Path(TARGET, _plain, _gather, _has_new),
+    "lone keyed append": Path(TARGET, _plain, lambda world: _lone(world, "k"), _has_new),
+    "gathered keyed append": Path(TARGET, _plain, lambda world: _gather(world, "k"), _has_new),
     "keyed append": Path(TARGET, _log, lambda world: _batch(world, "k"), _has_new),
     "append that makes its topic": Path(
         TARGET,

@@ -168,6 +168,7 @@ def _topic_books(topic: Topic) -> Books:
         "staged": (topic.staged_count, topic.staged_bytes),
         "keys": dict(topic.keys or {}),
         "keys on their way": sorted(topic.inflight_keys or ()),
+        "groups on their way": len(topic.inflight_groups or ()),
         "configs": (topic.config, topic.staged_config),
         "waiting for a sync": topic.sync_inflight,
         "closing": topic.closing,

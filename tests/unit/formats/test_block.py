@@ -3,7 +3,7 @@ from struct import pack_into
 import pytest
 
 from topics.core.rows import ROW_BYTES, TRAIT_META, TRAIT_NODES, TRAIT_TAGS, words
-from topics.formats.block import BLOCK_HEAD, LAYOUT_JSON, decode_block, encode_block_head
+from topics.formats.block import BLOCK_HEAD, LAYOUT_KEYS, LAYOUT_KEYS_WRITTEN, decode_block, encode_block_head
 
 TEXT = (
     b'{"$seq":9,"$ts":1700000000000,"$node":"n","data":1,"$tag":"x"},'
@@ -68,6 +68,45 @@ def test_a_key_is_text() -> None:
     assert parts.key == key
 
 
+KEYS_HEAD = HEAD[:36] + bytes.fromhex(
+    "03"  # layout: keys of single records
+    "07"
+    "0000"  # no key of the whole batch
+    "07000000"  # 7 bytes of keys
+    "82"  # a map of two
+    "a16100"  # "a": 0
+    "a16201"  # "b": 1
+)
+
+
+def test_keys_of_single_records_are_as_the_table_says() -> None:
+    keys = {"a": 0, "b": 1}
+    assert encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT)) == KEYS_HEAD + ROWS
+    parts = decode_block(memoryview(KEYS_HEAD + ROWS + TEXT))
+    assert (parts.key, parts.rows, parts.text) == (keys, ROWS, TEXT)
+    both = encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT), 77)
+    assert both == KEYS_HEAD[:36] + b"\x04" + KEYS_HEAD[37:40] + (77).to_bytes(8, "little") + KEYS_HEAD[40:] + ROWS
+    again = decode_block(memoryview(both + TEXT))
+    assert (again.key, again.rows, again.text, again.written) == (keys, ROWS, TEXT, 77)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"a": 2}, {"a": -1}, {"a": 1, "b": 0}, {"a": 0, "b": 0}, {"a": 0, "b": 1, "c": 2}],
+    ids=["none", "behind the end", "before the beginning", "out of order", "two of one record", "too many"],
+)
+def test_keys_of_records_that_are_not_there_are_refused(keys: dict[str, int]) -> None:
+    body = encode_block_head(9, 1_700_000_000_000, 12, 100, 7, keys, ROWS, len(TEXT)) + TEXT
+    with pytest.raises(ValueError, match="records that it does not have"):
+        decode_block(memoryview(body))
+
+
+@pytest.mark.parametrize("cut", [41, 43, 47, 50])
+def test_keys_that_do_not_fit_are_refused(cut: int) -> None:
+    with pytest.raises(ValueError, match="lengths disagree"):
+        decode_block(memoryview((KEYS_HEAD + ROWS + TEXT)[:cut]))
+
+
 def test_rows_and_text_do_not_keep_the_log_file_alive() -> None:
     parts = decode_block(memoryview(BLOCK))
     assert type(parts.rows) is bytes
@@ -89,7 +128,9 @@ def changed(offset: int, form: str, value: int) -> memoryview:
         (changed(24, "<I", 0), "lengths disagree"),
         (changed(24, "<I", 3), "lengths disagree"),
         (changed(32, "<I", len(TEXT) - 1), "lengths disagree"),
-        (changed(36, "<B", LAYOUT_JSON + 2), "unknown block layout 3"),
+        (changed(36, "<B", LAYOUT_KEYS), "lengths disagree"),
+        (changed(36, "<B", LAYOUT_KEYS_WRITTEN), "lengths disagree"),
+        (changed(36, "<B", LAYOUT_KEYS_WRITTEN + 1), "unknown block layout 5"),
         (changed(38, "<H", 4), "lengths disagree"),
     ],
 )

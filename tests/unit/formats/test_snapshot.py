@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from topics.formats import snapshot
-from topics.formats.snapshot import KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
+from topics.formats.snapshot import KeyedState, KeyState, LostState, SegmentState, SnapshotHead, TopicState, WalPosition
 
 HEAD = SnapshotHead(3, [1, 2], 2, [WalPosition(0, 7, 100), WalPosition(1, 8, 200)], 12, 1_700_000_000_000, [4])
 SEGMENT = SegmentState(1, 10, 100, 400, 7, 5, 6, 9, 90, 1, True, b"\x00\xd5")
 TOPIC = TopicState(
     5, "orders", 5, b"{}", 12, 256, 2, 1, 1, 1, 4, 6, 6, 401, [SEGMENT], [LostState(11, 11, "crash")],
     [KeyState("k", 12, 1, 6)], [b"", b"\x00\xd5"],
-    {"queue": b"jobs"},
+    {"queue": b"jobs"}, False, [KeyedState(12, 1, 6, {"k": 0}, b"12345678", 7)],
 )  # fmt: skip
 
 
@@ -26,7 +26,14 @@ def test_a_topic_is_a_list_in_the_order_of_its_fields() -> None:
     plain: list[Any] = msgspec.msgpack.decode(body)
     assert plain[:14] == [5, "orders", 5, b"{}", 12, 256, 2, 1, 1, 1, 4, 6, 6, 401]
     assert plain[14] == [[1, 10, 100, 400, 7, 5, 6, 9, 90, 1, True, b"\x00\xd5", 0, 0]]
-    assert plain[15:] == [[[11, 11, "crash"]], [["k", 12, 1, 6]], [b"", b"\x00\xd5"], {"queue": b"jobs"}, False]
+    assert plain[15:] == [
+        [[11, 11, "crash"]],
+        [["k", 12, 1, 6]],
+        [b"", b"\x00\xd5"],
+        {"queue": b"jobs"},
+        False,
+        [[12, 1, 6, {"k": 0}, b"12345678", 7]],
+    ]
     assert snapshot.decode_topic(memoryview(body)) == TOPIC
 
 

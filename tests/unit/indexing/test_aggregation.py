@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.indexing.helpers import LOGS, part_of, plenty
 from topics.core.errors import InvalidRequestError
-from topics.indexing import aggregation
+from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.measures import Summed, log2_bucket, percentile
 from topics.indexing.plans import aggregate
@@ -130,7 +130,7 @@ def test_a_body_that_is_no_json_is_refused() -> None:
 
 
 def test_too_many_groups_spend_the_memory_and_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aggregation, "MAX_GROUPS", 2)
+    monkeypatch.setattr(limits, "MAX_GROUPS", 2)
     body = {"rollup": "requests", "from": 0, "to": 9, "interval": "1m", "group_by": ["service"]}
     ask = parse_aggregation(json.dumps(body).encode(), CONFIG, 1)
     docs = [{"eventTime": 1, "service": name, "duration": 1} for name in "aabcd"]

@@ -3,15 +3,25 @@
 import io
 import json
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.spark.archives import ROOT, advance, archived, check_manifests, manifests, pipeline, run_all
 from tests.unit.spark.folders import LAYOUT, Folder
 from topics.core.records import Record
-from topics.spark.archive.manifest import decode_manifest, encode_manifest, with_files
+from topics.spark.archive.manifest import (
+    Manifest,
+    decode_manifest,
+    decode_masked,
+    encode_manifest,
+    hidden_since,
+    with_files,
+)
+from topics.spark.archive.planning import ArchiveRules, next_due
 from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.archiving import CatalogWentBackError
+from topics.spark.pipeline.status import load_status
 from topics.storage.replaced import read_whole, replace_file
 
 DAY_MS = 86_400_000
@@ -123,6 +133,78 @@ def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
     [day] = [name for name in folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001") if name.startswith("date=")]
     assert len(folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001/{day}")) == 1
     assert archived(folder.disk, "orders").keys() == {1, 2, 3, 6}
+
+
+def files_of(folder: Folder) -> list[str]:
+    root = f"{ROOT}/topic_id=0000000000000001"
+    days = [name for name in folder.disk.list_dir(root) if name.startswith("date=")]
+    return [f"{root}/{day}/{name}" for day in days for name in folder.disk.list_dir(f"{root}/{day}")]
+
+
+def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder) -> None:
+    """A tenth of a file is too little to write it again for, and nobody writes anything any more."""
+    folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
+    folder.seal()
+    run_all(folder.disk, folder)
+    assert load_status(folder.disk, folder.layout).due_ms is None
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    rules = {"erase_ms": 5000, "retire_ms": 1000}
+    hidden_ms = folder.clock.now_ms()
+    run_all(folder.disk, folder, **rules)
+    [before] = files_of(folder)
+    assert manifests(folder.disk)["orders"].hidden_ms == hidden_ms
+    # The status says when somebody has to look again, and each look does what is due by then.
+    assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 5000
+    advance(folder.clock, 4999)
+    run_all(folder.disk, folder, **rules)
+    assert files_of(folder) == [before]
+    advance(folder.clock, 1)
+    run_all(folder.disk, folder, **rules)
+    manifest = manifests(folder.disk)["orders"]
+    assert (manifest.rows, manifest.deleted, manifest.hidden_ms) == (9, (), 0)
+    assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 6000
+    advance(folder.clock, 1000)
+    run_all(folder.disk, folder, **rules)
+    [after] = files_of(folder)
+    assert after != before
+    assert load_status(folder.disk, folder.layout).due_ms is None
+    assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
+
+
+def test_a_topic_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> None:
+    folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
+    folder.seal()
+    run_all(folder.disk, folder)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_all(folder.disk, folder)
+    found = {manifest.topic_id: manifest for manifest in manifests(folder.disk).values()}
+    assert next_due(found, ArchiveRules(), ()) is not None
+    assert next_due(found, ArchiveRules(), (1,)) is None
+
+
+def test_deletes_by_the_thousand_are_packed_and_come_out_as_they_went_in() -> None:
+    few = Manifest(topic_id=1, epoch=1, topic="a", deleted=((2, 3), (7, 7)))
+    many = msgspec.structs.replace(few, deleted=tuple((n * 5, n * 5 + n % 3) for n in range(1, 3000)))
+    assert json.loads(encode_manifest(few))["deleted"] == [[2, 3], [7, 7]]
+    # A program that does not know the word must not take it for no deletes at all.
+    written = json.loads(encode_manifest(many))
+    assert (written["version"], written["deleted"]) == (2, [])
+    for manifest in (few, many):
+        assert decode_manifest(encode_manifest(manifest)) == manifest
+        bare, mask = decode_masked(encode_manifest(manifest))
+        assert (bare.deleted, tuple(mask.ranges())) == ((), manifest.deleted)
+    assert len(encode_manifest(many)) * 5 < len(json.dumps(msgspec.to_builtins(many), indent=1))
+    for damaged in ("###", "AAAA"):
+        with pytest.raises(ValueError):
+            decode_manifest(json.dumps({**written, "packed": damaged}).encode())
+
+
+def test_a_manifest_of_before_has_a_deadline_too() -> None:
+    old = Manifest(topic_id=1, epoch=1, topic="a", updated_ms=7, deleted=((1, 2),))
+    assert hidden_since(decode_manifest(encode_manifest(old))) == 7
+    assert hidden_since(msgspec.structs.replace(old, deleted=())) == 0
 
 
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:

@@ -19,6 +19,22 @@ def test_a_mask_hides_what_its_ranges_hold(ranges: list[tuple[int, int]], seqs: 
     assert mask.shown(table)["seq"].to_pylist() == [seq for seq in seqs if not contains(ranges, seq)]
 
 
+WIDE = st.lists(st.tuples(st.integers(1, 700), st.integers(1, 700)), max_size=12).map(union)
+
+
+@given(WIDE)
+def test_words_have_a_bit_for_each_hidden_seq(ranges: list[tuple[int, int]]) -> None:
+    words, bits = Mask.of(ranges).words()
+    assert len(set(words.tolist())) == len(words)
+    found = {
+        word * 64 + bit
+        for word, flags in zip(words.tolist(), bits.tolist(), strict=True)
+        for bit in range(64)
+        if flags >> bit & 1
+    }
+    assert found == {seq for first, last in ranges for seq in range(first, last + 1)}
+
+
 @given(RANGES, st.integers(1, 60), st.integers(0, 40))
 def test_a_part_of_a_mask_is_what_lies_in_it_and_travels_as_bytes(
     ranges: list[tuple[int, int]], first: int, length: int

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from tests.unit.spark.archives import ROOT, archived
 from tests.unit.spark.folders import Folder
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
-from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.executors import InlineExecutor, failure_of
 from topics.spark.pipeline.products import Piece
-from topics.spark.pipeline.rounds import JobFailedError, Pipeline
+from topics.spark.pipeline.rounds import JobFailedError, Pipeline, WorkersUnavailableError
 from topics.spark.pipeline.status import PipelineStatus, load_status, quarantine
 from topics.storage.replaced import replace_file
 from topics.testing import SeededDice
@@ -27,6 +29,92 @@ class Fragile:
         if any(self._topic in piece.work for piece in pieces):
             raise JobFailedError("the worker died")
         return self._inner.run(pieces, on_done)
+
+    def probe(self) -> None:
+        """Without that topic all is well."""
+
+
+class Busy:
+    """An executor whose workers come up now and then. Each word is what the next job, or probe, comes to."""
+
+    def __init__(self, folder: Folder, *words: str) -> None:
+        self._inner = InlineExecutor(folder.disk)
+        self._words = list(words)
+
+    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+        self._next()
+        return self._inner.run(pieces, on_done)
+
+    def probe(self) -> None:
+        self._next()
+
+    def _next(self) -> None:
+        match self._words.pop(0) if self._words else "good":
+            case "late":
+                raise WorkersUnavailableError("Python worker failed to connect back.")
+            case "bad":
+                raise JobFailedError("the worker died")
+
+
+def busy_pipeline(*words: str) -> tuple[Folder, Pipeline]:
+    folder = Folder()
+    for name in ("a", "b", "c"):
+        folder.append(name, 1)
+    folder.seal()
+    product = ArchiveProduct(folder.disk, folder.layout, ROOT, ArchiveRules(), SeededDice(1))
+    return folder, Pipeline(folder.disk, folder.layout, [product], Busy(folder, *words), folder.clock)
+
+
+def test_workers_that_do_not_come_up_are_no_topics_fault() -> None:
+    folder, made = busy_pipeline("late")
+    with pytest.raises(WorkersUnavailableError):
+        made.round()
+    assert made.status.quarantined == ()
+    assert made.round()
+    assert archived(folder.disk, "a") == archived(folder.disk, "b") == archived(folder.disk, "c") == {1: "1"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        # A job dies, and the workers of the jobs for single topics come up late.
+        ("bad", "good", "late", "late"),
+        # A single topic's job dies as well, and then not even a job without work is run.
+        ("bad", "good", "bad", "late"),
+        # It is told by the second attempt.
+        ("bad", "good", "bad", "good", "late"),
+    ],
+)
+def test_while_topics_are_tried_one_by_one_late_workers_are_nobodys_fault(words: tuple[str, ...]) -> None:
+    folder, made = busy_pipeline(*words)
+    with pytest.raises(WorkersUnavailableError):
+        made.round()
+    assert made.status.quarantined == ()
+    # What was done by then is published, and the rest is done later.
+    assert archived(folder.disk, "a") == {1: "1"}
+    assert made.round()
+    assert archived(folder.disk, "b") == archived(folder.disk, "c") == {1: "1"}
+
+
+def test_one_death_of_a_job_is_no_proof() -> None:
+    folder, made = busy_pipeline("bad", "bad", "good", "good")
+    assert made.round()
+    assert made.status.quarantined == ()
+    assert archived(folder.disk, "a") == {1: "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Job aborted: Task 3 in stage 0.0 failed 1 times\nSparkException: Python worker failed to connect back.\n\tat",
+         WorkersUnavailableError),
+        ("java.io.IOException: Cannot run program \"python3\": error=11, Resource temporarily unavailable",
+         WorkersUnavailableError),
+        ("Job aborted: Python worker exited unexpectedly (crashed)", JobFailedError),
+    ],
+)  # fmt: skip
+def test_what_a_failed_job_says_about_its_work(text: str, kind: type[Exception]) -> None:
+    assert type(failure_of(RuntimeError(text))) is kind
 
 
 def test_a_topic_that_kills_the_job_is_found_and_left_out() -> None:

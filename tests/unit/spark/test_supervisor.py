@@ -153,6 +153,8 @@ def test_what_counts_as_work(tmp_path: Path) -> None:
     clock.advance(1000)
     assert wanted(msgspec.structs.replace(done, quarantined=(bad,)))
     assert not wanted(done)
+    assert not wanted(msgspec.structs.replace(done, due_ms=clock.now_ms() + 1))
+    assert wanted(msgspec.structs.replace(done, due_ms=clock.now_ms()))
     clock.advance(3_600_001)
     assert wanted(done)
 

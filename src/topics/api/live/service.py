@@ -26,6 +26,7 @@ class LiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of live delivery; `topics.config` explains each. 0 is no limit for those that begin with `max`."""
 
     max_watch_sessions: int = 10_000
+    max_watch_sessions_per_key: int = 1_000
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1_000
     max_watch_topics: int = 256
@@ -58,7 +59,9 @@ class Live:
         shortest_s = min(limits.test_min_heartbeat_ms, max(limits.slow_consumer_timeout_ms, 1)) / 1000.0
         self.sweep = Sweep(self.run_queue, min(_SWEEP_S, shortest_s / 4))
         self.connections = Connections(limits.max_sse_connections, limits.max_sse_connections_per_key)
-        self.sessions = Sessions(limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice)
+        self.sessions = Sessions(
+            limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice, limits.max_watch_sessions_per_key
+        )
         self._feeds: Feeds | None = None
         self.paced: dict[int, set[Paced]] = {}
         """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""

@@ -6,10 +6,10 @@ opens a session, so that abandoned ones do not count against the limit for ever.
 """
 
 import base64
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Protocol
 
-from topics.api.auth import Key
+from topics.api.auth import ANYONE, Key
 from topics.api.errors import NotFoundError
 from topics.api.live.frames import Projection
 from topics.core.errors import ThrottledError
@@ -79,9 +79,11 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, sessions_max: int, ttl_ms: int, clock: Clock, dice: Dice) -> None:
+    def __init__(self, sessions_max: int, ttl_ms: int, clock: Clock, dice: Dice, per_key_max: int = 0) -> None:
         self.ttl_ms = ttl_ms
         self._max = sessions_max
+        self._per_key_max = per_key_max
+        self._of_key: Counter[int] = Counter()
         self._clock = clock
         self._dice = dice
         self._open: dict[str, Session] = {}
@@ -91,18 +93,22 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open) + len(self._idle)
 
-    def check_room(self) -> None:
-        """Raises ThrottledError when one more would be too many."""
+    def check_room(self, key: Key) -> None:
+        """Raises ThrottledError when one more would be too many, in all or of this key. Without keys there is nobody to
+        count apart."""
         self._collect()
+        if self._per_key_max and key is not ANYONE and self._of_key[key.number] >= self._per_key_max:
+            raise ThrottledError.over_cap("max_watch_sessions_per_key", self._per_key_max)
         if self._max and len(self) >= self._max:
             raise ThrottledError.over_cap("max_watch_sessions", self._max)
 
     def create(
         self, key: Key, projection: Projection, heartbeat_ms: int, cursors: dict[str, int], instances: dict[str, int]
     ) -> Session:
-        self.check_room()
+        self.check_room(key)
         word = base64.urlsafe_b64encode(self._dice.token(_WID_BYTES)).rstrip(b"=").decode()
         session = Session(f"wid_{word}", key, projection, heartbeat_ms, cursors, instances)
+        self._of_key[key.number] += 1
         self._rest(session)
         return session
 
@@ -139,3 +145,4 @@ class Sessions:
             if session.idle_since > latest:
                 return
             del self._idle[session.wid]
+            self._of_key[session.key.number] -= 1

@@ -1,4 +1,4 @@
-"""The fast path of appends: one record and nothing else.
+"""The fast path of appends: one record, perhaps with an idempotency key, and nothing else.
 
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
 a block in the log (`engine.write.coalescing`), and here they share the rest: none has an object or a callback besides
@@ -44,12 +44,11 @@ class AppendFastPath:
         if (
             len(records) != 1
             or batch.node is not None
-            or batch.idempotency_key is not None
             or batch.create is not None
             or batch.config is not None
             or batch.delay_ms
             or batch.disable_backpressure
-            or not engine.append_lone(match.topic, records[0], exchange, self._answer_all)
+            or not engine.append_lone(match.topic, records[0], exchange, self._answer_all, batch.idempotency_key)
         ):
             return batch
         if counted:

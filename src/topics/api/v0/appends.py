@@ -13,7 +13,7 @@ from topics.engine import AppendResult, Batch, Engine
 from topics.wire.v0 import AppendBody
 
 _APPENDED = (
-    b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,'
+    b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,%b'
     b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
 )
 LONE_APPENDED = (
@@ -60,7 +60,7 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
 
     Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often.
     """
-    topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms = astuple(outcome)
+    topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms, differs = astuple(outcome)
     if first == last and return_seqs and not (created or was_known or parked_ms):
         # One record that is nothing special is what most answers are about.
         times = log_times(write_ms, sync_ms)
@@ -74,7 +74,8 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
         seqs = b'"seqs":%b,' % _encode(list(range(first, last + 1)))
     return _APPENDED % (
         before, _encode(topic), first, last, seqs, head, count, b"true" if created else b"false",
-        b"true" if was_known else b"false", spent_ms, write_ms, sync_ms, throttled(parked_ms) if parked_ms else b"",
+        b"true" if was_known else b"false", b'"differs":true,' if differs else b"", spent_ms, write_ms, sync_ms,
+        throttled(parked_ms) if parked_ms else b"",
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from topics.api.v0.appends import decode_append, encode_appended, throttled, wit
 from topics.api.v0.bodies import check_number, decode_body
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
+from topics.core.config import check_inline_config
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
 from topics.core.selectors import parse_selector
@@ -33,6 +34,8 @@ def append(call: Call) -> None:
     elif b"idempotency-key" in head.headers.first:
         batch = with_key(batch, head.headers.get("idempotency-key"))
     if batch.config is not None:
+        if call.flag("strict", call.engine.core.limits.strict_config):
+            check_inline_config(call.exchange.body)
         batch = with_config_of(call.key, call.engine, call.topic, batch)
 
     def done(outcome: AppendResult | TopicsError) -> None:

@@ -28,6 +28,7 @@ from topics.wire.v0 import (
 )
 
 _BOOLEAN: dict[str, object] = {"type": "boolean"}
+_STRICT = Parameter("strict", _BOOLEAN, "Whether a config with an unknown field is refused; as the server is set.")
 _STREAMS = Parameter("streams", _BOOLEAN, "Streams too whose names topics cannot have; false unless told.")
 _WRITES = ("read_only", "shutting_down")
 
@@ -49,7 +50,7 @@ V0_ROUTES = (
         "PUT", "/v0/topics/{topic}", topics.put_topic, Scope.ADMIN, takes_body=True,
         operation=Operation(
             "putTopic", "Create a topic, or replace its config.", {200: PutAnswer, 201: PutAnswer},
-            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch,
+            ("topic_exists_incompatible", *_WRITES), TopicConfigPatch, query=(_STRICT,),
         ),
     ),
     Route(
@@ -73,9 +74,12 @@ V0_ROUTES = (
         "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, fast_path=AppendFastPath,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
-            ("batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "topic_full", *_WRITES),
+            (
+                "batch_too_large", "record_too_large", "topic_not_found", "not_a_queue", "idempotency_conflict",
+                "topic_full", *_WRITES,
+            ),
             AppendBody, True,
-            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."),),
+            (Parameter("return_seqs", _BOOLEAN, "Whether to list every seq; true unless told."), _STRICT),
         ),
     ),
     Route(
@@ -97,7 +101,7 @@ V0_ROUTES = (
         "GET", "/v0/ws", ws.open_socket, query_short_token=True,
         operation=Operation(
             "openSocket", "A WebSocket to publish and to follow topics over.", {101: ""}, ("upgrade_required",),
-            query=(Parameter("token", {"type": "string"}, "A short-lived token, for browsers."),),
+            query=(_STRICT, Parameter("token", {"type": "string"}, "A short-lived token, for browsers.")),
         ),
     ),
     Route(

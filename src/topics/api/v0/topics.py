@@ -28,7 +28,8 @@ def put_topic(call: Call) -> None:
             answer = PutAnswer(topic=outcome.topic, created=outcome.created, config=outcome.config)
             call.reply(201 if outcome.created else 200, _encode(answer))
 
-    patch = parse_config(call.exchange.body)
+    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    patch = parse_config(call.exchange.body, strict=strict)
     known = call.engine.core.by_name.get(call.topic)
     check_config(call.key, patch, None if known is None else known.config)
     call.engine.put_topic(call.topic, patch, done)
@@ -36,15 +37,18 @@ def put_topic(call: Call) -> None:
 
 def get_topic(call: Call) -> None:
     info = call.engine.info(call.topic, touch=call.flag("touch", True), streams=call.flag("streams", False))
-    counters = info.queue
     answer = TopicAnswer(
         topic=info.topic, type=info.config.type.value, head_seq=info.head_seq, earliest_seq=info.earliest_seq,
         next_seq=info.next_seq, count=info.count, bytes=info.bytes, config=info.config,
-        queue=QueueCounters(**msgspec.structs.asdict(counters)) if counters is not None else msgspec.UNSET,
+        queue=_counters(info),
         effective_priority=info.effective_priority, last_write_ts=info.last_write_ts, last_read_ts=info.last_read_ts,
         epoch=info.epoch,
     )  # fmt: skip
     call.reply(200, _encode(answer))
+
+
+def _counters(info: TopicInfo) -> QueueCounters | msgspec.UnsetType:
+    return QueueCounters(**msgspec.structs.asdict(info.queue)) if info.queue is not None else msgspec.UNSET
 
 
 def list_topics(call: Call) -> None:
@@ -63,6 +67,7 @@ def list_topics(call: Call) -> None:
         TopicSummary(
             topic=info.topic, head_seq=info.head_seq, earliest_seq=info.earliest_seq, count=info.count,
             bytes=info.bytes, durable=info.config.durable, effective_priority=info.effective_priority,
+            queue=_counters(info),
             epoch=info.epoch,
         )
         for info in page

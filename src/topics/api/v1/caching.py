@@ -1,7 +1,7 @@
 """What caches may keep of a read, and how they ask whether it still holds.
 
-    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter="            as the protocol has it
-    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=:v2:r=<what is left>:c"
+    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>"    as the protocol has it
+    W/"slice:<start>:<next>:key=<key>:fmt=<json or raw>:filter=<filter>:v2:r=<what is left>:c"
 
 Entries never change, so the places where a slice begins and ends say all about it, for as long as every entry between
 them is there and shown as it was written. Once some are gone the tag says what is left. A count of removals would not
@@ -37,14 +37,14 @@ def etag_of(topic: Topic, spec: ReadSpec, found: StreamSlice, closed: bool) -> s
     left = (
         "" if _is_complete(topic, spec, found) else f":r={blake2b(found.body, digest_size=_DIGEST_BYTES).hexdigest()}"
     )
-    shown = f":v{found.promoted_to}" if found.promoted_to else ""
+    shown = quote(spec.filter or "", safe="") + (f":v{found.promoted_to}" if found.promoted_to else "")
     return f'W/"slice:{start}:{following}:key={key}:fmt={form}:filter={shown}{left}{":c" if closed else ""}"'
 
 
 def _is_complete(topic: Topic, spec: ReadSpec, found: StreamSlice) -> bool:
     """Whether every entry between the two ends is there. An end may lie inside an entry, which then counts."""
     before, last = spec.position.counter, found.position.counter + (found.position.in_block > 0)
-    if spec.key is None:
+    if spec.key is None and spec.filter is None:
         return found.count == last - before
     return is_whole(topic, before + 1, last)
 
@@ -66,7 +66,7 @@ def cache_control(call: Call, topic: Topic, offset: str, spec: ReadSpec, found: 
     # Without an offset of its own, the same address leads to another stream once this one is deleted; and where there
     # is a schema, a later one may come with a lens that shows the same entries otherwise.
     bound = bool(offset) and offset != START and not has_versions(topic)
-    full = bound and not found.at_tail and spec.key is None
+    full = bound and not found.at_tail and spec.key is None and spec.filter is None
     for_good = immutable and full and not _may_shrink(topic) and not removed_count(topic)
     # With keys on, what one client may see is nothing for a cache that others use.
     whose = "public" if call.key.number < 0 else "private"

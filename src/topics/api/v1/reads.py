@@ -13,9 +13,12 @@ from topics.api.v1.values import read_duration_ms, read_time_ms
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
+from topics.indexing.predicates import bind_filter
 from topics.streams import ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
 from topics.streams.offsets import NOW, offset_of, tail_offset
+from topics.streams.search.filtering import SCAN_BYTES
+from topics.streams.search.service import search_config_of
 
 _LIVE = {"": "", "true": "long-poll", "1": "long-poll", "long-poll": "long-poll", "sse": "sse"}
 _FORMATS = {"json": True, "raw": False}
@@ -43,21 +46,32 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     offset = given.offset()
     if live and not offset:
         raise InvalidRequestError("query offset: a live read says where it begins", field="offset")
-    if given.text("filter"):
-        raise InvalidRequestError("query filter: the stream declares no search fields", field="filter")
     since, timeout = given.value("since"), given.value("timeout")
     content_type = streams.content_type(topic)
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
     as_json = _as_json(given.value("format"), content_type)
+    filtered = _filter(given.text("filter"), topic, content_type, live)
     return ReadCall(
         topic=topic,
         offset=offset,
-        spec=ReadSpec(position=position, as_json=as_json, key=given.key()),
+        spec=ReadSpec(position=position, as_json=as_json, key=given.key(), filter=filtered),
         content_type=content_type,
         live=live,
         cursor=given.text("cursor"),
         wait_ms=read_duration_ms("timeout", timeout, bare_ms=1) if timeout else None,
     )
+
+
+def _filter(text: str, topic: Topic, content_type: str, live: str) -> str | None:
+    """The filter of a read, checked; None where there is none."""
+    if not text:
+        return None
+    if not is_json(content_type):
+        raise InvalidRequestError("filter requires application/json stream content-type", field="filter")
+    if live == "sse":
+        raise InvalidRequestError("query filter: is not possible with live=sse", field="filter")
+    bind_filter(text, search_config_of(topic))
+    return text
 
 
 class _Query:
@@ -162,6 +176,12 @@ def read_headers(read: ReadCall, found: StreamSlice) -> list[Header]:
     gap = gap_text(found)
     if gap:
         headers.append(("stream-gap", gap))
+    if found.scan_limit_bytes is not None:
+        headers += [
+            ("stream-filter-scan-limit-reached", "true"),
+            ("stream-filter-scan-limit-bytes", str(SCAN_BYTES)),
+            ("stream-filter-scanned-bytes", str(found.scan_limit_bytes)),
+        ]
     return headers
 
 

@@ -18,6 +18,7 @@ from topics.api.v1.deadlines import Deadlines
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
+from topics.api.v1.searches import SearchRoutes
 from topics.api.v1.sse import PollSource, SseReader
 from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
 from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
@@ -26,8 +27,12 @@ from topics.api.v1.writes import Writes
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
+from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
-from topics.streams.subscriptions import Subscriptions
+from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.stats import SearchStats
+from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
+from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
 STREAM = "/v1/stream/{stream}"
@@ -42,8 +47,12 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     streams_long_poll_ms: int = 3_000
     streams_long_poll_max_ms: int = 4_500
     streams_webhook_ca_file: str | None = None
+    max_subscriptions: int = 10_000
+    max_subscriptions_per_key: int = 1_000
     immutable: bool = True
     """Whether caches may be told to keep anything for good."""
+    search_stream_bytes: int = STREAM_BYTES
+    search_memory_bytes: int = MEMORY_BYTES
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -58,6 +67,7 @@ class StreamsApi:
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
+        self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
@@ -86,6 +96,19 @@ class StreamsApi:
             "touch/wait": {"POST": self._route("POST", lambda call: wait_for_touch(call, self._of(call)), Scope.READ)},
             "touch/templates/activate": {
                 "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
+            },
+        }
+        searches = SearchRoutes(self._deadlines)
+        self._tables |= {
+            "_search": {
+                "GET": self._route("GET", lambda call: searches.search(call, self._of(call)), Scope.READ),
+                "POST": self._route("POST", lambda call: searches.search(call, self._of(call)), Scope.READ),
+            },
+            "_aggregate": {
+                "POST": self._route("POST", lambda call: searches.aggregate(call, self._of(call)), Scope.READ)
+            },
+            "_routing_keys": {
+                "GET": self._route("GET", lambda call: searches.routing_keys(call, self._of(call)), Scope.READ)
             },
         }
         self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
@@ -127,20 +150,29 @@ class StreamsApi:
 
     def streams(self, engine: Engine) -> Streams:
         if self._streams is None or self._streams.engine is not engine:
-            self._streams = Streams(engine, Durability(self._options.streams_durability), _later)
+            search = StreamSearch(
+                engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
+                self._options.search_memory_bytes,
+            )  # fmt: skip
+            self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
 
     def subscriptions(self, engine: Engine) -> Subscriptions:
         """The subscriptions of an engine; asking for them begins to serve them."""
         if self._subscriptions is None:
             streams, loopback = self.streams(engine), self._options.webhook_loopback
-            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback)
+            limits = msgspec.convert(self._options, SubscriptionLimits, from_attributes=True)
+            self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
 
+    def search_stats(self) -> SearchStats:
+        return SearchStats() if self._streams is None else self._streams.search.stats()
+
     async def close(self) -> None:
-        """Ends calls of webhooks that are on their way."""
+        """Ends calls of webhooks that are on their way, and the searching process."""
         await self.webhooks.close()
+        await self._searcher.close()
 
     def _get(self, call: Call) -> None:
         streams = self._of(call)

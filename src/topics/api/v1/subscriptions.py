@@ -34,15 +34,15 @@ _ID_BYTES_MAX = 255
 _encode = msgspec.json.Encoder().encode
 
 
-class _Streams(msgspec.Struct, frozen=True):
+class LinkRequest(msgspec.Struct, frozen=True):
     streams: list[str]
 
 
-class _Worker(msgspec.Struct, frozen=True):
+class ClaimRequest(msgspec.Struct, frozen=True):
     worker: str = ""
 
 
-class _Release(msgspec.Struct, frozen=True):
+class ReleaseRequest(msgspec.Struct, frozen=True):
     wake_id: str
     generation: int
 
@@ -129,7 +129,7 @@ class SubscriptionsApi:
         self._of(call.engine).drop(self._reachable(call).id, _done(call))
 
     def _link(self, call: Call) -> None:
-        names = _read(call, _Streams).streams
+        names = _read(call, LinkRequest).streams
         for name in names:
             call.key.check(Scope(0), name)
         self._of(call.engine).link(self._reachable(call).id, names, _done(call))
@@ -142,7 +142,7 @@ class SubscriptionsApi:
         self._of(call.engine).unlink(self._reachable(call).id, name, _done(call))
 
     def _claim(self, call: Call) -> None:
-        worker = _read(call, _Worker).worker if call.exchange.body else ""
+        worker = _read(call, ClaimRequest).worker if call.exchange.body else ""
 
         def done(outcome: Granted | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -162,7 +162,7 @@ class SubscriptionsApi:
         self._of(call.engine).ack(_id(call), _token(call), _read(call, Acks), done)
 
     def _release(self, call: Call) -> None:
-        said = _read(call, _Release)
+        said = _read(call, ReleaseRequest)
         self._of(call.engine).release(_id(call), _token(call), said.wake_id, said.generation)
         answer(call, 204, (NO_STORE,))
 

@@ -12,7 +12,6 @@ from topics.cli.shared.needs import need_spark
 from topics.cli.shared.screen import console
 from topics.config.settings import Settings
 from topics.core.errors import FolderBusyError
-from topics.storage.objects.tiers import guest_files
 from topics.system.clock import SystemClock
 
 ColdDir = Annotated[str | None, Parameter(name="--cold-dir", help="The cold folder or object store (TOPICS_COLD_DIR).")]
@@ -42,6 +41,7 @@ def run(
         LateSpark,
         PipelineBusyError,
         check_tracked,
+        files_of,
         hold_pipeline,
         layout_of,
         make_pipeline,
@@ -51,7 +51,7 @@ def run(
     given = {"data_dir": data_dir, "cold_dir": cold_dir, "archive_dir": archive_dir}
     where = {"spark_master": spark_master, "spark_remote": spark_remote}
     settings = Settings.from_env(os.environ, {**given, **where, "archive": "1"})
-    fs, clock = guest_files(settings.cold_dir), SystemClock()
+    fs, clock = files_of(settings), SystemClock()
     layout = layout_of(settings)
     if not fs.exists(layout.meta):
         raise FileNotFoundError(f"{layout.root} is no data folder")

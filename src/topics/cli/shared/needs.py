@@ -5,9 +5,14 @@ from importlib.util import find_spec
 from topics.cli.shared.failures import CommandError
 
 
+def has_spark() -> bool:
+    """Whether Spark is installed."""
+    return find_spec("pyspark") is not None and find_spec("pyarrow") is not None
+
+
 def need_spark(what: str) -> None:
     """Raises where Spark is not installed."""
-    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+    if not has_spark():
         raise CommandError(
             f"{what} needs Spark, which is not installed: `make setup-spark` in a checkout, or "
             "`pip install '.[spark]'` there, adds it"

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
-from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.lines import batches, json_text, read_lines
 from topics.cli.shared.output import line, note
-from topics.cli.stream.http import is_json, path_of, streams_of, type_of
+from topics.cli.stream.contents import end_of, is_json, name_of
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -34,33 +35,32 @@ def append(
         A JSON value, or bytes where the stream holds bytes; - is standard input, for JSON one value a line.
     """
     count = 0
-    with streams_of(server) as streams:
-        content_type = type_of(streams, name)
-        headers = {"content-type": content_type, **({"stream-key": key} if key is not None else {})}
+    stream = name_of(name)
+    with connected(server) as client:
+        content_type = end_of(client, stream).content_type
         try:
-            for body in _bodies(value, is_json(content_type)):
-                streams.ask("POST", path_of(name), headers, body)
+            for entries in _parts(value, is_json(content_type)):
+                client.append_stream(stream, entries, content_type=content_type, key=key)
                 count += 1
         except BaseException:
             if count:
                 note(f"{count} requests before this were carried out")
             raise
         if close:
-            streams.ask("POST", path_of(name), {"stream-closed": "true"}, b"")
+            client.close_stream(stream)
     line(f"appended to {name}" + (" and closed it" if close else ""))
     return 0
 
 
-def _bodies(value: str, is_json_stream: bool) -> Iterator[bytes]:
+def _parts(value: str, is_json_stream: bool) -> Iterator[bytes | list[msgspec.Raw]]:
     if value != "-":
         data = value.encode("utf-8", "surrogateescape")
-        # In an array of one, so that an array is one value, as everywhere else.
-        yield b"[" + bytes(json_text(data, "the value", is_text=False)) + b"]" if is_json_stream else data
+        # In a list of one, so that an array is one value, as everywhere else.
+        yield [json_text(data, "the value", is_text=False)] if is_json_stream else data
     elif is_json_stream:
         for numbered in read_lines(sys.stdin.fileno()):
             values = [json_text(content, f"line {number}", is_text=False) for number, content in numbered]
-            for batch in batches(values):
-                yield b"[" + b",".join(bytes(one) for one in batch) + b"]"
+            yield from batches(values)
     else:
         while chunk := os.read(sys.stdin.fileno(), _CHUNK_BYTES):
             yield chunk

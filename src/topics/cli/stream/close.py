@@ -1,8 +1,8 @@
 """`topics stream close`."""
 
-from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.output import line
-from topics.cli.stream.http import path_of, streams_of
+from topics.cli.stream.contents import name_of
 
 
 def close(name: str, /, *, server: Server = HERE) -> int:
@@ -13,7 +13,7 @@ def close(name: str, /, *, server: Server = HERE) -> int:
     name
         Its name.
     """
-    with streams_of(server) as streams:
-        streams.ask("POST", path_of(name), {"stream-closed": "true"}, b"")
+    with connected(server) as client:
+        client.close_stream(name_of(name))
     line(f"closed {name}")
     return 0

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.shared.connection import HERE, Server
-from topics.cli.stream.http import path_of, streams_of
-from topics.cli.stream.reading import is_at_end, is_closed, printed
+from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
+from topics.cli.stream.contents import name_of, show
 
 Offset = Annotated[str, Parameter(allow_leading_hyphen=True, help="Where to begin: an offset, or -1 for the start.")]
 Key = Annotated[str | None, Parameter(help="Only entries of this key.")]
@@ -20,10 +19,11 @@ def read(name: str, /, *, offset: Offset = "-1", key: Key = None, server: Server
     name
         Its name.
     """
-    with streams_of(server) as streams:
+    stream = name_of(name)
+    with connected(server, PATIENT_S) as client:
         while True:
-            query = {"offset": offset, **({"key": key} if key is not None else {})}
-            answer = streams.ask("GET", path_of(name), query=query)
-            offset = printed(name, answer)
-            if is_at_end(answer) or is_closed(answer):
+            page = client.read_stream(stream, offset, key=key)
+            show(page)
+            if page.up_to_date or page.closed:
                 return 0
+            offset = page.next_offset

@@ -5,9 +5,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from topics.cli.shared.asking import Yes, confirm
-from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.output import line
-from topics.cli.stream.http import path_of, streams_of
+from topics.cli.stream.contents import name_of
 
 
 def rm(*names: Annotated[str, Parameter(required=True)], yes: Yes = False, server: Server = HERE) -> int:
@@ -19,8 +19,8 @@ def rm(*names: Annotated[str, Parameter(required=True)], yes: Yes = False, serve
         Their names.
     """
     confirm(f"delete {', '.join(names)} with everything in it?", yes)
-    with streams_of(server) as streams:
+    with connected(server) as client:
         for name in names:
-            streams.ask("DELETE", path_of(name))
+            client.delete_stream(name_of(name))
             line(f"deleted {name}")
     return 0

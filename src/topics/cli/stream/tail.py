@@ -1,18 +1,17 @@
 """`topics stream tail`."""
 
-import time
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from topics.cli.shared.connection import HERE, Server
+from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.output import note
-from topics.cli.stream.http import Answer, LineFailed, Streams, path_of, streams_of, type_of
+from topics.cli.shared.waiting import TOLD_AFTER_S, wait_for
+from topics.cli.stream.contents import NOW, end_of, name_of, show
 from topics.cli.stream.read import Key
-from topics.cli.stream.reading import is_closed, printed
-from topics.client import ApiError, RetryLater
+from topics.client import Client, ConnectionFailed, OffsetGone, RetryLater
 
-_LOOK_AGAIN_S = 0.5
+_START = "-1"
 
 
 def tail(
@@ -21,7 +20,7 @@ def tail(
     *,
     offset: Annotated[
         str, Parameter(allow_leading_hyphen=True, help="Where to begin: an offset, -1 for the start, or now.")
-    ] = "now",
+    ] = NOW,
     key: Key = None,
     server: Server = HERE,
 ) -> int:
@@ -32,34 +31,24 @@ def tail(
     name
         Its name.
     """
-    with streams_of(server) as streams:
+    stream = name_of(name)
+    with connected(server) as client:
         # A stream that is not there is told now, and not waited for.
-        type_of(streams, name)
-        while True:
-            query = {"offset": offset, "live": "long-poll", **({"key": key} if key is not None else {})}
-            answer = _patiently(streams, name, query)
-            offset = printed(name, answer)
-            if is_closed(answer):
-                return 0
+        end = end_of(client, stream)
+        _follow(client, stream, end.next_offset if offset == NOW else offset, key)
+    return 0
 
 
-def _patiently(streams: Streams, name: str, query: dict[str, str]) -> Answer:
-    is_away = False
+def _follow(client: Client, name: str, offset: str, key: str | None) -> None:
     while True:
+        pages = client.tail_stream(name, offset, key=key, live="long-poll", deadline_s=TOLD_AFTER_S)
         try:
-            answer = streams.ask("GET", path_of(name), query=query)
-        except (LineFailed, RetryLater) as error:
-            if not is_away:
-                note(f"the server is away ({error}); waiting for it")
-            is_away = True
-            time.sleep(_LOOK_AGAIN_S)
-            continue
-        except ApiError as error:
-            if error.code != "offset_gone":
-                raise
+            for page in pages:
+                show(page)
+            return
+        except OffsetGone:
             note(f"{name}: the next entries are gone; it goes on with the first there is")
-            query["offset"] = "-1"
-            continue
-        if is_away:
-            note("the server is back")
-        return answer
+            offset = _START
+        except (ConnectionFailed, RetryLater) as error:
+            wait_for(client, error)
+            offset = pages.offset

@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from topics.cli.shared.amounts import shown_time
 from topics.cli.shared.lines import Line, LostLine, told
 from topics.cli.shared.output import Form, cut, is_colourful, json_line, line, note, printable, raw_line, width
-from topics.client import Gap, Record, TagMatch
+from topics.cli.topic.filters import Matches
+from topics.client import Gap, Record
 
 RecordForm = Annotated[
     Form | None,
@@ -26,9 +27,9 @@ _DIM, _CYAN, _RESET = "\x1b[2m", "\x1b[36m", "\x1b[0m"
 class Printer:
     """Prints what a reader meets, and says beside it what was lost."""
 
-    def __init__(self, topic: str, form: Form | None, tag: TagMatch | None) -> None:
+    def __init__(self, topic: str, form: Form | None, matches: Matches | None) -> None:
         self._topic = topic
-        self._tag = tag
+        self._matches = matches
         self._form = form or ("table" if sys.stdout.isatty() else "raw")
         self._colourful = is_colourful(sys.stdout)
         self.count = 0
@@ -36,7 +37,7 @@ class Printer:
     def take(self, item: Record | Gap) -> None:
         if isinstance(item, Gap):
             self.gap(item)
-        elif self._tag is None or self._tag.matches(item.tag):
+        elif self._matches is None or self._matches(item):
             self.count += 1
             self.record(item)
 

@@ -6,9 +6,9 @@ from cyclopts import Parameter
 
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.failures import UsageError
+from topics.cli.topic.filters import Filter, Tag, matcher
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
-from topics.cli.topic.tags import tag_match
 from topics.system.clock import SystemClock
 
 
@@ -19,7 +19,8 @@ def read(
     from_: From = None,
     since: Since = None,
     last: Last = None,
-    tag: Annotated[str | None, Parameter(help="Only records with this tag; a * at the end is any ending.")] = None,
+    tag: Tag = None,
+    filter: Filter = None,
     limit: Annotated[int | None, Parameter(help="Print at most so many.")] = None,
     output: RecordForm = None,
     server: Server = HERE,
@@ -33,11 +34,12 @@ def read(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit is {limit}; accepted is a whole number of at least 1")
-    printer = Printer(topic, output, None if tag is None else tag_match(tag))
+    matches = matcher(tag, filter)
+    printer = Printer(topic, output, matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms())
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), matches)
         # No page larger than what is printed of it.
-        page = limit if limit is not None and tag is None and limit < 1000 else 1000
+        page = limit if limit is not None and matches is None and limit < 1000 else 1000
         for item in client.follow(topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=PATIENT_S):
             printer.take(item)
             if printer.count == limit:

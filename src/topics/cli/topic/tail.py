@@ -1,22 +1,19 @@
 """`topics tail`."""
 
-import time
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
-from topics.cli.shared.output import flush, note
+from topics.cli.shared.output import flush
+from topics.cli.shared.waiting import TOLD_AFTER_S, wait_for
+from topics.cli.topic.filters import Filter, Tag, matcher
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
-from topics.cli.topic.tags import tag_match
 from topics.client import Client, ConnectionFailed, RetryLater
 from topics.system.clock import SystemClock
 
 _LAST = 10
-_TOLD_AFTER_S = 1.0
-"""How long a server may be away before it is worth a word."""
-_LOOK_AGAIN_S = 0.2
 
 
 def tail(
@@ -29,7 +26,8 @@ def tail(
     from_: From = None,
     since: Since = None,
     last: Last = None,
-    tag: Annotated[str | None, Parameter(help="Only records with this tag; a * at the end is any ending.")] = None,
+    tag: Tag = None,
+    filter: Filter = None,
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
@@ -44,9 +42,10 @@ def tail(
     """
     if from_ is None and since is None and last is None:
         last = _LAST
-    printer = Printer(topic, output, None if tag is None else tag_match(tag))
+    matches = matcher(tag, filter)
+    printer = Printer(topic, output, matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms())
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), matches)
         if follow:
             _follow(client, topic, cursor, printer)
         else:
@@ -57,22 +56,11 @@ def tail(
 
 def _follow(client: Client, topic: str, cursor: int, printer: Printer) -> None:
     while True:
-        follower = client.follow(topic, cursor, include_tags=True, deadline_s=_TOLD_AFTER_S)
+        follower = client.follow(topic, cursor, include_tags=True, deadline_s=TOLD_AFTER_S)
         try:
             for item in follower:
                 printer.take(item)
                 flush()
         except (ConnectionFailed, RetryLater) as error:
-            note(f"the server is away ({error}); waiting for it")
-            _wait_for(client)
-            note("the server is back")
+            wait_for(client, error)
         cursor = follower.cursor
-
-
-def _wait_for(client: Client) -> None:
-    while True:
-        try:
-            client.ready()
-            return
-        except (ConnectionFailed, RetryLater):
-            time.sleep(_LOOK_AGAIN_S)

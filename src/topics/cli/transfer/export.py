@@ -10,6 +10,7 @@ from topics.cli.shared.amounts import counted, shown_bytes
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.failures import CommandError, UsageError
 from topics.cli.shared.lines import Line, told
+from topics.cli.shared.needs import has_spark
 from topics.cli.shared.output import encode, line, note
 from topics.cli.transfer.forms import FileForm, OnSpark
 from topics.cli.transfer.spark import export_by_spark
@@ -30,13 +31,15 @@ def export(
             negative="", show_default=False, help="Go on behind records that are lost, with a word, instead of failing."
         ),
     ] = False,
-    spark: OnSpark = False,
+    spark: OnSpark = None,
     data_dir: Annotated[
         str | None, Parameter(help="Read sealed records out of this data folder, on Spark; no server is needed.")
     ] = None,
     server: Server = HERE,
 ) -> int:
-    """Write a topic's records to one file of JSON lines; with Spark, to a folder of files.
+    """Write a topic's records to one file of JSON lines; on Spark, to a folder of files.
+
+    More than 1 GiB goes to Spark where it is installed, unless it goes to standard output.
 
     Parameters
     ----------
@@ -53,8 +56,11 @@ def export(
         raise CommandError(f"{target} is there already: nothing was written")
     with connected(server, PATIENT_S) as client:
         size = client.get_topic(topic, touch=False).bytes
-        if size > _LARGE_BYTES:
-            note(f"{topic} holds {shown_bytes(size)}: --spark writes that much in parallel")
+        if size > _LARGE_BYTES and spark is None and target != "-":
+            if has_spark():
+                note(f"{topic} holds {shown_bytes(size)}: Spark writes a folder of files; --no-spark writes one file")
+                return export_by_spark(topic, target, format, server, None, skip_lost=skip_lost)
+            note(f"{topic} holds {shown_bytes(size)}: Spark, which is not installed, writes that much in parallel")
         if target == "-":
             _write(client, topic, sys.stdout.buffer, skip_lost)
             return 0

@@ -9,6 +9,10 @@ FileForm = Annotated[
     Form, Parameter(name="--format", help="What the files are: JSON lines, or Parquet, which is made on Spark.")
 ]
 OnSpark = Annotated[
-    bool,
-    Parameter(negative="", show_default=False, help="Do it on Spark, in parallel and with a folder of files."),
+    bool | None,
+    Parameter(
+        negative="--no-spark",
+        show_default=lambda _: "by size, where Spark is installed",
+        help="Do it on Spark, in parallel and with a folder of files; or never.",
+    ),
 ]

@@ -12,6 +12,7 @@ from topics.cli.shared.amounts import counted
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.failures import CommandError, UsageError
 from topics.cli.shared.lines import BATCH_BYTES, BATCH_RECORDS, read_lines
+from topics.cli.shared.needs import has_spark
 from topics.cli.shared.output import line, note
 from topics.cli.transfer.forms import FileForm, OnSpark
 from topics.cli.transfer.spark import import_by_spark
@@ -40,12 +41,14 @@ def import_(
             help="Makes an import that is repeated within the topic's idempotency_window_ms write nothing twice."
         ),
     ] = None,
-    spark: OnSpark = False,
+    spark: OnSpark = None,
     server: Server = HERE,
 ) -> int:
     """Append the records of a file to a topic, in their order: the lines that an export writes.
 
-    Of each line `data` is needed, and `tag`, `node` and `meta` are taken; seqs and times are given anew.
+    Of each line `data` is needed, and `tag`, `node` and `meta` are taken; seqs and times are given anew. A folder is
+    read by Spark, where it is installed. One file is not, however large: its records are appended in their order, one
+    request after the other, with or without Spark.
 
     Parameters
     ----------
@@ -54,12 +57,12 @@ def import_(
     source
         A file or, on Spark, a folder of files; - is standard input.
     """
-    if spark or format == "parquet":
+    if spark or format == "parquet" or (spark is None and os.path.isdir(source) and has_spark()):
         if source == "-":
             raise UsageError("Spark reads files: say which file or folder")
         return import_by_spark(topic, source, format, server, write_id)
     if os.path.isdir(source):
-        raise UsageError(f"{source} is a folder: --spark reads the files in it, and `cat` makes one of them")
+        raise UsageError(f"{source} is a folder: Spark reads the files in it (--spark), and `cat` makes one of them")
     descriptor = sys.stdin.fileno() if source == "-" else os.open(source, os.O_RDONLY)
     count = repeated = 0
     try:

@@ -1,6 +1,7 @@
 """The client, and its calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
@@ -8,11 +9,12 @@ from topics.client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail
 from topics.client._async.net import sleep as net_sleep
 from topics.client._async.pool import AsyncPool, AsyncTransport
 from topics.client._async.producer import AsyncProducer
+from topics.client._async.seeking import cursor_of_last, cursor_since
 from topics.client._async.worker import AsyncWorker
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.errors import ClientClosed, ClientError
 from topics.client.options import ClientOptions, RetryPolicy
-from topics.client.records import Job
+from topics.client.records import Job, Record
 from topics.client.requests import A, Request
 from topics.client.retry import Attempts, Backoff
 from topics.client.session import Session, as_method
@@ -22,6 +24,9 @@ from topics.system.dice import Dice
 
 if TYPE_CHECKING:
     from topics.client._async.websocket import AsyncSocket
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -169,6 +174,27 @@ class AsyncClient:
             for stream in page:
                 yield stream
             after = page[-1].name
+
+    async def seek(
+        self,
+        topic: str,
+        *,
+        since: datetime | None = None,
+        last: int | None = None,
+        matches: Callable[[Record], bool] | None = None,
+    ) -> int:
+        """The cursor behind which a topic's records are from a time on, or the last so many of those that match.
+
+        `diff` and `follow` take it as `from_seq`. A time is found by a few requests, however long the topic is.
+        """
+        if (since is None) == (last is None):
+            raise TypeError("seek takes since or last, one of them")
+        if last is not None:
+            return await cursor_of_last(self, topic, last, matches)
+        assert since is not None
+        if since.tzinfo is None:
+            raise ValueError("a time needs its zone, such as datetime.now(UTC)")
+        return await cursor_since(self, topic, -((_EPOCH - since) // _MILLISECOND))
 
     def producer(self, name: str, id: str | None = None, *, epoch: int = 0) -> AsyncProducer:
         """A producer of a stream, which appends exactly once. Another one of the same `id` takes over with a higher

@@ -13,6 +13,7 @@ from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
 from topics.engine.repair.rescue import Rescued, SeqRange, adopt, catch_up, found_segments, holes, image_of, rescue
 from topics.engine.repair.verification import Verification
+from topics.engine.state.keys import KeyMemory
 from topics.engine.state.runs import Block, Segment, live_ranges
 from topics.engine.topic import Topic
 from topics.engine.upkeep.sealing import Sealer
@@ -243,7 +244,7 @@ class Assembler:
         topic.earliest = min(state.earliest, state.head + 1)
         topic.evict_floor = min(state.evict_floor, topic.earliest)
         topic.cap_floor, topic.ttl_floor = (min(f, topic.evict_floor) for f in (state.cap_floor, state.ttl_floor))
-        topic.keys = {key.key: (key.first_seq, key.count, key.ts) for key in state.keys} or None
+        topic.keys = KeyMemory.load(state.keyed, state.keys)
         try:
             self._core.features.load(topic, state.parts)
         except (ValueError, KeyError) as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from topics.core.config import TopicConfig
 from topics.core.loss import LossReason
+from topics.engine.state.keys import KeyMemory
 from topics.engine.state.losses import remember
 from topics.engine.state.retention import Retention
 from topics.engine.state.runs import Block, RunReader, Segment, live_ranges
@@ -172,12 +173,9 @@ class Applier:
         return marked
 
     def _remember(self, topic: Topic, block: Block) -> None:
-        assert block.key is not None
         if topic.keys is None:
-            topic.keys = {}
-        # A key used again after its window goes to the end, where the youngest are.
-        topic.keys.pop(block.key, None)
-        topic.keys[block.key] = (block.first_seq, block.count, block.written)
+            topic.keys = KeyMemory()
+        topic.keys.remember(block)
         forget_old_keys(topic, block.written)
 
     def _heal_times(self, topic: Topic, written: int) -> None:
@@ -194,18 +192,13 @@ class Applier:
             for block in run_blocks:
                 block.written = min(block.written, written)
         if topic.keys is not None:
-            topic.keys = {key: (first, count, min(at, written)) for key, (first, count, at) in topic.keys.items()}
+            topic.keys.heal(written)
 
 
 def forget_old_keys(topic: Topic, now_ms: int) -> None:
-    """Drops idempotency keys whose window has passed. They are kept oldest first."""
+    """Drops idempotency keys whose window has passed."""
     keys = topic.keys
-    if keys is None:
-        return
-    oldest = now_ms - topic.config.idempotency_window_ms
-    while keys:
-        key = next(iter(keys))
-        if keys[key][2] >= oldest:
-            return
-        del keys[key]
-    topic.keys = None
+    if keys is not None:
+        keys.forget(now_ms - topic.config.idempotency_window_ms)
+        if not keys.by_key:
+            topic.keys = None

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter, is_, or_
 
 from topics.core.rows import ROW_BYTES, TRAIT_NODES, TRAIT_TAGS, words
-from topics.formats.block import BlockParts, encode_block_head
+from topics.formats.block import BlockParts, Keys, encode_block_head
 from topics.formats.segment import DELETED
 from topics.formats.snapshot import SegmentState
 from topics.storage.segments import SegmentDamaged, SegmentKey, SegmentStore
@@ -40,7 +40,7 @@ class Block:
         payload_bytes: int,
         base: int,
         traits: int,
-        key: str | None,
+        key: Keys | None,
         rows: bytes,
         text: bytes,
         written: int | None = None,
@@ -252,10 +252,10 @@ class RunReader:
 
 def block_head(block: Block) -> bytes:
     """Everything of a block's encoding before its text."""
-    key = block.key.encode() if block.key is not None else b""
+    key = block.key
     return encode_block_head(
-        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits, key, block.rows, len(block.text),
-        block.written,
+        block.first_seq, block.ts, block.payload_bytes, block.base, block.traits,
+        key.encode() if isinstance(key, str) else key or b"", block.rows, len(block.text), block.written,
     )  # fmt: skip
 
 

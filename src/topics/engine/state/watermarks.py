@@ -43,8 +43,17 @@ def state_problems(state: TopicState, tail: list[SeqRange]) -> Iterator[str]:
     if any(first > last for first, last in lost) or not _ascending(lost) or (lost and lost[-1][1] > state.head):
         yield "its lost ranges overlap, are out of order or lie beyond its head"
     yield from _queue_problems(state)
-    if any(key.first_seq + key.count - 1 > state.head for key in state.keys):
+    if any(last > state.head for last in _last_keyed(state)):
         yield "it knows an idempotency key of records beyond its head"
+
+
+def _last_keyed(state: TopicState) -> Iterator[int]:
+    """The last seqs that idempotency keys speak of."""
+    for key in state.keys:
+        yield key.first_seq + key.count - 1
+    for keyed in state.keyed:
+        place = 0 if isinstance(keyed.keys, str) else max(keyed.keys.values(), default=0)
+        yield keyed.first_seq + place + keyed.count - 1
 
 
 def _config_problems(state: TopicState) -> Iterator[str]:

@@ -153,6 +153,9 @@ class StreamFeature:
         """Whether a batch for this stream is still looked at; then `retry` is called when it is on its way."""
         return self._slicer.waits(topic, retry)
 
+    def rewrites(self, topic: Topic) -> bool:
+        return self.description(topic) is not None
+
     def postpones(self, topic: Topic, records: Sequence[Record], prepared: Prepared | None, retry: Retry) -> bool:
         if prepared is None and self.waits(topic, retry):
             return True

@@ -31,7 +31,7 @@ from topics.engine.upkeep.catalog import CatalogKeeper
 from topics.engine.upkeep.sealing import Sealer
 from topics.engine.write.seq_reserve import needs_ceiling
 from topics.formats.frame import FrameKind
-from topics.formats.snapshot import KeyState, LostState, SnapshotHead, TopicState, WalPosition, encode_topic
+from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Rotation, Shard
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
@@ -115,6 +115,7 @@ class Checkpointer:
             self._flipped(put_off)
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
+            self._sealer.listed()
             self.completed += 1
             self.failures = 0
         except (OSError, TopicsError) as error:
@@ -279,9 +280,13 @@ class Checkpointer:
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
-        if written:
-            return
         core = self._core
+        if written:
+            # The snapshot has them; whether the catalog does, nobody knows.
+            for capture in self._captures:
+                if core.topics.get(capture.topic.id) is capture.topic:
+                    core.dirty[capture.topic.shard].add(capture.topic)
+            return
         for topic in self._due:
             topic.capture_due = False
         for topic in (*self._due, *(capture.topic for capture in self._captures)):
@@ -300,8 +305,8 @@ def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, 
         topic.evict_floor, topic.cap_floor, topic.ttl_floor, topic.created_ts, topic.last_ts, topic.last_write_ts,
         topic.next_base, [segment.state() for segment in topic.segments],
         [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
-        [KeyState(key, first, count, ts) for key, (first, count, ts) in (topic.keys or {}).items()],
-        [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
+        [], [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
+        topic.keys.save() if topic.keys is not None else [],
     )  # fmt: skip
 
 

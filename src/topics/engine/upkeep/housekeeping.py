@@ -124,7 +124,9 @@ class Housekeeper:
         core = self._core
         logged = sum([shard.logged_bytes for shard in core.shards])
         now = core.steady()
-        old = logged > 0 and now - self._last_checkpoint >= core.options.snapshot_interval_ms
+        # Sealing and moves to the cold tier log nothing, but whoever reads the files waits for a catalog that tells.
+        changed = logged > 0 or any(core.dirty)
+        old = changed and now - self._last_checkpoint >= core.options.snapshot_interval_ms
         if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
             return
         if any(shard.writer.poison is not None for shard in core.shards):

@@ -9,6 +9,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from topics.core.errors import ThrottledError
 from topics.core.rows import ROW_BYTES
@@ -26,6 +27,15 @@ _BACKLOG_BYTES = 32 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
+class Unlisted(NamedTuple):
+    """Sealed segments that the catalog does not name yet."""
+
+    segments: int
+    bytes: int
+    oldest_ts: int | None
+    """When the oldest of their records was committed; None when there are none."""
+
+
 class Sealer:
     def __init__(self, core: EngineCore, runner: JobRunner) -> None:
         self._core = core
@@ -38,6 +48,8 @@ class Sealer:
         """
         self._running = False
         self._idle: list[Callable[[object], None]] = []
+        self._unlisted: list[tuple[Topic, Segment]] = []
+        """What was cut since the catalog was last published: guests on the files cannot know of it yet."""
         self.backlog_bytes = 0
         self.failures = 0
         self.on_backlog: list[Callable[[bool], None]] = []
@@ -79,6 +91,7 @@ class Sealer:
         if not segment.live:
             return
         topic.segments.append(segment)
+        self._unlisted.append((topic, segment))
         self.backlog_bytes += _memory(segment)
         self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
         if self.backlog_bytes > _BACKLOG_BYTES:
@@ -90,6 +103,16 @@ class Sealer:
         if self._waiting and not self._running:
             self._running = True
             self._runner.start(self._seal_all())
+
+    def listed(self) -> None:
+        """The catalog was published: it names every segment that its checkpoint synced."""
+        self._unlisted = [pair for pair in self._unlisted if not pair[1].synced and self._wanted(*pair)]
+
+    def unlisted(self) -> Unlisted:
+        """What is sealed, or about to be, and not in the catalog."""
+        segments = [segment for _, segment in self._unlisted]
+        size = sum([segment.text_bytes for segment in segments])
+        return Unlisted(len(segments), size, min([segment.first_ts for segment in segments], default=None))
 
     def when_idle(self, then: Callable[[object], None]) -> None:
         """Calls back when everything cut so far is written, or with the error that stopped it."""

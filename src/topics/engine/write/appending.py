@@ -1,25 +1,33 @@
 """Appending: decide where a batch goes, and hand it to the write path."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig, TopicConfigPatch, TopicType, encode_config, resolve_config
-from topics.core.errors import NotAQueueError, ShuttingDownError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.core.errors import (
+    IdempotencyConflictError,
+    NotAQueueError,
+    ShuttingDownError,
+    ThrottledError,
+    TopicNotFoundError,
+    TopicsError,
+)
 from topics.core.limits import Limits, clamp_delay_ms
 from topics.core.names import check_topic_name
 from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.state.apply import forget_old_keys
+from topics.engine.state.keys import KeyedBlock, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
 from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
 from topics.engine.write.seq_reserve import grant
-from topics.formats.block import BASE_MAX
+from topics.formats.block import BASE_MAX, Keys
 from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
@@ -71,8 +79,8 @@ class Append(Transaction):
         self.callers = callers
         self.ready_at = 0
         """For jobs that are held back: until when."""
-        self.followers: list[AppendDone] | None = None
-        """Others that sent the same idempotency key while this was on its way."""
+        self.followers: list[Callable[[TopicsError | None], None]] | None = None
+        """Others that sent an idempotency key of this while it was on its way; told whether it failed."""
 
     def apply(self, timing: CommitTiming) -> None:
         core, topic, block = self._core, self.topic, self.block
@@ -85,13 +93,13 @@ class Append(Transaction):
             for told in core.delayed:
                 told(topic, first, last, self.ready_at)
         if block.key is not None:
-            self._forget_key(block.key)
+            self._forget_keys(block.key)
         if self._extension is not None:
             self._extension.applied(topic)
         self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
         if self.followers is not None:
             for follower in self.followers:
-                follower(deduped(topic.name, first, last))
+                follower(None)
 
     def undo(self, error: TopicsError) -> None:
         topic, block = self.topic, self.block
@@ -99,16 +107,20 @@ class Append(Transaction):
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
         if block.key is not None:
-            self._forget_key(block.key)
+            self._forget_keys(block.key)
         if self._extension is not None:
             self._extension.undone(topic, error)
         self._done(error)
         for follower in self.followers or ():
             follower(error)
 
-    def _forget_key(self, key: str) -> None:
-        if self.topic.inflight_keys is not None:
-            self.topic.inflight_keys.pop(key, None)
+    def _forget_keys(self, keys: Keys) -> None:
+        topic = self.topic
+        if not isinstance(keys, str):
+            assert topic.inflight_groups is not None
+            topic.inflight_groups.remove(self)
+        elif topic.inflight_keys is not None:
+            topic.inflight_keys.pop(keys, None)
 
 
 class Appender:
@@ -116,16 +128,26 @@ class Appender:
         self._core = core
         self.coalescer = Coalescer(core, self._stage)
 
-    def take_lone(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
-        """Takes a record that nobody has looked at yet, if it is right and the topic plain; whether it did.
+    def take_lone(
+        self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None
+    ) -> bool:  # fmt: skip
+        """Takes a record that nobody has looked at yet, if it is right, its key new and the topic plain.
 
-        It is the decision that `write` would come to for such a record, in fewer steps.
+        It is the decision that `append` would come to for such a record, in fewer steps.
         """
-        core, limits = self._core, self._core.limits
-        if not topic.rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes or core.quiet:
+        core, limits, rules = self._core, self._core.limits, topic.rules
+        if not rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes or core.quiet:
             return False
+        if key is not None:
+            known = topic.keys
+            if (
+                (known is not None and key in known.by_key)
+                or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
+                or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
+            ):
+                return False
         bare = record.tag is None and record.meta is None and record.node is None
-        return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer)
+        return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer, key)
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -138,7 +160,7 @@ class Appender:
         plain = check_records(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
-        elif key is not None and self._answered_before(topic, key, done):
+        elif key is not None and self._answered_before(topic, key, batch, done):
             return
         elif topic.guard is not None:
             asked = batch
@@ -179,10 +201,12 @@ class Appender:
         quota = core.limits.max_total_bytes
         if rules.rejects or quota:
             path.check_fits(topic, batch.records)
-        alone = len(batch.records) == 1 and batch.idempotency_key is None and batch.node is None and not batch.delay_ms
-        if alone and rules.plain and extension is None and ts is None and not quota and not core.quiet:
+        key = batch.idempotency_key
+        alone = len(batch.records) == 1 and batch.node is None and not batch.delay_ms
+        shared = rules.plain if key is None else rules.keyed
+        if alone and shared and extension is None and ts is None and not quota and not core.quiet:
             record = batch.records[0]
-            if self.coalescer.take(topic, record, done, answer_each):
+            if self.coalescer.take(topic, record, done, answer_each, key):
                 return
         if rules.logged or not topic.created:
             path.check(topic, patient=batch.disable_backpressure)
@@ -199,9 +223,14 @@ class Appender:
         given_ts: int | None = None,
         plain: PlainRecords | None = None,
         callers: int = 1,
+        keys: dict[str, int] | None = None,
     ) -> None:
-        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged."""
-        core, key, logged = self._core, batch.idempotency_key, topic.rules.logged
+        """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged.
+
+        `keys` are those of single records; a batch has one at most.
+        """
+        core, logged = self._core, topic.rules.logged
+        key: Keys | None = batch.idempotency_key if keys is None else keys
         block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
         created = not topic.created and core.by_name.get(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
@@ -220,10 +249,14 @@ class Appender:
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
-        if key is not None:
+        if isinstance(key, str):
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
             topic.inflight_keys[key] = append
+        elif key is not None:
+            if topic.inflight_groups is None:
+                topic.inflight_groups = []
+            topic.inflight_groups.append(append)
         core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
@@ -236,19 +269,59 @@ class Appender:
         check_topic_name(name)
         return make_topic(core, name, config)
 
-    def _answered_before(self, topic: Topic, key: str, done: AppendDone) -> bool:
+    def _answered_before(self, topic: Topic, key: str, batch: Batch, done: AppendDone) -> bool:
         if not topic.staged_config.idempotency_window_ms:
             return False
-        flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
-        if isinstance(flying, Append):
-            flying.followers = [*(flying.followers or ()), done]
+        if self.coalescer.has_key(topic, key):
+            # It came earlier in this tick. On its way it can be followed.
+            self._core.path.stage_coalesced(topic.shard)
+        flying = _flying(topic, key)
+        if flying is not None and flying.block is not None:
+            repeated = Repeated(topic, KeyedBlock.of(flying.block).find(key), batch, done)
+            flying.followers = [*(flying.followers or ()), repeated.answer]
             return True
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
         if known is None:
             return False
-        done(deduped(topic.name, known[0], known[0] + known[1] - 1))
+        Repeated(topic, known, batch, done).answer(None)
         return True
+
+
+class Repeated:
+    """An append with a key that is known, or will be once the append before it is through."""
+
+    def __init__(self, topic: Topic, known: KnownAppend, batch: Batch, done: AppendDone) -> None:
+        self._topic = topic.name
+        self._known = known
+        self._differs = len(batch.records) != known.records
+        # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
+        rewritten = topic.guard is not None and topic.guard.rewrites(topic)
+        if not self._differs and not rewritten:
+            text = encode_fragments(batch.records, known.first_seq, known.ts, batch.node, 0).text
+            self._differs = not known.holds(text)
+        self._check = batch.idempotency_check
+        self._done = done
+
+    def answer(self, error: TopicsError | None) -> None:
+        """`error` is why the append before it failed; this one then did not happen either, and may be sent again."""
+        first, last = self._known.first_seq, self._known.first_seq + self._known.records - 1
+        if error is None and self._differs and self._check:
+            error = IdempotencyConflictError(self._topic, first, last)
+        self._done(error or deduped(self._topic, first, last, self._differs))
+
+
+def _flying(topic: Topic, key: str) -> Append | None:
+    """The append on its way that a key belongs to."""
+    if topic.inflight_groups:
+        # Few: a group is all that a tick brought.
+        for group in topic.inflight_groups:
+            if key in group.block.key:
+                assert isinstance(group, Append)
+                return group
+    flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
+    assert flying is None or isinstance(flying, Append)
+    return flying
 
 
 def _is_right(record: Record, limits: Limits) -> bool:
@@ -264,7 +337,7 @@ def stage_block(
     topic: Topic,
     records: Sequence[Record],
     node: str | None = None,
-    key: str | None = None,
+    key: Keys | None = None,
     given_ts: int | None = None,
     plain: PlainRecords | None = None,
 ) -> Block:

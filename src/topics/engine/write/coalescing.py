@@ -33,18 +33,22 @@ AnswerAll = Callable[[list[Any], AppendResult | TopicsError], None]
 class Stage(Protocol):
     """Stages a batch for so many callers (`Appender`)."""
 
-    def __call__(self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int) -> None: ...
+    def __call__(
+        self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int, keys: dict[str, int] | None
+    ) -> None: ...
 
 
 class Group:
     """What one tick brought for one topic."""
 
-    __slots__ = ("answer", "callers", "records")
+    __slots__ = ("answer", "callers", "keys", "records")
 
     def __init__(self, answer: AnswerAll) -> None:
         self.answer = answer
         self.records: list[Record] = []
         self.callers: list[Any] = []
+        self.keys: dict[str, int] | None = None
+        """The idempotency keys among them, each with the place of its record."""
 
 
 class Coalescer:
@@ -55,28 +59,50 @@ class Coalescer:
         self._stage = stage
         self._groups: dict[Topic, Group] = {}
 
-    def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll) -> bool:
+    def take(
+        self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None
+    ) -> bool:  # fmt: skip
         """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
 
-        False where the shard does not coalesce now; then nothing happened.
+        False where the shard does not coalesce now; then nothing happened. A key is one that nothing of the topic has
+        which was staged; False as well if one of this tick has it.
         """
         group = self._groups.get(topic)
-        if group is not None and group.answer is answer and len(group.callers) < _GROUP_MAX:
-            group.records.append(record)
-            group.callers.append(caller)
-            return True
+        if group is not None:
+            place = len(group.callers)
+            if group.answer is answer and place < _GROUP_MAX:
+                if key is not None:
+                    keys = group.keys
+                    if keys is None:
+                        group.keys = {key: place}
+                    elif key in keys:
+                        return False
+                    else:
+                        keys[key] = place
+                group.records.append(record)
+                group.callers.append(caller)
+                return True
+            if key is not None and group.keys is not None and key in group.keys:
+                return False
         shard = self._core.shards[topic.shard]
         if group is not None:
             self._stage_group(topic, group)
         elif not shard.coalesces:
             return False
         group = self._groups[topic] = Group(answer)
+        if key is not None:
+            group.keys = {key: 0}
         group.records.append(record)
         group.callers.append(caller)
         if shard.coalesced is None:
             shard.coalesced = partial(self._stage_all, topic.shard)
             shard.committer.expect()
         return True
+
+    def has_key(self, topic: Topic, key: str) -> bool:
+        """Whether a record with this key waits for the end of the tick."""
+        group = self._groups.get(topic)
+        return group is not None and group.keys is not None and key in group.keys
 
     def _stage_all(self, shard: int) -> None:
         groups = self._groups
@@ -91,7 +117,7 @@ class Coalescer:
 
     def _stage_group(self, topic: Topic, group: Group) -> None:
         done = partial(group.answer, group.callers)
-        self._stage(topic, Batch(records=group.records), done, callers=len(group.callers))
+        self._stage(topic, Batch(records=group.records), done, callers=len(group.callers), keys=group.keys)
 
 
 def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:

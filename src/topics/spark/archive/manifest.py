@@ -1,6 +1,6 @@
 """The manifest of a topic's archive: which files count, which seqs they cover, which of those are deleted.
 
-    version       1
+    version       1, or 2 with `packed`
     topic_id, epoch, topic
     number        counts up by one with every change
     updated_ms    when that was
@@ -8,6 +8,9 @@
     files         each with its path below the topic's folder, date, first and last seq, rows, bytes, first and last ts
     covered       ranges of seqs that were archived: nothing in them is ever read from the log again
     deleted       ranges of seqs that must not be shown, though files may still hold them
+    packed        more than `PLAIN_MAX` of them, as one word: base64 of zlib of the mask's numbers, each as the distance
+                  from the one before
+    hidden_ms     since when the oldest of them is hidden; it must be out of the files by a deadline
     retired       files that no longer count, each with the time since when; they are removed a while later
 
 A file counts when the manifest names it, and the manifest is replaced in one step after the files it names are on
@@ -20,8 +23,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from topics.core.ranges import Ranges, SeqRange, difference, intersection, union
+from topics.spark.archive.masks import Mask
 
 VERSION = 1
+PACKED_VERSION = 2
+PLAIN_MAX = 1000
+"""Ranges by the million take a second to read as JSON, and are written whole with every change."""
 
 
 class ArchivedFile(msgspec.Struct, frozen=True):
@@ -51,6 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[ArchivedFile, ...] = ()
     covered: tuple[SeqRange, ...] = ()
     deleted: tuple[SeqRange, ...] = ()
+    hidden_ms: int = 0
     retired: tuple[RetiredFile, ...] = ()
 
     @property
@@ -66,16 +74,33 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {file.path for file in self.files} | {file.path for file in self.retired}
 
 
+class _Written(Manifest, frozen=True, kw_only=True):
+    packed: str = ""
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    fields = {**msgspec.structs.asdict(manifest), "version": VERSION}
+    if len(manifest.deleted) > PLAIN_MAX:
+        # Whoever does not know the word would show what is deleted, so it has a version of its own.
+        fields |= {"version": PACKED_VERSION, "deleted": (), "packed": Mask.of(manifest.deleted).to_text()}
+    return msgspec.json.format(msgspec.json.encode(_Written(**fields)), indent=1)
 
 
 def decode_manifest(data: bytes) -> Manifest:
     """Raises ValueError for anything that is no manifest of a version we know."""
-    manifest = msgspec.json.decode(data, type=Manifest)
-    if manifest.version != VERSION:
-        raise ValueError(f"a manifest of version {manifest.version}, which this program does not know")
-    return manifest
+    manifest, mask = decode_masked(data)
+    return msgspec.structs.replace(manifest, deleted=tuple(mask.ranges()))
+
+
+def decode_masked(data: bytes) -> tuple[Manifest, Mask]:
+    """A manifest without its deletes, and those: for readers, who look them up and never list them."""
+    found = msgspec.json.decode(data, type=_Written)
+    if found.version not in (VERSION, PACKED_VERSION):
+        raise ValueError(f"a manifest of version {found.version}, which this program does not know")
+    mask = Mask.from_text(found.packed) if found.packed else Mask.of(found.deleted)
+    fields = msgspec.structs.asdict(found)
+    del fields["packed"]
+    return Manifest(**{**fields, "version": VERSION, "deleted": ()}), mask
 
 
 def with_files(manifest: Manifest, files: Iterable[ArchivedFile], covered: Iterable[SeqRange], now_ms: int) -> Manifest:
@@ -96,7 +121,8 @@ def masked(manifest: Manifest, ranges: Sequence[SeqRange], catalog: int, now_ms:
     fresh = difference(intersection(manifest.covered, union(ranges)), manifest.deleted)
     if not fresh:
         return manifest
-    return _changed(manifest, now_ms, deleted=tuple(union(manifest.deleted, fresh)), catalog=catalog)
+    hidden = tuple(union(manifest.deleted, fresh))
+    return _changed(manifest, now_ms, deleted=hidden, hidden_ms=hidden_since(manifest) or now_ms, catalog=catalog)
 
 
 def rewritten(
@@ -114,7 +140,7 @@ def rewritten(
     files = _joined(manifest, kept, new)
     changed = _retire(manifest, gone, now_ms)
     left = _still_held(difference(manifest.deleted, applied), files)
-    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left))
+    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left), hidden_ms=_since(manifest, left))
 
 
 def expired(manifest: Manifest, before_ts: int, now_ms: int) -> Manifest:
@@ -124,7 +150,8 @@ def expired(manifest: Manifest, before_ts: int, now_ms: int) -> Manifest:
         return manifest
     files = [file for file in manifest.files if file.path not in old]
     changed = _retire(manifest, old, now_ms)
-    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(_still_held(manifest.deleted, files)))
+    left = _still_held(manifest.deleted, files)
+    return _changed(changed, now_ms, files=tuple(files), deleted=tuple(left), hidden_ms=_since(manifest, left))
 
 
 def without_retired(manifest: Manifest, before_ms: int) -> tuple[Manifest, list[str]]:
@@ -136,10 +163,15 @@ def without_retired(manifest: Manifest, before_ms: int) -> tuple[Manifest, list[
     return msgspec.structs.replace(manifest, retired=kept, number=manifest.number + 1), gone
 
 
-def deleted_rows(file: ArchivedFile, deleted: Sequence[SeqRange]) -> int:
-    """At most how many of a file's records are hidden."""
-    inside = intersection([(file.first_seq, file.last_seq)], deleted)
-    return sum(last - first + 1 for first, last in inside)
+def hidden_since(manifest: Manifest) -> int:
+    """Since when the oldest delete is hidden that files still hold; 0 when they hold none."""
+    # Written before that was noted: at the latest when it was last changed.
+    return (manifest.hidden_ms or manifest.updated_ms) if manifest.deleted else 0
+
+
+def _since(manifest: Manifest, left: Sequence[SeqRange]) -> int:
+    """Of what is left nobody knows which is the oldest, so none of it gets more time than it had."""
+    return hidden_since(manifest) if left else 0
 
 
 def _joined(manifest: Manifest, kept: Iterable[ArchivedFile], new: Iterable[ArchivedFile]) -> list[ArchivedFile]:

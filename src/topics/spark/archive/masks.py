@@ -4,6 +4,8 @@ Deletes may be scattered over an archive by the million. A mask is looked up for
 to a file before it travels to the task that reads it.
 """
 
+import base64
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,6 +34,20 @@ class Mask:
         pairs = np.frombuffer(data, dtype=np.int64).reshape(2, -1)
         return cls(pairs[0], pairs[1])
 
+    @classmethod
+    def from_text(cls, text: str) -> "Mask":
+        """Raises ValueError for what `to_text` never made."""
+        try:
+            steps = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8")
+            ends = np.cumsum(steps).reshape(-1, 2)
+        except zlib.error as error:
+            raise ValueError(f"the packed deletes cannot be read: {error}") from error
+        return cls(np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]))
+
+    def to_text(self) -> str:
+        ends = np.stack([self.firsts, self.lasts], axis=1).reshape(-1)
+        return base64.b64encode(zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)).decode()
+
     def __len__(self) -> int:
         return len(self.firsts)
 
@@ -43,9 +59,28 @@ class Mask:
         begin, end = np.searchsorted(self.lasts, first), np.searchsorted(self.firsts, last, side="right")
         return Mask(np.maximum(self.firsts[begin:end], first), np.minimum(self.lasts[begin:end], last))
 
+    def ranges(self) -> list[SeqRange]:
+        return list(zip(self.firsts.tolist(), self.lasts.tolist(), strict=True))
+
     def count(self) -> int:
         """How many seqs it hides."""
         return int((self.lasts - self.firsts + 1).sum())
+
+    def words(self) -> tuple[Ints, Ints]:
+        """The same as words of 64 seqs: which of them hold anything hidden, and a bit for each seq that is."""
+        first, last = self.firsts >> 6, self.lasts >> 6
+        counts = last - first + 1
+        if not len(counts):
+            return first, first
+        starts = np.cumsum(counts) - counts
+        words = np.repeat(first - starts, counts) + np.arange(int(counts.sum()))
+        low = np.where(words == np.repeat(first, counts), np.repeat(self.firsts & 63, counts), 0)
+        high = np.where(words == np.repeat(last, counts), np.repeat(self.lasts & 63, counts), 63)
+        full = np.uint64(0xFFFFFFFFFFFFFFFF)
+        bits = (full >> (63 - high + low).astype(np.uint64)) << low.astype(np.uint64)
+        # Ranges that are apart may end and begin in the same word.
+        begins = np.flatnonzero(np.diff(words, prepend=words[0] - 1))
+        return words[begins], np.bitwise_or.reduceat(bits, begins).view(np.int64)
 
     def hides(self, seqs: Ints) -> npt.NDArray[np.bool_]:
         """Whether each of some seqs is in it."""

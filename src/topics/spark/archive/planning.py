@@ -7,6 +7,7 @@
 | a topic that the catalog no longer has | everything of it is removed: to delete a topic is to delete its records |
 | files older than the archive's retention | they no longer count |
 | a file of which a fifth is deleted, or many small files of one day | rewritten |
+| a delete that has been hidden for as long as it may be | every file that holds anything deleted is rewritten |
 """
 
 from bisect import bisect_left
@@ -14,15 +15,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from topics.core.ranges import SeqRange, covers, difference, intersection, union
+from topics.core.ranges import SeqRange, covers, difference, union
 from topics.formats.catalog import Catalog, CatalogSegment, CatalogTopic
-from topics.spark.archive.manifest import ArchivedFile, Manifest, deleted_rows, expired, masked, without_retired
+from topics.spark.archive.manifest import (
+    ArchivedFile,
+    Manifest,
+    expired,
+    hidden_since,
+    masked,
+    without_retired,
+)
+from topics.spark.archive.masks import Mask
 from topics.spark.backlog import Backlog
 from topics.spark.segments import GROUP_BYTES, SEQ_MAX, SegmentRef, pack
 
 SMALL_FILE_BYTES = 4 * 1024 * 1024
 SMALL_FILES_MAX = 8
 DELETED_SHARE = 0.2
+ERASE_MS = 86_400_000
 REWRITE_BYTES = 64 * 1024 * 1024
 ROUND_BYTES = 1024 * 1024 * 1024
 
@@ -35,6 +45,8 @@ class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     round_bytes: int = ROUND_BYTES
     """Segments beyond this wait for the next round, so that a long backlog is committed piece by piece."""
     groups_min: int = 2
+    erase_ms: int = ERASE_MS
+    """How long a deleted record may stay in files."""
     deleted_share: float = DELETED_SHARE
     """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
 
@@ -86,8 +98,18 @@ def plan_archive(
     plan.copies = [Copy(group) for group in pack(ready, rules.group_bytes, rules.groups_min)]
     for topic_id, manifest in settled.items():
         if topic_id not in shut_out:
-            plan.rewrites += _rewrites(manifest, rules.deleted_share)
+            late = manifest.deleted and now_ms - hidden_since(manifest) >= rules.erase_ms
+            plan.rewrites += _rewrites(manifest, 0.0 if late else rules.deleted_share)
     return plan
+
+
+def next_due(manifests: Mapping[int, Manifest], rules: ArchiveRules, shut_out: Collection[int]) -> int | None:
+    """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
+    moments = [file.since_ms + rules.retire_ms for one in manifests.values() for file in one.retired[:1]]
+    moments += [
+        hidden_since(one) + rules.erase_ms for key, one in manifests.items() if one.deleted and key not in shut_out
+    ]
+    return min(moments, default=None)
 
 
 def backlog_of(catalog: Catalog, manifests: Mapping[int, Manifest]) -> Backlog:
@@ -168,11 +190,11 @@ def _settle(
 def _rewrites(manifest: Manifest, deleted_share: float) -> list[Rewrite]:
     """Only neighbours are written into one file, so that no two files ever span the same seqs."""
     found = []
+    mask = Mask.of(manifest.deleted)
     for run in _neighbours(manifest.files):
-        spoiled = any(deleted_rows(file, manifest.deleted) > deleted_share * file.rows for file in run)
+        spoiled = any(mask.within(file.first_seq, file.last_seq).count() > deleted_share * file.rows for file in run)
         if spoiled or len(run) > SMALL_FILES_MAX:
-            spans = union([(file.first_seq, file.last_seq) for file in run])
-            hidden = intersection(manifest.deleted, spans)
+            hidden = mask.within(run[0].first_seq, run[-1].last_seq).ranges()
             paths = [file.path for file in run]
             found.append(Rewrite(manifest.topic_id, manifest.topic, run[0].date, paths, hidden))
     return found

@@ -1,27 +1,33 @@
 """The archive's records for others: which files count and which of their rows are deleted. Imports pyspark late.
 
 Reading the folder with `spark.read.parquet` alone would show deleted records, and files of a run that never finished.
+
+In a folder Spark's own Parquet reader reads, and deletes are a join with a table of words of 64 seqs, one lookup a
+record however many ranges there are; files that hold nothing deleted are read as they are. Spark has no way into an
+object store of its own, so there tasks read the objects as the connector does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from topics.core.ranges import SeqRange
 from topics.spark.archive.manifest import Manifest
 from topics.spark.archive.masks import Mask
+from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_file, read_part
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.archive.tasks import ARCHIVE_SCHEMA
+from topics.spark.segments import GROUP_BYTES
 from topics.storage.fs import FileSystem
-from topics.storage.posix import PosixFileSystem
+from topics.storage.objects.tiers import guest_files
+from topics.storage.places import check_place, is_object_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_WHERE_MAX = 200
-"""More ranges than this go into a table of their own instead of a condition."""
+_INT_MAX = 2**31 - 1
+_ROWS = 20_000
 
 
 def manifests_of(store: ArchiveStore, topic: str | None = None) -> list[Manifest]:
@@ -30,48 +36,85 @@ def manifests_of(store: ArchiveStore, topic: str | None = None) -> list[Manifest
     return [one for one in found if one is not None and topic in (None, one.topic)]
 
 
+def masked_manifests(store: ArchiveStore, topic: str | None = None) -> list[tuple[Manifest, Mask]]:
+    """The same for readers: each without its deletes, and those."""
+    found = [store.load_masked(topic_id) for topic_id in store.topic_ids()]
+    return [one for one in found if one is not None and topic in (None, one[0].topic)]
+
+
 def read_archive(fs: FileSystem, store: ArchiveStore, manifest: Manifest) -> pa.Table:
     """A topic's archived records in one table, for small things and for tests."""
     folder = store.topic_folder(manifest.topic_id)
-    tables = [ARCHIVE_SCHEMA.empty_table()]
-    for archived in manifest.files:
-        file = fs.open(f"{folder}/{archived.path}")
-        try:
-            tables.append(pq.read_table(pa.BufferReader(file.map()), schema=ARCHIVE_SCHEMA, partitioning=None))
-        finally:
-            file.close()
-    whole = pa.concat_tables(tables)
+    tables = [read_file(fs, f"{folder}/{archived.path}") for archived in manifest.files]
+    whole = pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables])
     return Mask.of(manifest.deleted).shown(whole).sort_by("seq")
 
 
 def archived_records(spark: "SparkSession", root: str, topic: str | None = None) -> "DataFrame":
-    """The archived records of a topic, or of all, as a DataFrame read by Spark's own Parquet reader."""
-    store = ArchiveStore(PosixFileSystem(), root)
-    frame = None
-    for manifest in manifests_of(store, topic):
-        folder = store.topic_folder(manifest.topic_id)
-        paths = [f"{folder}/{file.path}" for file in manifest.files]
-        if not paths:
-            continue
-        one = spark.read.parquet(*paths)
-        one = _without(spark, one, manifest.deleted)
-        frame = one if frame is None else frame.unionByName(one)
-    if frame is None:
+    """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store."""
+    place = check_place(root, "the archive") or root
+    store = ArchiveStore(guest_files(place), place)
+    manifests = masked_manifests(store, topic)
+    parts = [part for manifest, mask in manifests for part in parts_of(store, manifest, mask)]
+    if is_object_store(place):
+        return _from_objects(spark, place, parts)
+    clean = [part.path for part in parts if not part.deleted]
+    spoiled = [part.path for part in parts if part.deleted]
+    frames = [_parquet(spark, clean)] if clean or not spoiled else []
+    if spoiled:
+        frames.append(_without(_parquet(spark, spoiled), hidden_words(manifests), spark))
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def hidden_words(manifests: Sequence[tuple[Manifest, Mask]]) -> pa.Table:
+    """What is deleted, as a row for each word of 64 seqs that holds any of it: topic's epoch, word, bits.
+
+    Epochs and words are as narrow as they can be: Spark packs two ints into one long, and looks that up much faster.
+    """
+    epochs, words, bits = [], [], []
+    for manifest, mask in manifests:
+        if len(mask):
+            found, flags = mask.words()
+            epochs.append(np.full(len(found), manifest.epoch))
+            words.append(found)
+            bits.append(flags)
+    columns = [np.concatenate(one) if one else np.empty(0, np.int64) for one in (epochs, words, bits)]
+    narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in columns[:2])
+    key = pa.int32() if narrow else pa.int64()
+    return pa.table({"e": pa.array(columns[0], key), "w": pa.array(columns[1], key), "b": pa.array(columns[2])})
+
+
+def _parquet(spark: "SparkSession", paths: list[str]) -> "DataFrame":
+    if not paths:
         return spark.createDataFrame([], _DDL)
-    return frame
+    return spark.read.schema(_DDL).parquet(*paths)
 
 
-def _without(spark: "SparkSession", frame: "DataFrame", deleted: Iterable[SeqRange]) -> "DataFrame":
+def _without(frame: "DataFrame", hidden: pa.Table, spark: "SparkSession") -> "DataFrame":
     from pyspark.sql import functions as f  # noqa: PLC0415 - the rest runs without Spark
 
-    ranges = list(deleted)
-    if len(ranges) <= _WHERE_MAX:
-        for first, last in ranges:
-            frame = frame.where(~f.col("seq").between(first, last))
-        return frame
-    hidden = spark.createDataFrame(ranges, "first bigint, last bigint")
-    condition = (frame["seq"] >= hidden["first"]) & (frame["seq"] <= hidden["last"])
-    return frame.join(f.broadcast(hidden), condition, "left_anti")
+    key = "int" if hidden.schema.field("e").type == pa.int32() else "bigint"
+    rows = frame.withColumns(
+        {"_e": f.expr(f"cast(epoch as {key})"), "_w": f.expr(f"cast(shiftright(seq, 6) as {key})")}
+    )
+    table = f.broadcast(spark.createDataFrame(hidden))
+    joined = rows.join(table, (rows["_e"] == table["e"]) & (rows["_w"] == table["w"]), "left_outer")
+    shown = joined.where("b is null or shiftright(b, cast(seq & 63 as int)) & 1 = 0")
+    return shown.select(*ARCHIVE_SCHEMA.names)
+
+
+def _from_objects(spark: "SparkSession", place: str, parts: list[FilePart]) -> "DataFrame":
+    groups = pack_parts(parts, GROUP_BYTES)
+    if not groups:
+        return spark.createDataFrame([], _DDL)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for part in groups[number]:
+                    yield from read_part(guest_files(place), part).to_batches(max_chunksize=_ROWS)
+
+    return spark.range(0, len(groups), 1, len(groups)).mapInArrow(read, _DDL)
 
 
 _DDL = (

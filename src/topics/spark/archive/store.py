@@ -1,8 +1,14 @@
 """The archive's files: manifests, replaced in one step, and data files that count once a manifest names them."""
 
-from topics.spark.archive.manifest import Manifest, decode_manifest, encode_manifest
+from collections.abc import Callable
+from typing import TypeVar
+
+from topics.spark.archive.manifest import Manifest, decode_manifest, decode_masked, encode_manifest
+from topics.spark.archive.masks import Mask
 from topics.storage.fs import FileSystem
 from topics.storage.replaced import read_whole, replace_file
+
+T = TypeVar("T")
 
 _FOLDER = "topic_id="
 _MANIFEST = "manifest.json"
@@ -29,12 +35,19 @@ class ArchiveStore:
         return [int(name.removeprefix(_FOLDER), 16) for name in names if name.startswith(_FOLDER)]
 
     def load(self, topic_id: int) -> Manifest | None:
+        return self._decoded(topic_id, decode_manifest)
+
+    def load_masked(self, topic_id: int) -> tuple[Manifest, Mask] | None:
+        """A topic's manifest for a reader: without its deletes, and those apart."""
+        return self._decoded(topic_id, decode_masked)
+
+    def _decoded(self, topic_id: int, decode: Callable[[bytes], T]) -> T | None:
         path = f"{self.topic_folder(topic_id)}/{_MANIFEST}"
         data = read_whole(self._fs, path)
         if data is None:
             return None
         try:
-            return decode_manifest(data)
+            return decode(data)
         except ValueError as error:
             raise ArchiveDamagedError(f"{path}: {error}") from error
 
@@ -72,7 +85,8 @@ class ArchiveStore:
         self._fs.sync_dir(folder)
         for path in self._data_files(topic_id):
             self._fs.remove(f"{folder}/{path}")
-        for name in self._fs.list_dir(folder):
+        # An object store has no folders: what is empty is not there.
+        for name in self._names(folder):
             self._fs.remove_dir(f"{folder}/{name}")
         self._fs.remove_dir(folder)
         self._fs.sync_dir(self.root)

@@ -21,8 +21,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from topics.spark.archive.parts import FilePart
 from topics.spark.columns import RECORD_DDL, RECORD_SCHEMA
-from topics.spark.connector.history import ArchivePart, plan_history, read_history
+from topics.spark.connector.history import plan_history, read_history
 from topics.spark.connector.loss import Losses
 from topics.spark.connector.offsets import Offsets, from_checkpoint, to_checkpoint
 from topics.spark.connector.options import OptionError, ReadOptions, read_options, write_options
@@ -40,7 +41,7 @@ class Piece(InputPartition):
     """One task's work: spans of seqs, segments by name, or files of the archive. Plain values that can travel."""
 
     def __init__(
-        self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: list[ArchivePart] | None = None
+        self, spans_: list[SeqSpan] | None = None, group: bytes = b"", history: list[FilePart] | None = None
     ) -> None:
         self.spans = spans_ or []
         self.group = group

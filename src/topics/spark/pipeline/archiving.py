@@ -6,7 +6,7 @@ import msgspec
 
 from topics.formats.catalog import Catalog
 from topics.spark.archive.manifest import Manifest, rewritten, with_files
-from topics.spark.archive.planning import ArchivePlan, ArchiveRules, Copy, Rewrite, backlog_of, plan_archive
+from topics.spark.archive.planning import ArchivePlan, ArchiveRules, Copy, Rewrite, backlog_of, next_due, plan_archive
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.archive.tasks import ArchiveTask, Outcome, TopicOutcome
 from topics.spark.backlog import Backlog
@@ -52,13 +52,14 @@ class ArchiveProduct:
         self._catalog: Catalog | None = None
         self._seen: int | None = None
         self._swept = False
+        self._shut_out: Collection[int] = ()
 
     def plan(self, catalog: Catalog, now_ms: int, shut_out: Collection[int]) -> list[bytes]:
         self._check_forward(catalog)
         self._load()
         plan = plan_archive(catalog, self._manifests, self._rules, now_ms, shut_out)
         self._settle(plan)
-        self._catalog = catalog
+        self._catalog, self._shut_out = catalog, shut_out
         run = self._dice.token(8).hex()
         tasks: list[Copy | Rewrite] = [*plan.copies, *plan.rewrites]
         place = (self._layout.root, self._layout.cold_root, self._store.root, run)
@@ -97,6 +98,9 @@ class ArchiveProduct:
 
     def backlog(self) -> Backlog:
         return Backlog() if self._catalog is None else backlog_of(self._catalog, self._manifests)
+
+    def due_ms(self) -> int | None:
+        return next_due(self._manifests, self._rules, self._shut_out)
 
     def finish(self, catalog: Catalog) -> None:
         """Confirms the deletes of this catalog; the engine forgets them then."""

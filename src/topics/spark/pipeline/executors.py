@@ -1,5 +1,6 @@
 """Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from topics.spark.pipeline import archiving
 from topics.spark.pipeline.products import Perform, Piece
-from topics.spark.pipeline.rounds import JobFailedError
+from topics.spark.pipeline.rounds import JobFailedError, WorkersUnavailableError
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -23,11 +24,26 @@ PERFORM: dict[str, Perform] = {archiving.NAME: archiving.perform}
 """The task half of every product."""
 
 _PROGRESS_S = 0.3
+_NO_WORKER = re.compile(
+    r"Python worker (failed to connect back|did not (connect|start)|could not be started)"
+    r"|Cannot run program|error=11, |Resource temporarily unavailable|Timed out while waiting for the Python worker"
+)
+"""How Spark says that a process for a task did not come up in time: the machine is busy, and the task never began."""
 _OUTCOME_SCHEMA = pa.schema([("place", pa.int64()), ("outcome", pa.binary())])
 
 
 def perform(fs: FileSystem, piece: Piece) -> bytes:
     return PERFORM[piece.product](fs, piece.work)
+
+
+def failure_of(error: Exception) -> JobFailedError:
+    """What a failed job says about its work: nothing, where no process came up to do it."""
+    kind = WorkersUnavailableError if _NO_WORKER.search(str(error)) else JobFailedError
+    return kind(_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
 
 
 class InlineExecutor:
@@ -43,14 +59,17 @@ class InlineExecutor:
             on_done(place)
         return outcomes
 
+    def probe(self) -> None:
+        """Whoever asks runs."""
+
 
 class SparkExecutor:
     """All pieces as one job, a task each."""
 
-    def __init__(self, spark: "SparkSession", cold_dir: str | None = None) -> None:
+    def __init__(self, spark: "SparkSession", *places: str | None) -> None:
         self._spark = spark
-        self._cold_dir = cold_dir
-        """Where each task looks for cold segments; what it needs to get in comes from its own environment."""
+        self._places = places
+        """The cold tier and the archive; what a task needs to get in comes from its own environment."""
         self._told = 0
         if is_remote(spark):
             # A client of Spark Connect has no status to ask for: it is told.
@@ -68,12 +87,12 @@ class SparkExecutor:
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
 
         count = len(pieces)
-        work, cold_dir = list(pieces), self._cold_dir
+        work, places = list(pieces), self._places
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(guest_files(cold_dir), work[place])
+                    outcome = perform(guest_files(*places), work[place])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
 
         # A range of as many partitions as numbers has one number a partition: exactly one piece a task.
@@ -83,9 +102,20 @@ class SparkExecutor:
             for row in self._collect(rows, on_done):
                 outcomes[row.place] = bytes(row.outcome)
         except PySparkException as error:
-            raise JobFailedError(str(error).strip().splitlines()[0]) from error
+            raise failure_of(error) from error
         on_done(count)
         return outcomes
+
+    def probe(self) -> None:
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+
+        def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from batches
+
+        try:
+            self._spark.range(0, 1, 1, 1).mapInArrow(nothing, "id bigint").collect()
+        except PySparkException as error:
+            raise WorkersUnavailableError(_first_line(error)) from error
 
     def _collect(self, rows: "DataFrame", on_done: Callable[[int], None]) -> "list[Row]":
         """Collects in a thread, so that this one can tell how many tasks are finished."""

@@ -45,6 +45,10 @@ class Product(Protocol):
         """How far it is behind the catalog of the last plan, now."""
         ...
 
+    def due_ms(self) -> int | None:
+        """When it has something to do, even if the catalog stays as it is; None when it has not."""
+        ...
+
     def finish(self, catalog: Catalog) -> None:
         """The round is over and everything of it is published."""
         ...

@@ -21,9 +21,17 @@ class JobFailedError(Exception):
     """A job failed as a whole, so that nobody can tell which piece was to blame."""
 
 
+class WorkersUnavailableError(JobFailedError):
+    """No process came up that could do any work. That says nothing about the work: the round is tried again later."""
+
+
 class Executor(Protocol):
     def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
         """The outcomes of some pieces, in their order; `on_done` hears how many are finished. Raises JobFailedError."""
+        ...
+
+    def probe(self) -> None:
+        """Runs a job without any work. Raises WorkersUnavailableError where even that fails."""
         ...
 
 
@@ -54,24 +62,32 @@ class Pipeline:
         for product in self._products:
             product.finish(catalog)
         if total:
-            self._update(running=False, failures=0, error=None, **self._lag(self._clock.now_ms()))
-        elif self.status.catalog != catalog.head.number:
+            self._update(running=False, failures=0, error=None, due_ms=self._due(), **self._lag(self._clock.now_ms()))
+        elif self.status.catalog != catalog.head.number or self.status.due_ms != self._due():
             # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
-            self._update(running=False, catalog=catalog.head.number, **self._lag(self._clock.now_ms()))
+            number, lag = catalog.head.number, self._lag(self._clock.now_ms())
+            self._update(running=False, catalog=number, due_ms=self._due(), **lag)
         return total > 0
+
+    def _due(self) -> int | None:
+        moments = [product.due_ms() for product in self._products]
+        return min([moment for moment in moments if moment is not None], default=None)
 
     def _work(self, work: list[tuple[Product, list[bytes]]], total: int, started_ms: int) -> None:
         began = self._clock.monotonic()
         pieces = [Piece(product.name, piece) for product, planned in work for piece in planned]
         culprits: dict[str, list[Failure]] = {}
+        ailing: WorkersUnavailableError | None = None
         try:
             outcomes = self._executor.run(pieces, lambda done: self.on_progress(done, total))
             done: dict[str, list[bytes]] = {product.name: [] for product, _ in work}
             for piece, outcome in zip(pieces, outcomes, strict=True):
                 done[piece.product].append(outcome)
+        except WorkersUnavailableError:
+            raise
         except JobFailedError as error:
             _log.warning("a pipeline job failed; its topics are tried one by one", extra={"error": str(error)})
-            done, culprits = self._one_by_one(work)
+            done, culprits, ailing = self._one_by_one(work)
         gains = Gain()
         for product, _ in work:
             self._publish(product, done[product.name], culprits.get(product.name, []), gains, started_ms)
@@ -87,6 +103,8 @@ class Pipeline:
             segments=status.segments + gains.segments,
             last_run=run,
         )
+        if ailing is not None:
+            raise ailing
 
     def _publish(
         self, product: Product, outcomes: list[bytes], culprits: list[Failure], gains: Gain, started_ms: int
@@ -114,18 +132,30 @@ class Pipeline:
 
     def _one_by_one(
         self, work: list[tuple[Product, list[bytes]]]
-    ) -> tuple[dict[str, list[bytes]], dict[str, list[Failure]]]:
-        """A piece that takes its whole process down spoils a job for all. Alone it spoils only its own topic."""
-        done: dict[str, list[bytes]] = {}
-        culprits: dict[str, list[Failure]] = {}
+    ) -> tuple[dict[str, list[bytes]], dict[str, list[Failure]], WorkersUnavailableError | None]:
+        """A piece that takes its whole process down spoils a job for all. Alone it spoils only its own topic.
+
+        It ends early when no worker comes up any more: what is done by then is published, and nobody is to blame.
+        """
+        done: dict[str, list[bytes]] = {product.name: [] for product, _ in work}
+        culprits: dict[str, list[Failure]] = {product.name: [] for product, _ in work}
         for product, planned in work:
-            done[product.name], culprits[product.name] = [], []
             for topic_id, topic, piece in [part for one in planned for part in product.split(one)]:
                 try:
-                    done[product.name] += self._executor.run([Piece(product.name, piece)], lambda done: None)
+                    done[product.name] += self._alone(Piece(product.name, piece))
+                except WorkersUnavailableError as error:
+                    return done, culprits, error
                 except JobFailedError as error:
                     culprits[product.name].append(Failure(topic_id, topic, str(error)))
-        return done, culprits
+        return done, culprits, None
+
+    def _alone(self, piece: Piece) -> list[bytes]:
+        """One piece as a job. It is to blame when it fails twice, and a job without any work in between does not."""
+        try:
+            return self._executor.run([piece], lambda done: None)
+        except JobFailedError:
+            self._executor.probe()
+        return self._executor.run([piece], lambda done: None)
 
     def _lag(self, now: int) -> dict[str, int]:
         backlogs = [product.backlog() for product in self._products]

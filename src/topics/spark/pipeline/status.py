@@ -38,6 +38,8 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     updated_ms: int = 0
     catalog: int = 0
     """The number of the catalog that was last looked at."""
+    due_ms: int | None = None
+    """When there is something to do even if the catalog stays as it is, such as removing a file; None when never."""
     lag_segments: int = 0
     lag_bytes: int = 0
     lag_ms: int = 0

@@ -14,18 +14,18 @@ from topics.config.settings import Settings
 from topics.spark.pipeline.worker import (
     LateSpark,
     check_tracked,
+    files_of,
     hold_pipeline,
     layout_of,
     make_pipeline,
     run_until_idle,
 )
-from topics.storage.objects.tiers import guest_files
 from topics.system.clock import SystemClock
 
 
 def main() -> int:
     settings = Settings.from_env(os.environ, {"archive": "1"})
-    fs, clock = guest_files(settings.cold_dir), SystemClock()
+    fs, clock = files_of(settings), SystemClock()
     lock = hold_pipeline(fs, layout_of(settings), f"spark-submit, process {os.getpid()}")
     try:
         check_tracked(fs, layout_of(settings))

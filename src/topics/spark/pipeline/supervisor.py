@@ -93,6 +93,8 @@ class Supervisor:
         status, now = self._status, self._clock.now_ms()
         if self._work_number() > status.catalog or any(one.retry_at_ms <= now for one in status.quarantined):
             return True
+        if status.due_ms is not None and status.due_ms <= now:
+            return True
         return bool(self._settings.archive_retention_ms) and now - status.updated_ms > _RETENTION_EVERY_MS
 
     async def _keep(self) -> None:

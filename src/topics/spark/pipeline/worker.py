@@ -59,14 +59,20 @@ class LateSpark:
         self._inner: SparkExecutor | None = None
 
     def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+        return self._started().run(pieces, on_done)
+
+    def probe(self) -> None:
+        self._started().probe()
+
+    def _started(self) -> SparkExecutor:
         if self._inner is None:
             from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - it takes seconds
 
             options = SparkOptions.of(self._settings, "topics pipeline")
             if self._under_submit:
                 options = msgspec.structs.replace(options, master="")
-            self._inner = SparkExecutor(open_session(options), self._settings.cold_dir)
-        return self._inner.run(pieces, on_done)
+            self._inner = SparkExecutor(open_session(options), self._settings.cold_dir, archive_root(self._settings))
+        return self._inner
 
     def close(self) -> None:
         if self._inner is not None:
@@ -78,7 +84,13 @@ def layout_of(settings: Settings) -> Layout:
 
 
 def archive_root(settings: Settings) -> str:
-    return os.path.abspath(settings.archive_dir) if settings.archive_dir else layout_of(settings).archive
+    """Where the archive is: a folder, or the URL of an object store."""
+    return absolute(check_place(settings.archive_dir, "the archive")) or layout_of(settings).archive
+
+
+def files_of(settings: Settings) -> FileSystem:
+    """Every file that the pipeline works on, wherever it is."""
+    return guest_files(settings.cold_dir, archive_root(settings))
 
 
 def make_pipeline(
@@ -90,8 +102,9 @@ def make_pipeline(
     if settings.archive in ("1", "true"):
         share = 0.0 if compact else DELETED_SHARE
         rules = ArchiveRules(
-            retention_ms=settings.archive_retention_ms, groups_min=2 * cpu_count(), deleted_share=share
-        )
+            retention_ms=settings.archive_retention_ms, erase_ms=settings.archive_erase_ms,
+            groups_min=2 * cpu_count(), deleted_share=share,
+        )  # fmt: skip
         products.append(ArchiveProduct(fs, layout, archive_root(settings), rules, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock)
 
@@ -152,7 +165,7 @@ def main() -> int:
     # The server comes first: a job that is a little slower harms nobody.
     step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
-    fs, clock = guest_files(settings.cold_dir), SystemClock()
+    fs, clock = files_of(settings), SystemClock()
     layout = layout_of(settings)
     try:
         lock = hold_pipeline(fs, layout, f"process {os.getpid()}")

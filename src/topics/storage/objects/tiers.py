@@ -90,6 +90,8 @@ class TieredFileSystem:
     def _at(self, path: str) -> tuple[FileSystem, str]:
         if path.startswith(self._below):
             return self._far, path.removeprefix(self._below)
+        if path == self._below[:-1]:
+            return self._far, ""
         return self._near, path
 
 
@@ -111,13 +113,14 @@ def tiered_for_server(
     return TieredFileSystem(near, root, ObjectFileSystem(guarded, copies), stats)
 
 
-def guest_files(cold_dir: str | None) -> FileSystem:
-    """The files of a data folder for a process that only visits."""
-    cold_dir = check_place(cold_dir)
-    near = PosixFileSystem()
-    if cold_dir is None or not is_object_store(cold_dir):
-        return near
-    return tiered(near, cold_dir, RemoteStore(cold_dir))
+def guest_files(*places: str | None) -> FileSystem:
+    """The files of a data folder for a process that only visits, its cold tier and its archive included."""
+    files: FileSystem = PosixFileSystem()
+    # One place may lie in the other, so the longest name is asked first.
+    for place in sorted({found for place in places if (found := check_place(place)) is not None}, key=len):
+        if is_object_store(place):
+            files = tiered(files, place, RemoteStore(place))
+    return files
 
 
 def server_files(cold_dir: str | None, copies_dir: str, copies_bytes: int, seconds: Callable[[], float]) -> FileSystem:

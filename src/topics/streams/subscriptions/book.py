@@ -1,6 +1,7 @@
 """Every subscription, and the changes that are kept of them."""
 
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 from topics.core.errors import TopicsError
 from topics.engine import Engine
 from topics.streams.offsets import START
-from topics.streams.subscriptions.model import Link, Subscription, SubscriptionRequest
+from topics.streams.subscriptions.model import Link, Owner, Subscription, SubscriptionRequest
 from topics.streams.subscriptions.signing import SEED_BYTES, Signer
 from topics.streams.subscriptions.store import Store
 
@@ -27,6 +28,7 @@ class Book:
         self._seed = b""
         self._key_kept = False
         self.all: dict[str, Subscription] = {}
+        self._of_owner: Counter[Owner] = Counter()
         for change in self._store.load():
             self._replay(change)
 
@@ -37,6 +39,20 @@ class Book:
             self._seed = self._core.dice.token(SEED_BYTES)
             self._signer = Signer(self._seed)
         return self._signer
+
+    def add(self, subscription: Subscription) -> None:
+        self.all[subscription.id] = subscription
+        self._of_owner[subscription.owner or ()] += 1
+
+    def remove(self, subscription: Subscription | None) -> None:
+        """Removes a subscription, if there is one."""
+        if subscription is not None:
+            del self.all[subscription.id]
+            self._of_owner[subscription.owner or ()] -= 1
+
+    def count_of(self, owner: Owner) -> int:
+        """How many an owner has."""
+        return self._of_owner[owner]
 
     def mark(self, text: str) -> str:
         """A word that only this server can have made of a text."""
@@ -69,9 +85,10 @@ class Book:
             )
             made.generation = change.get("generation", 0)
             made.links = {name: Link(explicit=True) for name in request.streams}
-            self.all[made.id] = made
+            self.remove(self.all.get(made.id))
+            self.add(made)
         elif op == "drop":
-            self.all.pop(change["id"], None)
+            self.remove(self.all.get(change["id"]))
         elif (known := self.all.get(change["id"])) is not None:
             _change(known, op, change)
 

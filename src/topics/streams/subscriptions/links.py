@@ -8,6 +8,7 @@ from topics.streams.offsets import START, decode_offset, offset_of, read_offset,
 from topics.streams.service import Streams
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.model import Link, Subscription
+from topics.streams.subscriptions.patterns import literal_prefix
 from topics.streams.subscriptions.store import NAME
 
 
@@ -27,7 +28,8 @@ class Links:
         """The streams there are that the pattern fits."""
         if not subscription.request.pattern:
             return []
-        return [name for name in self._core.names if subscription.matches(name) and name != NAME]
+        names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
+        return [name for name in names if subscription.matches(name) and name != NAME]
 
     def tail(self, name: str) -> str:
         topic = self._core.by_name.get(name)

@@ -1,11 +1,12 @@
 """What can be asked of subscriptions. Everything that is answered is kept before it is answered."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 import msgspec
 
-from topics.core.errors import InvalidRequestError, TopicsError
+from topics.core.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.streams.offsets import START
 from topics.streams.service import Streams
 from topics.streams.subscriptions.book import (
@@ -26,7 +27,7 @@ from topics.streams.subscriptions.errors import (
     SubscriptionTakenError,
 )
 from topics.streams.subscriptions.leases import Later
-from topics.streams.subscriptions.model import Claim, Link, Owner, Subscription, SubscriptionRequest
+from topics.streams.subscriptions.model import STREAMS_MAX, Claim, Link, Owner, Subscription, SubscriptionRequest
 from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import check_url
 from topics.streams.subscriptions.wakes import Deliver, Wakes
@@ -54,9 +55,24 @@ class Granted(msgspec.Struct, frozen=True, kw_only=True):
     streams: list[dict[str, object]]
 
 
+class SubscriptionLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many there may be; 0 is no limit. Keys with the same prefixes count as one."""
+
+    max_subscriptions: int = 10_000
+    max_subscriptions_per_key: int = 1_000
+
+
 class Subscriptions:
-    def __init__(self, streams: Streams, deliver: Deliver, later: Later, allow_loopback: bool) -> None:
+    def __init__(
+        self,
+        streams: Streams,
+        deliver: Deliver,
+        later: Later,
+        allow_loopback: bool,
+        limits: SubscriptionLimits | None = None,
+    ) -> None:
         self._core = streams.engine.core
+        self._limits = limits or SubscriptionLimits()
         self._allow_loopback = allow_loopback
         self._book = Book(streams.engine)
         self._wakes = Wakes(streams, self._book, deliver, later)
@@ -65,6 +81,7 @@ class Subscriptions:
         self._wakes.finished = self._finished
         self._coming: dict[str, list[Callable[[], None]]] = {}
         """Subscriptions that are being kept, with the requests that wait for what becomes of them."""
+        self._coming_of: Counter[Owner] = Counter()
 
     def start(self) -> None:
         """Begins to watch; what piled up meanwhile wakes at once."""
@@ -102,6 +119,7 @@ class Subscriptions:
             again = partial(self.put, subscription_id, request, base_url, done, failed, owner)
             self._coming[subscription_id].append(lambda: _try(again, failed))
             return
+        self._check_room(owner)
         made = Subscription(subscription_id, request, base_url, self._core.wall(), owner)
         made.links = {name: Link(explicit=True) for name in request.streams}
         for name in self._links.matching(made):
@@ -116,19 +134,33 @@ class Subscriptions:
             if error is not None:
                 failed(error)
             else:
-                self._book.all[subscription_id] = made
+                self._book.add(made)
                 done(made, True)
                 for name in list(made.links):
                     self._links.look(made, name)
-            for waiting in self._coming.pop(subscription_id):
+            for waiting in self._come(subscription_id, owner):
                 waiting()
 
         self._coming[subscription_id] = []
+        self._coming_of[owner] += 1
         try:
             self._book.write(changes, written)
         except TopicsError:
-            del self._coming[subscription_id]
+            self._come(subscription_id, owner)
             raise
+
+    def _come(self, subscription_id: str, owner: Owner) -> list[Callable[[], None]]:
+        """One that was on its way is kept, or is not; gives those who waited for that."""
+        self._coming_of[owner] -= 1
+        return self._coming.pop(subscription_id)
+
+    def _check_room(self, owner: Owner) -> None:
+        limits = self._limits
+        if limits.max_subscriptions and len(self._book.all) + len(self._coming) >= limits.max_subscriptions:
+            raise ThrottledError.over_cap("max_subscriptions", limits.max_subscriptions)
+        most = limits.max_subscriptions_per_key
+        if most and self._book.count_of(owner) + self._coming_of[owner] >= most:
+            raise ThrottledError.over_cap("max_subscriptions_per_key", most)
 
     def get(self, subscription_id: str, asking: Owner = ()) -> Subscription:
         """The subscription, for somebody who is held to some prefixes. One that they have nothing to do with is not
@@ -146,7 +178,7 @@ class Subscriptions:
 
         def written(error: TopicsError | None) -> None:
             if error is None and self._book.all.get(subscription_id) is found:
-                del self._book.all[subscription_id]
+                self._book.remove(found)
                 self._wakes.forget(found)
             done(error)
 
@@ -155,6 +187,9 @@ class Subscriptions:
     def link(self, subscription_id: str, names: list[str], done: Outcome) -> None:
         """Adds streams by name; those that are there already begin at their end."""
         found = self.get(subscription_id)
+        explicit = {name for name, link in found.links.items() if link.explicit}
+        if len(explicit.union(names)) > STREAMS_MAX:
+            raise InvalidRequestError(f"streams: at most {STREAMS_MAX} are allowed", field="streams", max=STREAMS_MAX)
         fresh = {name: self._links.tail(name) for name in names if name not in found.links}
         changes = [link_change(found, names)]
         changes += [ack_change(found, name, tail) for name, tail in fresh.items() if tail != START]

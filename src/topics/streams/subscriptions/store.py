@@ -33,6 +33,9 @@ class Hidden:
     def check_append(self, topic: Topic) -> None:
         raise TopicNotFoundError(topic.name)
 
+    def rewrites(self, topic: Topic) -> bool:
+        return False
+
     def postpones(self, topic: Topic, records: Sequence[Record], prepared: object, retry: object) -> bool:
         return False
 

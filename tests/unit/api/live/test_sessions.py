@@ -100,3 +100,25 @@ def test_without_keys_only_the_whole_is_counted() -> None:
     for _ in range(50):
         connections.enter(ANYONE)
     assert connections.open == 50
+
+
+def test_one_key_does_not_take_the_room_of_others() -> None:
+    clock = ManualClock()
+    sessions = Sessions(10, 1_000, clock, SeededDice(1), per_key_max=2)
+    mine, theirs = (Key(number, b"", Scope.READ, ()) for number in range(2))
+
+    def make(key: Key) -> Session:
+        return sessions.create(key, Projection(framing=SHARED), 15_000, {"t": 0}, {"t": 1})
+
+    first, _ = make(mine), make(mine)
+    with pytest.raises(ThrottledError) as refused:
+        make(mine)
+    assert refused.value.detail == {"limit": "max_watch_sessions_per_key", "max": 2}
+    make(theirs)
+    for _ in range(3):
+        make(ANYONE)
+    sessions.attach(first, Stream())
+    clock.advance(1_001)
+    make(mine)
+    with pytest.raises(ThrottledError):
+        make(mine)

@@ -92,6 +92,9 @@ class World:
         self.api.handle(exchange)
         return exchange
 
+    def answers(self) -> list[dict[str, object]]:
+        return [msgspec.json.decode(body) for body in self.client.bodies()]
+
     def match(self, head: RequestHead) -> Match:
         return match_of(head)
 
@@ -136,7 +139,7 @@ def test_the_time_a_request_was_here_is_its_own() -> None:
     ("body", "stored"),
     [
         (b'{"records":[{"data":1}],"node":"n"}', [0, 1]),
-        (b'{"records":[{"data":1}],"idempotency_key":"k"}', [0, 1]),
+        (b'{"records":[{"data":1}],"idempotency_key":""}', [0, 1]),
         (b'{"records":[{"data":1},{"data":2}]}', [0, 1, 2]),
         (b'{"records":[{"data":1}],"unknown":true}', [0, 1]),
     ],
@@ -148,6 +151,26 @@ def test_whatever_is_not_plain_goes_the_long_way(body: bytes, stored: list[int])
     flush(world.engine)
     assert world.client.statuses == [200]
     assert values(world.engine, "a") == stored
+
+
+def test_a_new_key_is_no_reason_to_go_the_long_way_and_a_known_one_is() -> None:
+    world = World()
+    head = world.head()
+    body, other = (
+        b'{"records":[{"data":%d}],"idempotency_key":"k","idempotency_check":true}' % data for data in (1, 2)
+    )
+    world.ask(head, body)
+    assert world.engine.core.shards[0].coalesced is not None
+    world.ask(head, b'{"records":[{"data":3}]}')
+    world.ask(head, b'{"records":[{"data":4}],"idempotency_key":"l"}')
+    world.ask(head, body)
+    world.ask(head, other)
+    flush(world.engine)
+    world.ask(head, body)
+    assert sorted(world.client.statuses) == [200, 200, 200, 200, 200, 409]
+    told = sorted((answer["first_seq"], answer["deduped"]) for answer in world.answers() if "error" not in answer)
+    assert told == [(2, False), (2, True), (2, True), (3, False), (4, False)]
+    assert values(world.engine, "a") == [0, 1, 3, 4]
 
 
 def test_a_tag_is_no_reason_to_go_the_long_way() -> None:

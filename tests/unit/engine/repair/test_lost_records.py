@@ -21,7 +21,9 @@ class Book:
     next_base: int
 
 
-def append(topic_id: int, lsn: int, first: int, base: int, count: int = 2, key: bytes = b"") -> tuple[bytes, int]:
+def append(
+    topic_id: int, lsn: int, first: int, base: int, count: int = 2, key: bytes | dict[str, int] = b""
+) -> tuple[bytes, int]:
     """An APPEND frame, and where the next text of its topic begins."""
     text, rows, size, traits = encode_fragments([Record.of({"n": n}) for n in range(count)], first, 99, "node", base)
     head = encode_block_head(first, 99, size, base, traits, key, rows, len(text))
@@ -49,8 +51,9 @@ def test_batches_that_follow_each_other() -> None:
     assert found == [LostRecords(1, 5, 6, base), LostRecords(1, 7, 7, end), LostRecords(2, 5, 6, other_end)]
 
 
-def test_one_wrong_byte_is_found_out_or_does_not_matter() -> None:
-    frame, next_base = append(1, 8, 5, 700, key=b"key")
+@pytest.mark.parametrize("key", [b"key", {"key": 0, "other": 1}], ids=["of the batch", "of its records"])
+def test_one_wrong_byte_is_found_out_or_does_not_matter(key: bytes | dict[str, int]) -> None:
+    frame, next_base = append(1, 8, 5, 700, key=key)
     believed = 0
     for offset in range(len(frame)):
         for mask in (0xFF, 0x01, 0x02, 0x03, 0x80):

@@ -88,7 +88,8 @@ def test_caps_are_enforced_with_the_append() -> None:
 def test_a_key_is_remembered_with_its_block() -> None:
     bench = Bench()
     bench.append(1, 2, key="k", ts=50)
-    assert bench.topic.keys == {"k": (1, 2, 50)}
+    assert bench.topic.keys is not None
+    assert bench.topic.keys["k"][:3] == (1, 2, 50)
 
 
 def test_keys_outside_their_window_go_with_the_next_one() -> None:
@@ -104,7 +105,10 @@ def test_a_key_used_again_is_the_youngest() -> None:
     bench.append(1, key="a")
     bench.append(1, key="b")
     bench.append(1, key="a")
-    assert list((bench.topic.keys or {}).items()) == [("b", (2, 1, 100)), ("a", (3, 1, 100))]
+    assert [(key, known[:3]) for key, known in (bench.topic.keys or {}).items()] == [
+        ("b", (2, 1, 100)),
+        ("a", (3, 1, 100)),
+    ]
 
 
 def test_forgetting_the_last_key_leaves_nothing() -> None:

@@ -21,6 +21,7 @@ from topics.core.errors import ReadOnlyError
 from topics.engine import Engine
 from topics.engine.background import OffLoop
 from topics.engine.upkeep import housekeeping as module
+from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.snapshots import snapshot_numbers
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
@@ -45,6 +46,68 @@ def test_a_checkpoint_is_taken_when_the_log_has_grown(disk: FakeDisk) -> None:
     assert snapshot_numbers(disk, LAYOUT) == [1]
     engine.housekeeper.tick()
     assert snapshot_numbers(disk, LAYOUT) == [1]
+
+
+def listed(disk: FakeDisk, name: str = "t") -> list[int]:
+    """The segments that guests on the files know of."""
+    catalog = read_catalog(disk, LAYOUT)
+    known = catalog.by_name().get(name) if catalog is not None else None
+    return [segment.first_seq for segment in known.segments] if known is not None else []
+
+
+def test_what_a_quiet_server_seals_is_in_the_catalog_within_the_interval(disk: FakeDisk, clock: ManualClock) -> None:
+    engine = open_engine(disk, clock, snapshot_interval_ms=1000, segment_max_age_ms=5000)
+    append(engine, "t", 1, 2)
+    clock.advance(1000)
+    engine.housekeeper.tick()
+    assert listed(disk) == []
+    clock.advance(4001)
+    # Nothing was logged since the checkpoint. The tail is old by now, and sealed.
+    engine.housekeeper.tick()
+    assert sealed(engine) == [1]
+    waiting = engine.sealer.unlisted()
+    if not listed(disk):
+        assert (waiting.segments, waiting.oldest_ts) == (1, topic(engine, "t").segments[0].first_ts)
+        assert waiting.bytes > 0
+        clock.advance(1000)
+        engine.housekeeper.tick()
+    assert listed(disk) == [1]
+    assert engine.sealer.unlisted() == (0, 0, None)
+    taken = snapshot_numbers(disk, LAYOUT)
+    clock.advance(10_000)
+    engine.housekeeper.tick()
+    assert snapshot_numbers(disk, LAYOUT) == taken
+
+
+def test_what_is_sealed_counts_as_behind_until_the_catalog_names_it(disk: FakeDisk, clock: ManualClock) -> None:
+    engine = open_engine(disk, clock, segment_max_events=2)
+    append(engine, "t", 1, 2)
+    append(engine, "gone", 3, 4)
+    assert engine.sealer.unlisted().segments == 2
+    drop(engine, "gone")
+    checkpoint(engine)
+    assert (engine.sealer.unlisted().segments, listed(disk)) == (0, [1])
+    append(engine, "t", 5, 6)
+    assert engine.sealer.unlisted().segments == 1
+
+
+def test_a_catalog_that_could_not_be_written_is_written_by_the_next_checkpoint(
+    disk: FakeDisk, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(disk, clock, segment_max_events=2)
+    append(engine, "t", 1, 2)
+
+    def fails(head: object) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.checkpointer.catalog, "publish", fails)
+        checkpoint(engine)
+    assert listed(disk) == []
+    assert engine.sealer.unlisted().segments == 1
+    clock.advance(engine.core.options.snapshot_interval_ms)
+    engine.housekeeper.tick()
+    assert listed(disk) == [1]
 
 
 def test_a_checkpoint_is_taken_when_the_log_is_old(disk: FakeDisk, clock: ManualClock) -> None:

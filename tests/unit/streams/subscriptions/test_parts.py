@@ -1,5 +1,7 @@
 """Patterns, addresses, signatures and requests."""
 
+import random
+import re
 from base64 import urlsafe_b64decode
 
 import msgspec
@@ -9,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from topics.core.errors import InvalidRequestError
 from topics.streams.subscriptions.errors import WebhookRejectedError
 from topics.streams.subscriptions.model import SubscriptionRequest, Webhook
-from topics.streams.subscriptions.patterns import literal_prefix, matcher
+from topics.streams.subscriptions.patterns import DEEP_MAX, literal_prefix, matcher
 from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import Target, check_address, check_url
 
@@ -41,8 +43,27 @@ def test_no_pattern_takes_long_on_any_name() -> None:
     assert not matcher("*a" * 100 + "b")("a" * 1024)
     assert not matcher("*" * 100 + "b")("a" * 1024)
     assert not matcher("**/**a" + "*a" * 50 + "b")("a/" * 500)
+    costly = [matcher(f"**z*y**{n}") for n in range(2000)]
+    assert not any(match("zy" * 500) for match in costly)
+    assert all(match("z" * 1000 + "y" + str(n)) for n, match in enumerate(costly))
     with pytest.raises(InvalidRequestError):
         SubscriptionRequest(type="pull-wake", pattern="**a**a**", wake_stream="w").check()
+
+
+def test_a_pattern_fits_what_its_expression_fits(seed: int) -> None:
+    """Against the plainest expression of each pattern, on names so short that this takes no time."""
+    dice = random.Random(seed)
+    parts = {"*": "[^/]*", "**": ".*", "**/": "(?:.*/)?"}
+    for _ in range(3000):
+        pattern = "".join(dice.choices(["*", "**", "**/", "a", "b", "/", "ab"], k=dice.randint(1, 6)))
+        tokens = re.findall(r"\*\*/?|\*|[^*]+", re.sub(r"\*{3,}", "**", pattern))
+        if sum(token.startswith("**") for token in tokens) > DEEP_MAX:
+            continue
+        plain = re.compile("".join(parts.get(token, re.escape(token)) for token in tokens), re.DOTALL)
+        match = matcher(pattern)
+        for _ in range(10):
+            name = "".join(dice.choices("ab/", k=dice.randint(0, 7)))
+            assert match(name) == bool(plain.fullmatch(name)), (pattern, name)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111"])

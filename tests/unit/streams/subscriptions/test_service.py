@@ -8,11 +8,18 @@ import pytest
 
 from tests.unit.engine.conftest import checkpoint
 from tests.unit.streams.conftest import append, create, delete, reopened, text
-from topics.core.errors import InvalidRequestError, TopicNotFoundError, TopicsError
+from topics.core.errors import InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.storage.catalog import read_catalog_bytes
 from topics.streams import Streams
 from topics.streams.offsets import START, decode_offset, encode_offset, tail_offset
-from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
+from topics.streams.subscriptions import (
+    Acks,
+    Granted,
+    Subscription,
+    SubscriptionLimits,
+    SubscriptionRequest,
+    Subscriptions,
+)
 from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.errors import (
     AlreadyClaimedError,
@@ -344,3 +351,42 @@ def test_no_catalog_names_it(stage: Stage, disk: FakeDisk, clock: ManualClock) -
     assert engine.core.by_name[NAME].segments or engine.core.by_name[NAME].tail
     data = read_catalog_bytes(disk, engine.core.layout)
     assert data is not None and b"wake" in data and NAME.encode() not in data
+
+
+def test_there_are_no_more_than_may_be(streams: Streams, disk: FakeDisk, clock: ManualClock) -> None:
+    """Of one owner, so that it does not take the room of others, and in all; also after a restart."""
+
+    def put(stage: Stage, name: str, owner: str) -> str:
+        outcomes: list[str] = []
+        request = SubscriptionRequest(type="pull-wake", streams=[f"{owner}s"], wake_stream=f"{owner}w")
+        failed = lambda error: outcomes.append(error.code)  # noqa: E731
+        try:
+            stage.service.put(name, request, "", lambda found, new: outcomes.append("ok"), failed, (owner,))
+        except ThrottledError as error:
+            outcomes.append(str(error.detail["limit"]))
+        return outcomes[0]
+
+    def limited(streams: Streams) -> Stage:
+        stage = Stage(streams)
+        stage.service._limits = SubscriptionLimits(max_subscriptions=3, max_subscriptions_per_key=2)
+        return stage
+
+    stage = limited(streams)
+    assert [put(stage, f"a{n}", "a:") for n in range(3)] == ["ok", "ok", "max_subscriptions_per_key"]
+    assert put(stage, "a0", "a:") == "ok", "it is there"
+    assert [put(stage, f"b{n}", "b:") for n in range(2)] == ["ok", "max_subscriptions"]
+    again = limited(reopened(disk, clock))
+    assert [put(again, "a9", "a:"), put(again, "c0", "c:")] == ["max_subscriptions"] * 2
+    again.service.drop("a0", lambda error: None)
+    assert put(again, "a9", "a:") == "ok"
+    again.service.drop("b0", lambda error: None)
+    assert put(again, "a8", "a:") == "max_subscriptions_per_key"
+
+
+def test_streams_are_not_added_without_end(stage: Stage) -> None:
+    stage.put(type="pull-wake", streams=["a"], wake_stream="w")
+    names = [f"s{n}" for n in range(9_999)]
+    stage.service.link("s", names, lambda error: None)
+    stage.service.link("s", names, lambda error: None)
+    with pytest.raises(InvalidRequestError):
+        stage.service.link("s", ["one more"], lambda error: None)

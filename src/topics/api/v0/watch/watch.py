@@ -29,7 +29,7 @@ def create(call: Call) -> None:
     projection = _projection(body, core.limits)
     _check_topics(body, call.key, live.limits.max_watch_topics)
     resumed = _resumed(body)
-    live.sessions.check_room()
+    live.sessions.check_room(call.key)
     lenient = call.flag("lenient", False)
     positions: dict[str, WatchPosition] = {}
     cursors: dict[str, int] = {}

@@ -20,6 +20,7 @@ from topics.api.v0.appends import with_config_of, with_key
 from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
 from topics.api.v0.ws.ws_replies import Replies
+from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine
@@ -45,7 +46,8 @@ def open_socket(call: Call) -> None:
         raise InvalidRequestError(error.message) from error
     leave = call.live.connections.enter(call.key)
     socket = WebSocket(call.detach(), handshake)
-    session = Session(socket, call.engine, call.live, call.key, leave, call.waits)
+    strict = call.flag("strict", call.engine.core.limits.strict_config)
+    session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
     call.waits.add(session)
     socket.begin(session)
 
@@ -67,6 +69,7 @@ class Session(Sink):
         "_replies",
         "_socket",
         "_stopping",
+        "_strict",
         "_subscriptions",
         "_unswept",
         "_waiting",
@@ -74,8 +77,9 @@ class Session(Sink):
     )
 
     def __init__(
-        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting]
-    ) -> None:
+        self, socket: WebSocket, engine: Engine, live: Live, key: Key, leave: Callable[[], None], waits: set[Waiting],
+        strict: bool,
+    ) -> None:  # fmt: skip
         super().__init__(live.run_queue, live.slow_limits)
         self._socket = socket
         self.push = socket.write
@@ -91,6 +95,7 @@ class Session(Sink):
         self._waiting: Subscribe | None = None
         self._peer_closed = False
         self._stopping = False
+        self._strict = strict
         self._waits = waits
 
     # What the socket calls.
@@ -102,7 +107,7 @@ class Session(Sink):
             self._replies.now(error_frame(bad.cause, bad.request_id))
             return
         if isinstance(command, Publish):
-            self._publish(command, len(text))
+            self._publish(command, text)
         elif isinstance(command, Subscribe):
             if self._replies:
                 self._waiting = command
@@ -166,8 +171,8 @@ class Session(Sink):
 
     # Commands.
 
-    def _publish(self, command: Publish, nbytes: int) -> None:
-        reply = self._replies.later()
+    def _publish(self, command: Publish, text: bytes) -> None:
+        reply, nbytes = self._replies.later(), len(text)
         started = self.run_queue.seconds()
         self._publish_bytes += nbytes
 
@@ -182,6 +187,8 @@ class Session(Sink):
             self._settle()
 
         try:
+            if command.config is not None and self._strict:
+                check_inline_config(text)
             batch = with_key(command, command.idempotency_key)
             if self._key is not ANYONE:
                 self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)

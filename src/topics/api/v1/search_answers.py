@@ -1,0 +1,192 @@
+"""Answers of searches. What has no counterpart here keeps its type and is 0, null or empty."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.api.v1.answers import Header
+from topics.api.v1.search_requests import SearchRequest
+from topics.api.v1.values import write_time
+from topics.engine.state.runs import Block
+from topics.engine.topic import Topic
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.extraction import declared_fields
+from topics.indexing.sorting import OFFSET
+from topics.indexing.values import number_json, write_date
+from topics.schema.documents import parse
+from topics.searching.messages import Hit
+from topics.streams.offsets import Position, offset_of
+from topics.streams.search.packing import chain_of
+from topics.streams.search.service import Outcome
+
+_ZEROS = (
+    "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
+    "scanned_segment_time_ms", "exact_candidate_time_ms",
+)  # fmt: skip
+_HEADERS = (
+    "indexed_segments", "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
+    "scanned_segments", "scanned_segment_time_ms", "scanned_tail_docs", "scanned_tail_time_ms",
+    "exact_candidate_time_ms", "candidate_doc_ids", "decoded_records", "json_parse_time_ms",
+    "segment_payload_bytes_fetched", "sort_time_ms", "peak_hits_held",
+)  # fmt: skip
+
+
+def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes], spent_ms: float) -> dict[str, Any]:
+    topic, result = asked.topic, outcome.result
+    # An entry that was removed since it was found is no hit any more.
+    show = declared_fields(asked.config, asked.version)
+    hits = [_hit(asked, hit, found[hit.seq], show) for hit in result.hits if hit.seq in found]
+    goes_on = result.is_full and bool(result.hits)
+    timed_out = outcome.spent == "time"
+    exact = outcome.complete and not timed_out
+    total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
+    if asked.track_total:
+        total = {"value": result.matched, "relation": "eq" if exact else "gte"}
+    took = int(spent_ms)
+    return {
+        "stream": topic.name,
+        "snapshot_end_offset": offset_of(topic, Position(outcome.head)),
+        "took_ms": took,
+        "timed_out": timed_out,
+        "timeout_ms": asked.timeout_ms,
+        "coverage": _search_coverage(topic, outcome, took, len(found)),
+        "total": total,
+        "hits": hits,
+        "next_search_after": _place(asked, result.hits[-1].place) if goes_on else None,
+    }
+
+
+def _hit(asked: SearchRequest, hit: Hit, raw: bytes, show: Callable[[object], dict[str, object]]) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "offset": offset_of(asked.topic, Position(hit.seq)),
+        "score": number_json(hit.score),
+        "sort": _place(asked, hit.place),
+    }
+    fields = show(parse("entry", raw))
+    if asked.fields is not None:
+        fields = {name: fields[name] for name in asked.fields if name in fields}
+    shown["fields"] = fields
+    if asked.source:
+        shown["source"] = msgspec.Raw(raw)
+    return shown
+
+
+def _place(asked: SearchRequest, place: list[Any]) -> list[Any]:
+    return [
+        offset_of(asked.topic, Position(value)) if key.name == OFFSET else number_json(value)
+        for key, value in zip(asked.sort.keys, place, strict=True)
+    ]
+
+
+def _search_coverage(topic: Topic, outcome: Outcome, took: int, decoded: int) -> dict[str, Any]:
+    result = outcome.result
+    return {
+        **_coverage(topic, outcome),
+        "indexed_segments": 0,
+        "scanned_segments": 0,
+        **dict.fromkeys(_ZEROS, 0),
+        "scanned_tail_docs": result.looked_at,
+        "scanned_tail_time_ms": took,
+        "candidate_doc_ids": result.matched,
+        "decoded_records": decoded,
+        "json_parse_time_ms": 0,
+        "segment_payload_bytes_fetched": 0,
+        "sort_time_ms": 0,
+        "peak_hits_held": len(result.hits),
+        "index_families_used": [],
+    }
+
+
+def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
+    """What all queries say about what they cover."""
+    first_missed = outcome.first_missed
+    visible = outcome.head if first_missed is None else first_missed - 1
+    return {
+        "mode": "published" if outcome.missed else "complete",
+        "complete": outcome.complete,
+        "stream_head_offset": offset_of(topic, Position(outcome.head)),
+        "visible_through_offset": offset_of(topic, Position(visible)),
+        "visible_through_primary_timestamp_max": None,
+        "oldest_omitted_append_at": None if first_missed is None else _appended_at(topic, first_missed),
+        "possible_missing_events_upper_bound": outcome.missed,
+        "possible_missing_uploaded_segments": outcome.missed_segments,
+        "possible_missing_sealed_rows": outcome.missed_sealed,
+        "possible_missing_wal_rows": outcome.missed_tail,
+    }
+
+
+def _appended_at(topic: Topic, seq: int) -> str | None:
+    """When an entry was appended, or a little earlier."""
+    for part, begin, end in chain_of(topic):
+        run = part.run_from(seq) if begin <= seq <= end else None
+        if run is not None:
+            return write_time(run.ts if isinstance(run, Block) else run.first_ts)
+    return None
+
+
+def search_headers(body: dict[str, Any]) -> tuple[Header, ...]:
+    coverage = body["coverage"]
+    return (
+        ("search-timed-out", _flag(body["timed_out"])),
+        ("search-timeout-ms", str(body["timeout_ms"])),
+        ("search-took-ms", str(body["took_ms"])),
+        ("search-total-relation", body["total"]["relation"]),
+        ("search-coverage-complete", _flag(coverage["complete"])),
+        ("search-index-families-used", ",".join(coverage["index_families_used"])),
+        *((f"search-{name.replace('_', '-')}", str(coverage[name])) for name in _HEADERS),
+    )
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str, Any]:
+    buckets = msgspec.msgpack.decode(outcome.result.buckets)
+    return {
+        "stream": topic.name,
+        "rollup": ask.name,
+        "from": write_date(ask.from_ms),
+        "to": write_date(ask.to_ms),
+        "interval": ask.interval,
+        "coverage": {
+            **_coverage(topic, outcome),
+            "used_rollups": False,
+            "indexed_segments": 0,
+            "scanned_segments": 0,
+            "scanned_tail_docs": outcome.result.looked_at,
+            "index_families_used": [],
+        },
+        "buckets": buckets or [],
+    }
+
+
+def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]:
+    result = outcome.result
+    return {
+        "stream": topic.name,
+        "source": {"kind": "routing_key", "name": ""},
+        "took_ms": int(spent_ms),
+        "coverage": {
+            "complete": outcome.complete,
+            "indexed_segments": 0,
+            "scanned_uploaded_segments": 0,
+            "scanned_local_segments": 0,
+            "scanned_wal_rows": result.looked_at,
+            "possible_missing_uploaded_segments": 0,
+            "possible_missing_local_segments": outcome.missed_segments,
+        },
+        "timing": {
+            "lexicon_run_get_ms": 0,
+            "lexicon_decode_ms": 0,
+            "lexicon_enumerate_ms": 0,
+            "lexicon_merge_ms": 0,
+            "fallback_scan_ms": 0,
+            "fallback_segment_get_ms": 0,
+            "fallback_wal_scan_ms": 0,
+            "lexicon_runs_loaded": 0,
+        },
+        "keys": list(result.keys),
+        "next_after": result.keys[-1] if result.is_full and result.keys else None,
+    }

@@ -1,0 +1,133 @@
+"""What requests to search ask for, read strictly: every field that is not known is refused by its name."""
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from topics.api.calls import Call
+from topics.core.errors import InvalidRequestError, quoted
+from topics.engine.topic import Topic
+from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
+from topics.indexing.predicates import bind_search
+from topics.indexing.sorting import Sort, parse_place, parse_sort
+from topics.schema.limits import MAX_KEY_BYTES
+from topics.schema.search import SearchConfig
+from topics.searching.messages import KeysQuery, SearchQuery
+from topics.streams.contracts import contract_of
+from topics.streams.offsets import read_offset
+
+_NO_LONGER = "track_total_hits is no longer supported"
+_NAMES = ("q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields")
+
+
+class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    topic: Topic
+    config: SearchConfig
+    version: int
+    query: SearchQuery
+    sort: Sort
+    timeout_ms: int
+    track_total: bool
+    source: bool
+    fields: tuple[str, ...] | None
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
+    q: str | None = None
+    size: int | None = None
+    search_after: list[Any] | None = None
+    sort: list[str] | str | None = None
+    timeout_ms: int | None = None
+    track_total: bool = False
+    source: bool = True
+    fields: list[str] | None = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+def parse_search_call(call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int) -> SearchRequest:
+    body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
+    size = DEFAULT_PAGE_HITS if body.size is None else body.size
+    if not 1 <= size <= MAX_PAGE_HITS:
+        raise InvalidRequestError(f"size must be from 1 to {MAX_PAGE_HITS}", field="size", max=MAX_PAGE_HITS)
+    timeout_ms = max_timeout_ms if body.timeout_ms is None else body.timeout_ms
+    if timeout_ms < 0:
+        raise InvalidRequestError("timeout_ms must not be negative", field="timeout_ms")
+    q = body.q or ""
+    bound = bind_search(q, config)
+    items = body.sort.split(",") if isinstance(body.sort, str) else body.sort or []
+    sort = parse_sort(items, config, bound.has_text)
+    after = None
+    if body.search_after is not None:
+        after = list(parse_place(body.search_after, sort, config, lambda text: read_offset(topic, text).counter))
+    for name in body.fields or ():
+        if config.aliases.get(name, name) not in config.fields:
+            raise InvalidRequestError(f"fields: {quoted(name)} is not declared", field="fields")
+    return SearchRequest(
+        topic=topic,
+        config=config,
+        version=contract_of(topic).registry.current_version,
+        query=SearchQuery(q, tuple(items), size, after, body.track_total),
+        sort=sort,
+        timeout_ms=min(timeout_ms, max_timeout_ms),
+        track_total=body.track_total,
+        source=body.source,
+        fields=None if body.fields is None else tuple(config.aliases.get(name, name) for name in body.fields),
+    )
+
+
+def _from_body(raw: bytes) -> _Body:
+    try:
+        document = _decode_any(raw) if raw else {}
+        if isinstance(document, dict):
+            _check_names(document)
+        return _decode(raw) if raw else _Body()
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode("body", error) from None
+
+
+def _from_query(call: Call) -> _Body:
+    """The same fields as parameters; the place is a JSON array."""
+    given: dict[str, Any] = dict(parse_qsl(call.exchange.head.query, keep_blank_values=True))
+    _check_names(given)
+    for name in ("size", "timeout_ms"):
+        if name in given:
+            text = given[name]
+            if not (text.isascii() and text.isdigit() and len(text) <= 9):
+                raise InvalidRequestError(f"{name}: must be a whole number", field=name)
+            given[name] = int(text)
+    for name in ("track_total", "_source"):
+        if name in given:
+            if given[name] not in ("true", "false"):
+                raise InvalidRequestError(f"{name}: must be true or false", field=name)
+            given[name] = given[name] == "true"
+    if "fields" in given:
+        given["fields"] = given["fields"].split(",")
+    try:
+        if "search_after" in given:
+            given["search_after"] = _decode_any(given["search_after"].encode())
+        return msgspec.convert(given, _Body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode("query", error) from None
+
+
+def _check_names(given: dict[str, Any]) -> None:
+    if "track_total_hits" in given:
+        raise InvalidRequestError(_NO_LONGER, field="track_total_hits")
+    for name in given:
+        if name not in _NAMES:
+            raise InvalidRequestError(f"{quoted(name)} is not a field of a search", field=name[:80])
+
+
+def parse_keys(call: Call) -> KeysQuery:
+    given = dict(parse_qsl(call.exchange.head.query, keep_blank_values=True))
+    limit = given.get("limit", str(DEFAULT_PAGE_KEYS))
+    if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_PAGE_KEYS):
+        raise InvalidRequestError("invalid limit", field="limit", max=MAX_PAGE_KEYS)
+    after = given.get("after")
+    if after is not None and len(after) > MAX_KEY_BYTES:
+        raise InvalidRequestError("invalid after", field="after", max=MAX_KEY_BYTES)
+    return KeysQuery(after, int(limit))

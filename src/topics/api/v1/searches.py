@@ -1,0 +1,113 @@
+"""`_search`, `_aggregate` and `_routing_keys`: handlers that parse, ask and render."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.api.calls import Call
+from topics.api.errors import RequestTimeoutError
+from topics.api.v1.answers import NO_STORE, Header, answer, refuse
+from topics.api.v1.deadlines import Deadlines, Pending
+from topics.api.v1.search_answers import aggregate_body, keys_body, search_body, search_headers
+from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call
+from topics.core.errors import InvalidRequestError, TopicsError
+from topics.engine.topic import Topic
+from topics.indexing.aggregation import parse_aggregation
+from topics.searching.messages import AggregateQuery, Query
+from topics.streams import Streams
+from topics.streams.contracts import contract_of
+from topics.streams.search.service import Outcome, search_config_of
+
+SEARCH_TIMEOUT_MS = 3_000
+"""What a query may take at most, and unless it says less."""
+
+_encode = msgspec.json.Encoder().encode
+Render = Callable[[Outcome], None]
+
+
+class SearchRoutes:
+    """The handlers; each is given the streams of the call's engine."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+
+    def search(self, call: Call, streams: Streams) -> None:
+        topic = streams.topic(call.topic)
+        config = search_config_of(topic)
+        asked = parse_search_call(call, topic, config, SEARCH_TIMEOUT_MS)
+        streams.touch(topic)
+
+        def render(outcome: Outcome, pending: Pending) -> None:
+            streams.search.fetch(
+                topic,
+                [hit.seq for hit in outcome.result.hits],
+                lambda found: self._tell(call, asked, outcome, found, pending),
+            )
+
+        self._query(call, streams, topic, asked.query, asked.timeout_ms, render)
+
+    def _tell(
+        self,
+        call: Call,
+        asked: SearchRequest,
+        outcome: Outcome,
+        found: dict[int, bytes] | TopicsError,
+        pending: Pending,
+    ) -> None:
+        if not pending.met():
+            return
+        if isinstance(found, TopicsError):
+            refuse(call, found)
+            return
+        body = search_body(asked, outcome, found, call.spent_ms())
+        headers: tuple[Header, ...] = (NO_STORE, *search_headers(body))
+        answer(call, 408 if body["timed_out"] else 200, headers, _encode(body), "application/json")
+
+    def aggregate(self, call: Call, streams: Streams) -> None:
+        topic = streams.topic(call.topic)
+        registry = contract_of(topic).registry
+        ask = parse_aggregation(call.exchange.body, search_config_of(topic), registry.current_version)
+        streams.touch(topic)
+
+        def render(outcome: Outcome, pending: Pending) -> None:
+            if pending.met():
+                answer(call, 200, (NO_STORE,), _encode(aggregate_body(topic, ask, outcome)), "application/json")
+
+        self._query(call, streams, topic, AggregateQuery(call.exchange.body), SEARCH_TIMEOUT_MS, render)
+
+    def routing_keys(self, call: Call, streams: Streams) -> None:
+        topic = streams.topic(call.topic)
+        if contract_of(topic).registry.routing_key is None:
+            raise InvalidRequestError("the stream declares no routing key")
+        query = parse_keys(call)
+        streams.touch(topic)
+
+        def render(outcome: Outcome, pending: Pending) -> None:
+            if pending.met():
+                body = keys_body(topic, outcome, call.spent_ms())
+                answer(call, 200, (NO_STORE,), _encode(body), "application/json")
+
+        self._query(call, streams, topic, query, SEARCH_TIMEOUT_MS, render)
+
+    def _query(
+        self,
+        call: Call,
+        streams: Streams,
+        topic: Topic,
+        query: Query,
+        timeout_ms: int,
+        render: Callable[[Outcome, Pending], Any],
+    ) -> None:
+        pending = Pending()
+
+        def done(outcome: Outcome | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                if pending.met():
+                    refuse(call, outcome)
+            else:
+                render(outcome, pending)
+
+        streams.search.query(topic, query, timeout_ms / 1000, done)
+        if pending.open:
+            self._deadlines.begin(lambda: refuse(call, RequestTimeoutError()), pending)

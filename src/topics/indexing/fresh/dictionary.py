@@ -1,0 +1,105 @@
+"""Texts as numbers: each distinct text of a column has a code, in the order in which they first came."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+import numpy as np
+
+from topics.indexing.fresh.arrays import Codes, Mask, Numbers
+
+_TEXT_BYTES = 160
+"""What a short text takes in a dictionary besides its characters."""
+
+
+class Dictionary:
+    """The codes of texts. Most of them stand in a sorted list besides, which finds those with a common beginning. What
+    came since it was made is looked at one by one, until there is too much of it."""
+
+    def __init__(self) -> None:
+        self._codes: dict[str, int] = {}
+        self.texts: list[str] = []
+        self._ordered: list[str] = []
+        self._ordered_codes: Codes = np.empty(0, np.int32)
+        self._ranks: Numbers = np.empty(0, np.int64)
+        self._chars = 0
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def encode(self, texts: Sequence[str]) -> list[int]:
+        codes, known = self._codes, self.texts
+        # Most texts are known already, and then this is all.
+        found = list(map(codes.get, texts))
+        if None not in found:
+            return found  # type: ignore[return-value]
+        for place, text in enumerate(texts):
+            if found[place] is None:
+                # It may have become known by the same batch.
+                code = codes.setdefault(text, len(known))
+                if code == len(known):
+                    known.append(text)
+                    self._chars += len(text)
+                found[place] = code
+        return found  # type: ignore[return-value]
+
+    def code(self, text: str) -> int | None:
+        return self._codes.get(text)
+
+    def _sort(self, spare: int = 0) -> None:
+        """Sorts all texts but at most so many of the last ones."""
+        if len(self.texts) - len(self._ordered) <= spare:
+            return
+        # The old ones are in order already, which is what this sort is quick with.
+        ordered = self._ordered + sorted(self.texts[len(self._ordered) :])
+        ordered.sort()
+        codes = np.fromiter(map(self._codes.__getitem__, ordered), np.int32, len(ordered))
+        self._ordered, self._ordered_codes = ordered, codes
+
+    def _sort_most(self) -> list[str]:
+        """Sorts the texts now and then; those that are not sorted."""
+        self._sort(1024 + len(self._ordered) // 8)
+        return self.texts[len(self._ordered) :]
+
+    def ranks(self) -> Numbers:
+        """For each code, twice the place of its text among all of them."""
+        self._sort()
+        if len(self._ranks) != len(self._ordered):
+            ranks = np.empty(len(self._ordered), np.int64)
+            ranks[self._ordered_codes] = np.arange(0, 2 * len(self._ordered), 2)
+            self._ranks = ranks
+        return self._ranks
+
+    def rank(self, text: str) -> int:
+        """The rank of a text; one between two others if it has no code."""
+        self._sort()
+        place = bisect_left(self._ordered, text)
+        return 2 * place if place < len(self._ordered) and self._ordered[place] == text else 2 * place - 1
+
+    def having_prefix(self, prefix: str) -> Mask:
+        """For each code, whether its text begins so."""
+        rest = self._sort_most()
+        begin = bisect_left(self._ordered, prefix)
+        end = bisect_left(self._ordered, True, begin, key=lambda text: not text.startswith(prefix))
+        mask = np.zeros(len(self.texts), np.bool_)
+        mask[self._ordered_codes[begin:end]] = True
+        mask[len(self._ordered) :] = [text.startswith(prefix) for text in rest]
+        return mask
+
+    def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
+        """The first texts behind one, of those whose codes are alive."""
+        rest = self._sort_most()
+        found: list[str] = []
+        for place in range(0 if text is None else bisect_right(self._ordered, text), len(self._ordered)):
+            if len(found) == limit:
+                break
+            if live[self._ordered_codes[place]]:
+                found.append(self._ordered[place])
+        alive = live[len(self._ordered) :].tolist()
+        found += [
+            other for other, is_live in zip(rest, alive, strict=True) if is_live and (text is None or other > text)
+        ]
+        return sorted(found)[:limit]
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._chars + _TEXT_BYTES * len(self.texts)

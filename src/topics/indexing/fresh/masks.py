@@ -1,0 +1,134 @@
+"""Predicates over columns: a mask of the rows that match, and their scores."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from topics.indexing.fresh.arrays import Floats, Mask
+from topics.indexing.fresh.columns import Column, Keywords, WordColumn
+from topics.indexing.predicates import (
+    All,
+    Any_,
+    Best,
+    Equals,
+    Everything,
+    Exists,
+    HasPhrase,
+    HasWords,
+    Negated,
+    Nothing,
+    Predicate,
+    StartsWith,
+    Within,
+)
+
+
+class Judge:
+    """Judges the first `count` rows. It remembers the masks of one query, which scores ask for again."""
+
+    def __init__(self, columns: dict[str, Column], count: int) -> None:
+        self._columns = columns
+        self._count = count
+        self._known: dict[int, tuple[Predicate, Mask]] = {}
+
+    def mask(self, predicate: Predicate) -> Mask:
+        known = self._known.get(id(predicate))
+        if known is None:
+            # The predicate is kept, because its id is only its own as long as it lives.
+            known = self._known[id(predicate)] = (predicate, self._judge(predicate))
+        return known[1]
+
+    def _judge(self, predicate: Predicate) -> Mask:
+        if isinstance(predicate, Everything | Nothing):
+            return np.full(self._count, isinstance(predicate, Everything))
+        if isinstance(predicate, Negated):
+            return ~self.mask(predicate.part)
+        if isinstance(predicate, All | Any_ | Best):
+            join: Any = np.logical_and if isinstance(predicate, All) else np.logical_or
+            joined = self.mask(predicate.parts[0])
+            for part in predicate.parts[1:]:
+                joined = join(joined, self.mask(part))
+            return joined
+        column = self._columns[predicate.field]  # type: ignore[attr-defined]
+        if isinstance(predicate, Exists):
+            return column.present.filled[: self._count]
+        if isinstance(predicate, HasWords | HasPhrase):
+            assert isinstance(column, WordColumn)
+            return self._words(column, predicate)
+        values = column.snapshot(self._count)
+        return values.rows_where(_choose(column, predicate)(values.values))
+
+    def _words(self, column: WordColumn, predicate: HasWords | HasPhrase) -> Mask:
+        words = column.snapshot(self._count)
+        dictionary = column.dictionary
+        beginning = predicate.words[-1] if isinstance(predicate, HasWords) and predicate.prefix else None
+        whole = predicate.words if beginning is None else predicate.words[:-1]
+        codes = [code for word in whole if (code := dictionary.code(word)) is not None]
+        if len(codes) < len(whole):
+            return np.zeros(self._count, np.bool_)
+        if isinstance(predicate, HasPhrase):
+            return words.rows_at(_phrase_places(column, words.values, codes))
+        mask = np.ones(self._count, np.bool_)
+        for code in dict.fromkeys(codes):
+            mask &= words.rows_at(column.places(code))
+        if beginning is not None:
+            mask &= words.rows_where(dictionary.having_prefix(beginning)[words.values])
+        return mask
+
+    def scores(self, predicate: Predicate) -> Floats:
+        """The scores of the rows that match; those of other rows mean nothing."""
+        if isinstance(predicate, All):
+            total = np.zeros(self._count)
+            for part in predicate.parts:
+                total += self.scores(part)
+            return total
+        if isinstance(predicate, Any_ | Best):
+            join: Any = np.add if isinstance(predicate, Any_) else np.maximum
+            total = np.zeros(self._count)
+            for part in predicate.parts:
+                total = join(total, np.where(self.mask(part), self.scores(part), 0.0))
+            return total
+        return np.full(self._count, float(getattr(predicate, "score", 0.0)))
+
+
+def _phrase_places(column: WordColumn, words: Any, codes: list[int]) -> Any:
+    """Where a phrase begins. It can only stand around the places of its rarest word."""
+    places = [column.places(code) for code in codes]
+    rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))
+    begins = places[rarest] - rarest
+    begins = begins[(begins >= 0) & (begins <= len(words) - len(codes))]
+    for shift, code in enumerate(codes):
+        if shift != rarest:
+            begins = begins[words[begins + shift] == code]
+    return begins
+
+
+def _choose(column: Column, predicate: Predicate) -> Callable[[Any], Mask]:
+    """Which values of a column fit a clause."""
+    if isinstance(column, Keywords):
+        return _choose_texts(column, predicate)
+    if isinstance(predicate, Equals):
+        value: Any = predicate.value
+        return lambda values: values == value
+    assert isinstance(predicate, Within)
+    low, high = predicate.low, predicate.high
+    if low is not None:
+        return (lambda values: values > low) if predicate.low_open else (lambda values: values >= low)
+    return (lambda values: values < high) if predicate.high_open else (lambda values: values <= high)
+
+
+def _choose_texts(column: Keywords, predicate: Predicate) -> Callable[[Any], Mask]:
+    dictionary = column.dictionary
+    if isinstance(predicate, Equals):
+        code = dictionary.code(str(predicate.value))
+        return lambda values: np.zeros(len(values), np.bool_) if code is None else values == code
+    if isinstance(predicate, StartsWith):
+        return lambda codes: dictionary.having_prefix(predicate.prefix)[codes]
+    assert isinstance(predicate, Within)
+    bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
+    is_open = predicate.low_open if is_low else predicate.high_open
+    rank, ranks = dictionary.rank(str(bound)), dictionary.ranks()
+    less, least = (ranks < rank, ranks <= rank) if not is_low else (ranks > rank, ranks >= rank)
+    chosen = less if is_open else least
+    return lambda codes: chosen[codes]

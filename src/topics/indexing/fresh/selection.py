@@ -1,0 +1,112 @@
+"""The first rows of an order, without sorting all of them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topics.indexing.fresh.arrays import Floats, Mask, Numbers
+from topics.indexing.fresh.columns import Column, Keywords
+from topics.indexing.sorting import OFFSET, SCORE, Key, Place, Sort
+
+Ordinal = NDArray[Any]
+"""Numbers of which a smaller one comes first."""
+
+
+class Order:
+    """A sort over columns. Each key is one or two ordinals: whether it is null, and its value. A descending key is
+    turned around bit by bit, because the least of all integers has no negative."""
+
+    def __init__(
+        self, sort: Sort, columns: dict[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
+    ) -> None:
+        self._sort = sort
+        self._columns = columns
+        self._numbers = numbers
+        self._scores = scores
+        self._ordinals: list[list[Ordinal]] = [self._of_key(key, candidates) for key in sort.keys]
+
+    def _of_key(self, key: Key, candidates: Numbers) -> list[Ordinal]:
+        if key.name == OFFSET:
+            return [_turned(self._numbers[candidates], key.ascending)]
+        if key.name == SCORE:
+            scores = np.zeros(len(candidates)) if self._scores is None else self._scores[candidates]
+            return [_turned(scores, key.ascending)]
+        column = self._columns[key.name]
+        found, has = column.snapshot(len(self._numbers)).extreme(
+            (lambda codes: column.dictionary.ranks()[codes])
+            if isinstance(column, Keywords)
+            else (lambda values: values),
+            key.ascending,
+        )
+        return [_turned((~has).view(np.int8)[candidates], key.ascending), _turned(found[candidates], key.ascending)]
+
+    def behind(self, after: Place) -> Mask:
+        """Which candidates come behind a place."""
+        behind: Any = False
+        equal: Any = True
+        for key, ordinals, bound in zip(self._sort.keys, self._ordinals, after, strict=True):
+            for ordinal, value in zip(ordinals, self._bounds(key, bound), strict=True):
+                behind = behind | (equal & (ordinal > value))
+                equal = equal & (ordinal == value)
+        return np.asarray(behind)
+
+    def _bounds(self, key: Key, bound: Any) -> list[Any]:
+        if key.name == OFFSET:
+            return [_turned(np.int64(bound), key.ascending)]
+        if key.name == SCORE:
+            return [_turned(np.float64(bound), key.ascending)]
+        column = self._columns[key.name]
+        value: Any = 0 if bound is None else bound
+        if isinstance(column, Keywords):
+            value = np.int64(0 if bound is None else column.dictionary.rank(bound))
+        else:
+            value = column.values.filled.dtype.type(value)
+        return [_turned(np.int8(bound is None), key.ascending), _turned(value, key.ascending)]
+
+    def restrict(self, chosen: Mask) -> None:
+        """Leaves out the other candidates."""
+        self._ordinals = [[ordinal[chosen] for ordinal in ordinals] for ordinals in self._ordinals]
+
+    def first(self, size: int) -> Numbers:
+        """The places of the first candidates, in order."""
+        flat = [ordinal for ordinals in self._ordinals for ordinal in ordinals]
+        places = _least(np.arange(len(flat[0])), flat, size)
+        # The last key given is the first one that counts.
+        return places[np.lexsort([ordinal[places] for ordinal in reversed(flat)])][:size]
+
+
+def _turned(values: Any, ascending: bool) -> Any:
+    if ascending:
+        return values
+    return -values if values.dtype.kind == "f" else ~values
+
+
+def _least(places: Numbers, ordinals: list[Ordinal], size: int) -> Numbers:
+    """Places among which are the first ones, and few others."""
+    if len(places) <= 2 * size + 64 or not ordinals:
+        return places
+    values = ordinals[0][places]
+    bound = values.min()
+    if np.count_nonzero(values == bound) < size:
+        # Scores are often all the same, which this is slow with.
+        bound = np.partition(values, size - 1)[size - 1]
+    sure = places[values < bound]
+    return np.concatenate((sure, _least(places[values == bound], ordinals[1:], size - len(sure))))
+
+
+def place_value(column: Column, row: int, count: int, ascending: bool) -> Any:
+    """The value of a key of one hit, as a place has it."""
+    snapshot = column.snapshot(count)
+    if snapshot.rows is None:
+        values = snapshot.values[row : row + 1]
+    else:
+        begin, end = np.searchsorted(snapshot.rows, (row, row + 1))
+        values = snapshot.values[begin:end]
+    if not len(values):
+        return None
+    choose = min if ascending else max
+    if isinstance(column, Keywords):
+        return choose(column.dictionary.texts[code] for code in values)
+    value = choose(values.tolist())
+    return bool(value) if values.dtype == np.int8 else value

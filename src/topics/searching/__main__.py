@@ -1,0 +1,27 @@
+"""The searching process: `python -m topics.searching FD`, a connected socket. It ends with the connection."""
+
+import socket
+import sys
+
+from topics.searching.messages import Messages
+from topics.searching.worker import Worker
+from topics.system.clock import SystemClock
+
+_READ_BYTES = 1 << 20
+
+
+def main() -> None:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    worker, messages = Worker(SystemClock().monotonic), Messages()
+    try:
+        while data := connection.recv(_READ_BYTES):
+            for message in messages.feed(data):
+                answer = worker.take(message)
+                if answer is not None:
+                    connection.sendall(answer)
+    except ConnectionError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

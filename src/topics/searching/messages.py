@@ -1,0 +1,184 @@
+"""What a server and its searching process say to each other, over one connection in both directions.
+
+    u32 length of the rest | u8 kind | u32 length of the head | head as msgpack | body
+
+in little endian. The body holds stored entries: for each piece of the head its rows, then its text
+(`topics.core.rows`). Messages are taken in the order in which they were sent, so a query sees the entries that were
+sent before it. Both sides are of one version and of one machine, and nothing of this is stored.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from topics.core.ranges import SeqRange
+from topics.core.rows import words
+from topics.wire.cuts import View
+
+_FRAME = Struct("<IBI")
+_LENGTH = Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Kind(IntEnum):
+    OPEN = 1
+    ADD = 2
+    DROP = 3
+    ASK = 4
+    FILTER = 5
+    ANSWER = 6
+
+
+class _Head(msgspec.Struct, array_like=True, frozen=True):
+    """The head of a message."""
+
+
+class Piece(_Head, frozen=True):
+    """Entries that follow each other without a hole."""
+
+    first_seq: int
+    count: int
+    bias: int
+    rows_bytes: int
+    text_bytes: int
+
+
+class Open(_Head, frozen=True):
+    """Begins an index. Without a search description in its registry it knows routing keys only."""
+
+    index: int
+    registry: bytes
+
+
+class Add(_Head, frozen=True):
+    index: int
+    pieces: tuple[Piece, ...]
+
+
+class Drop(_Head, frozen=True):
+    index: int
+
+
+class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
+    q: str
+    sort: tuple[str, ...]
+    size: int
+    after: list[Any] | None = None
+    """Offsets as the seqs that they stand for."""
+    count_all: bool = False
+
+
+class AggregateQuery(msgspec.Struct, array_like=True, frozen=True, tag="aggregate"):
+    body: bytes
+
+
+class KeysQuery(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
+    after: str | None
+    limit: int
+
+
+Query = SearchQuery | AggregateQuery | KeysQuery
+
+
+class Ask(_Head, frozen=True):
+    """A query about the entries from `first` to `last` that are not `removed`."""
+
+    request: int
+    index: int
+    deadline: float
+    """On the clock that all processes of the machine share."""
+    first: int
+    last: int
+    removed: tuple[SeqRange, ...]
+    query: Query
+
+
+class Filter(_Head, frozen=True):
+    """Which entries of the body a filter lets through."""
+
+    request: int
+    index: int
+    filter: str
+    pieces: tuple[Piece, ...]
+
+
+class Hit(msgspec.Struct, array_like=True, frozen=True):
+    place: list[Any]
+    seq: int
+    score: float
+
+
+class Result(msgspec.Struct, array_like=True, frozen=True):
+    """What an index gives; which of its fields are used is up to the query."""
+
+    hits: tuple[Hit, ...] = ()
+    is_full: bool = False
+    """Whether there may be more behind the hits, or the keys."""
+    matched: int = 0
+    buckets: msgspec.Raw = msgspec.Raw(b"\xc0")
+    keys: tuple[str, ...] = ()
+    seqs: tuple[int, ...] = ()
+    looked_at: int = 0
+    missed: int = 0
+    spent: str | None = None
+    memory_bytes: int = 0
+    """Of the index that was asked."""
+
+
+class Answer(_Head, frozen=True):
+    request: int
+    result: Result | None
+    problem: str = ""
+
+
+Head = Open | Add | Drop | Ask | Filter | Answer
+_KINDS: dict[type, Kind] = {
+    Open: Kind.OPEN, Add: Kind.ADD, Drop: Kind.DROP, Ask: Kind.ASK, Filter: Kind.FILTER, Answer: Kind.ANSWER,
+}  # fmt: skip
+_DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
+
+
+def encode_message(head: Head, body: Sequence[bytes | memoryview] = ()) -> bytes:
+    encoded = _encode(head)
+    length = 5 + len(encoded) + sum([len(part) for part in body])
+    return b"".join((_FRAME.pack(length, _KINDS[type(head)], len(encoded)), encoded, *body))
+
+
+class Message(NamedTuple):
+    head: Head
+    body: memoryview
+
+
+class Messages:
+    """Puts messages together again out of what arrives."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        self._buffer += data
+        while len(self._buffer) >= 4:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if len(self._buffer) < 4 + length:
+                return
+            whole = bytes(memoryview(self._buffer)[: 4 + length])
+            del self._buffer[: 4 + length]
+            _, kind, head_bytes = _FRAME.unpack_from(whole)
+            view = memoryview(whole)[_FRAME.size :]
+            head: Head = _DECODERS[Kind(kind)](view[:head_bytes])
+            yield Message(head, view[head_bytes:])
+
+
+def views(pieces: Sequence[Piece], body: memoryview) -> Iterator[tuple[int, View]]:
+    """The first seq and the entries of each piece."""
+    at = 0
+    for piece in pieces:
+        rows = body[at : at + piece.rows_bytes]
+        at += piece.rows_bytes
+        text = body[at : at + piece.text_bytes]
+        at += piece.text_bytes
+        # Copied, because a row must be aligned to be read as words.
+        yield piece.first_seq, View(text, words(bytes(rows)), piece.bias, piece.count)

@@ -1,0 +1,151 @@
+"""Indexes of streams, kept up to date when somebody asks.
+
+An index follows one stream as it is promised now: another contract, or another stream of the name, is another index.
+Entries are read a little at a time, so that the loop does other things in between, and sent in the order of their seqs.
+"""
+
+from collections.abc import Callable
+
+from topics.core.errors import SearchUnavailableError, TopicsError
+from topics.engine import Engine, ReadRequest
+from topics.engine.streams.description import Description
+from topics.engine.topic import Topic
+from topics.schema.registry import encode_registry
+from topics.searching.messages import Add, Drop, Open
+from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack, window_start
+from topics.streams.search.searcher import Later, Searcher
+
+Brought = Callable[["Followed | TopicsError"], None]
+
+
+class Followed:
+    """One index, as far as the server knows it."""
+
+    def __init__(self, index: int, topic: Topic, description: Description, generation: int, start: int) -> None:
+        self.index = index
+        self.topic = topic
+        self.description = description
+        self.generation = generation
+        self.start = start
+        """No entry up to this one is in it."""
+        self.through = start
+        self.sent_bytes = 0
+        self.memory_bytes = 0
+        self.target = start
+        self.feeding = False
+        self.waiting: list[tuple[int, Brought]] = []
+
+    def told(self) -> None:
+        """Calls back those who waited for what is there now."""
+        ready = [brought for upto, brought in self.waiting if upto <= self.through]
+        self.waiting = [(upto, brought) for upto, brought in self.waiting if upto > self.through]
+        for brought in ready:
+            brought(self)
+
+    def failed(self, error: TopicsError) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, brought in waiting:
+            brought(error)
+
+
+class Follower:
+    def __init__(self, engine: Engine, searcher: Searcher, later: Later, stream_bytes: int, memory_bytes: int) -> None:
+        self._engine = engine
+        self._searcher = searcher
+        self._later = later
+        self._stream_bytes = stream_bytes
+        self._memory_bytes = memory_bytes
+        self._indexes = 0
+        # The one that was asked last is the last.
+        self._followed: dict[int, Followed] = {}
+
+    def of(self, topic: Topic, description: Description) -> Followed:
+        """The index of a stream, begun if there is none. Raises SearchUnavailableError."""
+        known = self._followed.pop(topic.id, None)
+        if known is not None and not self._fits(known, topic, description):
+            self._forget(known)
+            known = None
+        if known is None:
+            self._indexes += 1
+            start = window_start(topic, self._stream_bytes)
+            self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
+            known = Followed(self._indexes, topic, description, self._searcher.generation, start)
+        self._followed[topic.id] = known
+        return known
+
+    def _fits(self, known: Followed, topic: Topic, description: Description) -> bool:
+        return (
+            known.topic is topic
+            and known.description is description
+            and known.generation == self._searcher.generation
+            and known.sent_bytes <= 2 * self._stream_bytes
+        )
+
+    def bring(self, followed: Followed, upto: int, brought: Brought) -> None:
+        """Calls back when the index has all up to a seq."""
+        if followed.through >= upto:
+            brought(followed)
+            return
+        followed.waiting.append((upto, brought))
+        followed.target = max(followed.target, upto)
+        if not followed.feeding:
+            followed.feeding = True
+            self._feed(followed)
+
+    def _feed(self, followed: Followed) -> None:
+        if followed.generation != self._searcher.generation or self._followed.get(followed.topic.id) is not followed:
+            followed.feeding = False
+            followed.failed(SearchUnavailableError("the index was dropped; search again"))
+            return
+        if not self._searcher.is_writable:
+            self._searcher.when_writable(lambda: self._feed(followed))
+            return
+        request = ReadRequest(
+            from_seq=followed.through, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=followed.target
+        )
+        try:
+            self._engine.read_as(followed.topic, request, pack, lambda outcome: self._got(followed, outcome))
+        except TopicsError as error:
+            self._got(followed, error)
+
+    def _got(self, followed: Followed, outcome: Pack | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            followed.feeding = False
+            followed.failed(outcome)
+            return
+        if outcome.pieces:
+            try:
+                self._searcher.send(Add(followed.index, outcome.pieces), outcome.body)
+            except SearchUnavailableError as error:
+                followed.feeding = False
+                followed.failed(error)
+                return
+        followed.through = max(followed.through, outcome.through)
+        followed.sent_bytes += outcome.text_bytes
+        if followed.through < followed.target:
+            followed.told()
+            self._later(0, lambda: self._feed(followed))
+        else:
+            followed.feeding = False
+            followed.told()
+
+    def weigh(self, followed: Followed, memory_bytes: int) -> None:
+        """Notes what an index takes. Those that nobody asked for longest make room."""
+        followed.memory_bytes = memory_bytes
+        total = sum(known.memory_bytes for known in self._followed.values())
+        for known in list(self._followed.values()):
+            if total <= self._memory_bytes:
+                break
+            if known is followed or known.feeding:
+                continue
+            total -= known.memory_bytes
+            del self._followed[known.topic.id]
+            self._forget(known)
+
+    def _forget(self, known: Followed) -> None:
+        if known.generation == self._searcher.generation:
+            self._searcher.send(Drop(known.index))
+
+    @property
+    def memory_bytes(self) -> int:
+        return sum(known.memory_bytes for known in self._followed.values())

@@ -1,0 +1,205 @@
+"""Random lives of a stream that is searched: whatever was appended, deleted, forked, described anew, sealed or read
+back after a kill, a search finds what a plain filter over its live entries finds, and so does a filtered read."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+from hypothesis import event, given, note
+from hypothesis import strategies as st
+
+from tests.property.effort import effort
+from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
+from topics.core.errors import InvalidRequestError, TopicsError
+from topics.core.selectors import DeleteSelector, parse_match
+from topics.engine import Engine, EngineOptions
+from topics.indexing.grammar import Clause, Node, Text, print_query
+from topics.indexing.predicates import bind_filter
+from topics.schema.search import SearchConfig
+from topics.searching.messages import SearchQuery
+from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.service import Outcome, StreamSearch
+from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
+
+OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536, segment_max_events=4)
+JSON = "application/json"
+NUMBERED = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
+RENAMED = {"type": "object", "required": ["number"], "properties": {"number": {"type": "integer"}}}
+RENAME = {"op": "rename", "from": "/id", "to": "/number"}
+ID = {
+    "kind": "integer",
+    "exact": True,
+    "column": True,
+    "sortable": True,
+    "bindings": [{"version": 1, "jsonPointer": "/id"}, {"version": 2, "jsonPointer": "/number"}],
+}
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("append"), st.lists(entries.filter(lambda entry: isinstance(entry, dict)), min_size=1, max_size=3)
+        ),
+        st.tuples(st.just("append"), st.lists(st.just({"key": "a", "word": "a b"}), min_size=1, max_size=3)),
+        st.tuples(st.sampled_from(("delete", "delete before", "evolve", "kill", "checkpoint", "fork", "look"))),
+    ),
+    max_size=9,
+)
+
+
+class Life:
+    def __init__(self, config: SearchConfig) -> None:
+        self.disk, self.clock = FakeDisk(), ManualClock()
+        self.name, self.forks, self.version, self.count = "s", 0, 1, 0
+        self.open()
+        self.ask(lambda done: self.streams.create(self.name, CreateRequest(content_type=JSON), done))
+        document = msgspec.to_builtins(config)
+        document["fields"]["ident"] = ID
+        body = {"schema": NUMBERED, "search": document}
+        self.ask(lambda done: self.streams.update_schema(self.name, json.dumps(body).encode(), done))
+
+    def open(self) -> None:
+        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="a")
+        now = self.clock.monotonic
+        search = StreamSearch(self.engine, InlineSearcher(now), at_once, now)
+        self.streams = Streams(self.engine, search=search)
+
+    @staticmethod
+    def ask(ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        answers: list[Any] = []
+        ask(answers.append)
+        if isinstance(answers[0], TopicsError):
+            raise answers[0]
+        return answers[0]
+
+    def take(self, step: tuple[Any, ...]) -> None:
+        what = step[0]
+        if what == "append":
+            self.append(step[1])
+        elif what.startswith("delete"):
+            head = self.streams.topic(self.name).head
+            tag = None if "before" in what else parse_match("odd")
+            before = head // 3 + 1 if "before" in what else None
+            self.ask(lambda done: self.engine.delete_records(self.name, DeleteSelector(before, tag), done))
+        elif what == "evolve" and self.version == 1:
+            lens = {"apiVersion": "durable.lens/v1", "schema": self.name, "from": 1, "to": 2, "ops": [RENAME]}
+            body = json.dumps({"schema": RENAMED, "lens": lens}).encode()
+            self.ask(lambda done: self.streams.update_schema(self.name, body, done))
+            self.version = 2
+        elif what == "kill":
+            self.disk = self.disk.crash(Survival.EVERYTHING)
+            self.open()
+        elif what == "checkpoint":
+            self.engine.run_job(self.engine.checkpointer.job())
+        elif what == "fork":
+            self.forks += 1
+            source, self.name = self.name, f"f{self.forks}"
+            self.ask(lambda done: self.streams.create(self.name, CreateRequest(fork=ForkFrom(source)), done))
+        elif what == "look":
+            # An index that is there already has to be brought up to date.
+            self.search(None, [("offset", False)], 5)
+
+    def append(self, values: list[dict[str, Any]]) -> None:
+        for value in values:
+            self.count += 1
+            named = {"id" if self.version == 1 else "number": self.count, **value}
+            request = AppendRequest(
+                body=json.dumps([named]).encode(), content_type=JSON, key="odd" if self.count % 2 else "even"
+            )
+            self.ask(partial(self.streams.append, self.name, request))
+
+    def read(self, position: Position, **more: Any) -> StreamSlice:
+        topic = self.streams.topic(self.name)
+        found = self.ask(lambda done: self.streams.read(topic, ReadSpec(position=position, **more), done))
+        assert isinstance(found, StreamSlice)
+        return found
+
+    def live(self) -> dict[int, Any]:
+        """The live entries by their seqs, as a plain read shows them."""
+        found: dict[int, Any] = {}
+        position, head = Position(0), self.streams.topic(self.name).head
+        while position.counter < head:
+            part = self.read(position, max_records=1)
+            if part.count:
+                found[part.position.counter] = json.loads(part.body)[0]
+            assert part.position > position
+            position = part.position
+        return found
+
+    def search(self, node: Node | None, items: SortItems, size: int, after: Any = None) -> Outcome:
+        sort = tuple(f"{name}:{'asc' if up else 'desc'}" for name, up in items)
+        query = SearchQuery("" if node is None else print_query(node), sort, size, after)
+        topic = self.streams.topic(self.name)
+        outcome = self.ask(lambda done: self.streams.search.query(topic, query, 3.0, done))
+        assert isinstance(outcome, Outcome)
+        assert outcome.complete
+        return outcome
+
+
+cases = configs().flatmap(
+    lambda config: st.tuples(st.just(config), st.one_of(st.none(), queries(config)), sorts(config))
+)
+
+
+@given(cases, steps, st.integers(1, 4))
+@effort(160)
+def test_a_search_finds_what_is_alive(
+    case: tuple[SearchConfig, Node | None, SortItems], lived: list[tuple[Any, ...]], size: int
+) -> None:
+    config, node, items = case
+    life = Life(config)
+    for step in lived:
+        life.take(step)
+    live = life.live()
+    seqs = list(live)
+    note(f"{live}")
+    expected = [(seqs[index], score) for index, score in plain_search(list(live.values()), node, items, config)]
+    event(f"{min(len(expected), 3)} hits, {life.forks and 'forks'}, version {life.version}")
+    found: list[tuple[int, float]] = []
+    after = None
+    while True:
+        result = life.search(node, items, size, after).result
+        found += [(hit.seq, hit.score) for hit in result.hits]
+        if not result.is_full:
+            break
+        after = result.hits[-1].place
+    assert found == expected
+    for number in {entry.get("number", entry.get("id")) for entry in live.values() if isinstance(entry, dict)}:
+        if isinstance(number, int):
+            (hit, *_) = life.search(_id(number), [("offset", False)], 9).result.hits
+            assert live[hit.seq].get("number" if life.version == 2 else "id") == number
+
+
+def _id(number: int) -> Node:
+    return Clause("ident", "", Text(str(number), True))
+
+
+@given(cases, steps, st.integers(1, 4))
+@effort(80)
+def test_a_filtered_read_gives_what_is_alive(
+    case: tuple[SearchConfig, Node | None, SortItems], lived: list[tuple[Any, ...]], size: int
+) -> None:
+    config, node, _ = case
+    text = "has:ident" if node is None else print_query(node)
+    try:
+        bind_filter(text, config) if node is not None else None
+    except InvalidRequestError:
+        node, text = None, "has:ident"
+    life = Life(config)
+    for step in lived:
+        life.take(step)
+    live = life.live()
+    expected = [entry for entry in live.values() if node is None or judge(node, entry, config) is not None]
+    found: list[Any] = []
+    position = Position(0)
+    while True:
+        part = life.read(position, filter=text, max_records=size)
+        found += json.loads(part.body)
+        assert part.count <= size
+        if part.at_tail:
+            break
+        assert part.position > position
+        position = part.position
+    assert found == expected

@@ -1,0 +1,88 @@
+"""What clients do with a server, and what they know of it: the same over a simulated network and over a real one."""
+
+import asyncio
+from itertools import count
+from random import Random
+from typing import Any
+
+from tests.simulation import clients
+from tests.simulation.clients import Caller, Scene
+from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth
+
+CAPPED, COPY, CHURN, STREAM, JOBS = "capped", "copy", "churn", "chat/42", "jobs"
+CLIENTS = 6
+
+
+class Story:
+    """Outlives every server: topics of each class, one with a cap, a queue, a stream with its producer, a router, and a
+    topic that is deleted and made again."""
+
+    def __init__(self, luck: Random) -> None:
+        self._numbers = count(1)
+        self.logs = [LogTruth(f"log-{name}", name) for name in ("fsync", "disk", "memory", "ephemeral")]
+        self.logs.append(LogTruth(CAPPED, "disk", cap=30))
+        self.queue = QueueTruth(LogTruth(JOBS, luck.choice(("disk", "fsync"))))
+        self.stream = StreamTruth(STREAM)
+
+    def number(self) -> int:
+        """A value that nobody sent yet."""
+        return next(self._numbers)
+
+    def restarted(self, end: End) -> None:
+        for log in self.logs:
+            log.restarted(end)
+        self.queue.restarted(end)
+
+    async def prepare(self, caller: Caller, healthy: bool) -> None:
+        """Makes what is not there yet. A server on a failing disk may refuse."""
+        wanted: list[tuple[str, Any]] = [
+            *((f"/v0/topics/{log.name}", {"durability": log.durability}) for log in self.logs if not log.cap),
+            (f"/v0/topics/{CAPPED}", {"cap_records": 30}),
+            (f"/v0/topics/{JOBS}", {"type": "queue", "durability": self.queue.produced.durability}),
+            (f"/v0/routers/{COPY}", {"source": "log-disk", "dest": COPY, "guarantee": "exactly_once", "from_seq": 0}),
+            (f"/v1/stream/{STREAM}", b""),
+        ]
+        for target, body in wanted:
+            answer = await caller.ask("PUT", target, body)
+            self.stream.created |= answer.is_success and target.startswith("/v1")
+            if healthy and not answer.is_success:
+                raise Broken(f"PUT {target} is answered with {answer.status} {answer.content[:200]!r}")
+
+    async def check(self, caller: Caller, luck: Random) -> None:
+        """Looks at everything, while nobody changes anything."""
+        for log in self.logs:
+            log.check_whole(await clients.scan(caller, log.name, luck))
+        self.queue.check_left({value for _, value in (await clients.scan(caller, JOBS, luck)).records})
+        self.stream.check_whole(await clients.read_stream(caller, STREAM))
+        await clients.check_copies(caller, self.logs[1], COPY, luck)
+
+    def begin(self, callers: list[Caller], luck: Random) -> list[asyncio.Task[None]]:
+        """Sets the clients going, until they are cancelled or their loop is no more."""
+        return [
+            asyncio.get_running_loop().create_task(clients.repeat(self._scenes(caller, luck, place), luck))
+            for place, caller in enumerate(callers)
+        ]
+
+    def _scenes(self, caller: Caller, luck: Random, place: int) -> list[Scene]:
+        """What a client does. The stream has one producer, so that its order is known."""
+        logs, number = [*self.logs, self.logs[0], self.logs[1]], self.number
+        scenes: list[Scene] = [
+            lambda: clients.write(caller, luck.choice(logs), number, luck),
+            lambda: clients.write(caller, luck.choice(logs), number, luck),
+            lambda: clients.write(caller, self.queue.produced, number, luck),
+            lambda: clients.read(caller, luck.choice(logs), luck),
+            lambda: clients.work(caller, self.queue, luck),
+            lambda: clients.churn(caller, CHURN, number, luck),
+        ]
+        if luck.random() < 0.3:
+            scenes.append(lambda: clients.delete(caller, luck.choice(self.logs), luck))
+        if place == 0:
+            scenes += [lambda: clients.produce(caller, self.stream, number)] * 3
+        return scenes
+
+
+def look_at(tasks: list[asyncio.Task[None]]) -> None:
+    """Raises what a client found."""
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error

@@ -1,0 +1,58 @@
+import msgspec
+import pytest
+
+from topics.cli.shared.failures import UsageError
+from topics.cli.topic.filters import matcher
+from topics.client import Record
+
+
+def record(data: object, tag: str | None = None) -> Record:
+    return Record(seq=1, ts=2, tag=tag, payload=msgspec.Raw(msgspec.json.encode(data)))
+
+
+@pytest.mark.parametrize(
+    ("condition", "data", "holds"),
+    [
+        ("a=1", {"a": 1}, True),
+        ("a=1", {"a": 1.0}, True),
+        ("a=1", {"a": "1"}, False),
+        ("a=1", {"a": True}, False),
+        ("a=true", {"a": True}, True),
+        ('a="1"', {"a": "1"}, True),
+        ("a=paid", {"a": "paid"}, True),
+        ("a=", {"a": ""}, True),
+        ("a=x=y", {"a": "x=y"}, True),
+        ("a=null", {"a": None}, True),
+        ("a=null", {}, False),
+        ("a.b.c=1", {"a": {"b": {"c": 1}}}, True),
+        ("a.1=y", {"a": ["x", "y"]}, True),
+        ("a.2=y", {"a": ["x", "y"]}, False),
+        ("0=x", ["x"], True),
+        ("a=1", 5, False),
+        ("a=1", None, False),
+        ("a!=1", {"a": 2}, True),
+        ("a!=1", {"a": 1}, False),
+        ("a!=1", {}, True),
+        ('a={"b":[1]}', {"a": {"b": [1]}}, True),
+    ],
+)
+def test_a_condition(condition: str, data: object, holds: bool) -> None:
+    matches = matcher(None, [condition])
+    assert matches is not None
+    assert matches(record(data)) is holds
+
+
+def test_all_conditions_and_the_tag_must_hold() -> None:
+    matches = matcher("o-*", ["a=1", "b=2"])
+    assert matches is not None
+    assert matches(record({"a": 1, "b": 2}, "o-7"))
+    assert not matches(record({"a": 1, "b": 3}, "o-7"))
+    assert not matches(record({"a": 1, "b": 2}, "p-7"))
+    assert not matches(record({"a": 1, "b": 2}))
+    assert matcher(None, None) is None
+
+
+@pytest.mark.parametrize("text", ["a", "", "=1", "a..b=1", "!=1"])
+def test_what_is_no_condition(text: str) -> None:
+    with pytest.raises(UsageError, match="--filter is"):
+        matcher(None, [text])

@@ -1,0 +1,131 @@
+"""The index over what is fresh: what the laws do not ask for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.indexing.helpers import LOGS, bound, plenty
+from topics.indexing import limits
+from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.fresh.arrays import Growing
+from topics.indexing.fresh.dictionary import Dictionary
+from topics.indexing.fresh.index import FreshIndex, FreshPart
+from topics.indexing.parts import Ask, Entries, Entry, Part, Span
+from topics.indexing.plans import aggregate, search
+from topics.indexing.predicates import bind_search
+from topics.indexing.scans import Scan
+from topics.indexing.sorting import parse_sort
+from topics.schema.search import SearchConfig, parse_search
+
+
+def test_an_array_keeps_what_it_handed_out() -> None:
+    array = Growing("int64")
+    array.extend([1, 2])
+    early = array.filled
+    array.extend(list(range(5000)))
+    assert early.tolist() == [1, 2]
+    assert array.filled[:3].tolist() == [1, 2, 0] and array.count == 5002
+
+
+def test_texts_are_found_by_their_beginning_sorted_or_not_yet() -> None:
+    texts = Dictionary()
+    assert texts.encode(["b", "a", "b", "ab"]) == [0, 1, 0, 2]
+    assert texts.ranks().tolist() == [4, 0, 2]
+    assert texts.encode(["abc", "a"]) == [3, 1]
+    assert texts.having_prefix("ab").tolist() == [False, False, True, True]
+    assert (texts.rank("ab"), texts.rank("aa"), texts.rank("z"), texts.code("z")) == (2, 1, 7, None)
+    texts.encode([f"x{number}" for number in range(3000)])
+    assert int(texts.having_prefix("x29").sum()) == 111
+    assert int(texts.having_prefix("\U0010ffff").sum()) == 0
+
+
+def asked(config: SearchConfig, values: list[Any], q: str, *sort: str) -> None:
+    """An index and a scan give the same hits."""
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    span = Span(0, len(values) - 1, len(values))
+    index = FreshIndex(config, 1)
+    index.add(entries)
+    query = bind_search(q, config)
+    ask = Ask(
+        config=config, version=1, predicate=query.predicate, sort=parse_sort(sort, config, query.has_text), size=20
+    )
+    parts: list[Part] = [FreshPart(index, span), Scan(Entries(span, entries))]
+    first, second = (search([part], ask, plenty()) for part in parts)
+    assert first.hits == second.hits
+    assert first.hits
+
+
+def test_many_matches_with_equal_keys() -> None:
+    config = parse_search(LOGS)
+    values = [
+        {"eventTime": n % 7, "status": n % 3 or None, "service": f"{n % 5}", "message": "a b" * (n % 2)}
+        for n in range(1000)
+    ]  # fmt: skip
+    for q in ("", "message:a", "status:1 OR message:b"):
+        for sort in ((), ("status",), ("service:asc", "status:asc"), ("eventTime", "offset:asc"), ("_score", "status")):
+            asked(config, values, q, *sort)
+
+
+def test_the_largest_and_smallest_integers_sort() -> None:
+    config = parse_search(LOGS)
+    values = [{"status": number} for number in (2**63 - 1, -(2**63), 0, None)]
+    for sort in ("status:asc", "status:desc"):
+        asked(config, values, "", sort)
+
+
+SUMS = {"rollups": {"r": {
+    "dimensions": ["service"], "intervals": ["1m"],
+    "measures": {
+        "status": {"kind": "summary", "field": "status", "histogram": "log2_v1"},
+        "parts": {
+            "kind": "summary_parts", "countJsonPointer": "/m/c", "sumJsonPointer": "/m/s", "minJsonPointer": "/m/min",
+            "maxJsonPointer": "/m/max", "histogramJsonPointer": "/m/h",
+        },
+    },
+}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [1, 2**53 + 1, 2**63 - 1, -(2**63)])
+def test_sums_of_large_integers_and_of_summaries_are_exact(status: int) -> None:
+    config = parse_search({**LOGS, **SUMS})
+    values = [
+        {"eventTime": 1, "service": str(n % 2), "status": status, "m": {"c": n, "s": 1, "max": n, "h": {"4": n}}}
+        for n in range(5)
+    ]  # fmt: skip
+    values.append({"eventTime": 1, "status": 1, "m": {"c": None}})
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    span = Span(0, len(values) - 1, len(values))
+    index = FreshIndex(config, 1)
+    index.add(entries)
+    body = {"rollup": "r", "from": 0, "to": 10, "interval": "1m", "group_by": ["service"]}
+    ask = parse_aggregation(json.dumps(body).encode(), config, 1)
+    parts: list[Part] = [FreshPart(index, span), Scan(Entries(span, entries))]
+    first, second = (aggregate([part], ask, plenty()) for part in parts)
+    assert first.table.groups == second.table.groups
+    assert len(first.table.groups) == 2
+
+
+def test_too_many_groups_spend_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_GROUPS", 2)
+    config = parse_search(
+        {
+            "primaryTimestampField": "t",
+            "fields": {"t": bound("date", "/t"), "id": bound("keyword", "/id", exact=True)},
+            "rollups": {"r": {"dimensions": ["id"], "intervals": ["1m"], "measures": {"n": {"kind": "count"}}}},
+        }
+    )
+    index = FreshIndex(config, 1)
+    index.add([Entry(number, {"t": 1, "id": str(number)}, 1) for number in range(5)])
+    body = {"rollup": "r", "from": 0, "to": 10, "interval": "1m", "group_by": ["id"]}
+    ask = parse_aggregation(json.dumps(body).encode(), config, 1)
+    found = aggregate([FreshPart(index, Span(0, 4, 5))], ask, plenty())
+    assert (found.coverage.spent, found.coverage.missed, found.table.groups) == ("memory", 5, {})
+
+
+def test_an_index_knows_what_it_takes() -> None:
+    index = FreshIndex(parse_search(LOGS), 1)
+    before = index.memory_bytes
+    index.add([Entry(number, {"requestId": f"{number:032}"}, 1) for number in range(10_000)])
+    assert index.memory_bytes > before + 10_000 * 32
+    assert index.last == 9_999

@@ -1,0 +1,48 @@
+"""Messages between a server and its searching process."""
+
+import pytest
+
+from topics.searching.messages import (
+    Add,
+    Answer,
+    Ask,
+    Drop,
+    Filter,
+    Head,
+    Hit,
+    KeysQuery,
+    Messages,
+    Open,
+    Piece,
+    Result,
+    SearchQuery,
+    encode_message,
+)
+
+PIECE = Piece(7, 2, 100, 3, 4)
+HEADS: list[Head] = [
+    Open(1, b"registry"),
+    Add(1, (PIECE,)),
+    Drop(1),
+    Ask(5, 1, 2.5, 1, 9, ((3, 4),), SearchQuery("a:1", ("offset:asc",), 5, [None, 2.5, "x", True, 7], True)),
+    Ask(5, 1, 2.5, 1, 9, (), KeysQuery(None, 5)),
+    Filter(6, 1, "a:1", (PIECE,)),
+    Answer(5, Result(hits=(Hit([1, None], 7, 0.5),), seqs=(1, 2), spent="time")),
+    Answer(5, None, "it failed"),
+]
+
+
+def same(one: Head, other: Head) -> bool:
+    if isinstance(one, Answer) and isinstance(other, Answer) and one.result is not None and other.result is not None:
+        # A raw value has no equality.
+        return (one.request, one.result.hits, one.result.seqs) == (other.request, other.result.hits, other.result.seqs)
+    return one == other
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 50, 10_000])
+def test_messages_come_through_however_they_are_cut(cut: int) -> None:
+    sent = b"".join(encode_message(head, (b"rows", memoryview(b"text"))) for head in HEADS)
+    messages = Messages()
+    taken = [message for at in range(0, len(sent), cut) for message in messages.feed(sent[at : at + cut])]
+    assert all(same(message.head, head) for message, head in zip(taken, HEADS, strict=True))
+    assert all(bytes(message.body) == b"rowstext" for message in taken)

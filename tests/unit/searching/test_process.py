@@ -1,0 +1,110 @@
+"""The searching process beside a server, with real processes."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from topics.core.errors import SearchUnavailableError
+from topics.schema.registry import Registry, encode_registry
+from topics.searching.messages import Add, Ask, Filter, KeysQuery, Open, Piece, Result
+from topics.searching.process import SearchProcess
+
+NOTHING = encode_registry(Registry())
+
+
+def run(test: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+def keys(process: SearchProcess, index: int = 1) -> "asyncio.Future[Result | SearchUnavailableError]":
+    answered: asyncio.Future[Result | SearchUnavailableError] = asyncio.get_running_loop().create_future()
+    process.ask(
+        lambda number: Ask(number, index, time.monotonic() + 60, 1, 9, (), KeysQuery(None, 5)), answered.set_result
+    )
+    return answered
+
+
+def test_it_begins_with_the_first_message_and_ends_with_its_server() -> None:
+    async def test() -> None:
+        process = SearchProcess()
+        process.send(Open(1, NOTHING))
+        assert isinstance(await keys(process), Result)
+        child = process.child_pid
+        assert child is not None
+        await process.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+        assert isinstance(await keys(process), SearchUnavailableError)
+
+    run(test)
+
+
+def test_who_waits_for_a_process_that_dies_is_told_and_the_next_one_begins_anew() -> None:
+    async def test() -> None:
+        process = SearchProcess()
+        process.send(Open(1, NOTHING))
+        assert isinstance(await keys(process), Result)
+        assert process.child_pid is not None
+        os.kill(process.child_pid, signal.SIGSTOP)
+        waiting = keys(process)
+        os.kill(process.child_pid, signal.SIGKILL)
+        assert isinstance(await waiting, SearchUnavailableError)
+        assert process.generation == 1
+        # It knows of no index any more, which is an answer and not an end.
+        assert isinstance(await keys(process), SearchUnavailableError)
+        process.send(Open(1, NOTHING))
+        assert isinstance(await keys(process), Result)
+        await process.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("command", [("/nowhere/python",), (sys.executable, "-c", "raise SystemExit(3)")])
+def test_a_process_that_cannot_run_is_told(command: tuple[str, ...]) -> None:
+    async def test() -> None:
+        process = SearchProcess(command)
+        assert isinstance(await keys(process), SearchUnavailableError)
+        await process.close()
+
+    run(test)
+
+
+def test_a_query_that_fails_fails_alone() -> None:
+    async def test() -> None:
+        process = SearchProcess()
+        process.send(Open(1, NOTHING))
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        process.ask(lambda number: Filter(number, 1, "a:1", ()), answered.set_result)
+        assert isinstance(await answered, SearchUnavailableError)
+        assert isinstance(await keys(process), Result)
+        await process.close()
+
+    run(test)
+
+
+def test_who_has_much_to_send_waits_for_room() -> None:
+    async def test() -> None:
+        process = SearchProcess()
+        process.send(Open(1, NOTHING))
+        await keys(process)
+        assert process.child_pid is not None
+        os.kill(process.child_pid, signal.SIGSTOP)
+        text = b'{"$seq":1,"$ts":1,"data":' + b"1" * (4 << 20) + b"}"
+        rows = (0).to_bytes(4, "little") + bytes(4) + bytes(2) + (25).to_bytes(2, "little")
+        process.send(Add(1, (Piece(1, 1, 0, 12, len(text)),)), (rows, text))
+        assert not process.is_writable
+        room = asyncio.Event()
+        process.when_writable(room.set)
+        os.kill(process.child_pid, signal.SIGCONT)
+        await room.wait()
+        result = await keys(process)
+        assert isinstance(result, Result) and result.looked_at == 1
+        await process.close()
+
+    run(test)

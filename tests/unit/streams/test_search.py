@@ -1,0 +1,244 @@
+"""Searching streams: what is brought to whom, what a filtered read looks at, and what is counted."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.indexing.helpers import LOGS
+from tests.unit.streams.conftest import append, create, slice_of
+from tests.unit.streams.describing import JSON, update
+from topics.core.errors import InvalidRequestError, SearchUnavailableError, TopicsError
+from topics.engine import Engine
+from topics.searching.messages import Add, Ask, Drop, Filter, Head, Open, SearchQuery
+from topics.streams import Position, Streams
+from topics.streams.search import filtering, following
+from topics.streams.search.searcher import InlineSearcher, ResultDone
+from topics.streams.search.service import Outcome, StreamSearch
+
+
+class Watched(InlineSearcher):
+    """Tells what was sent, and may refuse or have no room."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0.0)
+        self.sent: list[Head] = []
+        self.gone = False
+        self.room = True
+        self.waiting: list[Callable[[], None]] = []
+
+    @property
+    def is_writable(self) -> bool:  # type: ignore[override]
+        return self.room
+
+    def when_writable(self, callback: Callable[[], None]) -> None:
+        self.waiting.append(callback)
+
+    def send(self, head: Head, body: Sequence[bytes | memoryview] = ()) -> None:
+        if self.gone:
+            raise SearchUnavailableError("gone")
+        self.sent.append(head)
+        super().send(head, body)
+
+    def ask(
+        self, make: Callable[[int], Ask | Filter], done: ResultDone, body: Sequence[bytes | memoryview] = ()
+    ) -> None:
+        self.sent.append(make(1))
+        super().ask(make, done, body)
+
+    def kinds(self) -> list[type]:
+        kinds, self.sent = [type(head) for head in self.sent], []
+        return kinds
+
+
+class Timers:
+    """Calls at once what is due now, and the rest when told."""
+
+    def __init__(self) -> None:
+        self.due: list[Callable[[], None]] = []
+
+    def __call__(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        if not seconds:
+            function()
+            return lambda: None
+        self.due.append(function)
+        return lambda: self.due.remove(function) if function in self.due else None
+
+    def pass_time(self) -> None:
+        due, self.due = self.due, []
+        for function in due:
+            function()
+
+
+class World:
+    def __init__(self, engine: Engine, **limits: int) -> None:
+        self.searcher, self.timers = Watched(), Timers()
+        search = StreamSearch(engine, self.searcher, self.timers, lambda: 0.0, **limits)
+        self.streams = Streams(engine, search=search)
+
+    def describe(self, name: str) -> None:
+        create(self.streams, name, JSON)
+        update(self.streams, name, schema={"type": "object"}, search=LOGS)
+
+    def put(self, name: str, *statuses: int) -> None:
+        append(self.streams, name, json.dumps([{"status": status} for status in statuses]).encode(), JSON)
+
+    def ask(self, name: str, q: str = "", timeout_s: float = 3.0) -> list[Any]:
+        answers: list[Outcome | TopicsError] = []
+        query = SearchQuery(q, (), 50)
+        self.streams.search.query(self.streams.topic(name), query, timeout_s, answers.append)
+        return answers
+
+    def found(self, name: str, q: str = "") -> list[int]:
+        (outcome,) = self.ask(name, q)
+        assert isinstance(outcome, Outcome), outcome
+        return [hit.seq for hit in outcome.result.hits]
+
+
+@pytest.fixture
+def world(streams: Streams) -> World:
+    world = World(streams.engine)
+    world.describe("a")
+    return world
+
+
+def test_entries_are_sent_once(world: World) -> None:
+    world.put("a", 1, 2)
+    assert world.found("a") == [2, 1]
+    assert world.searcher.kinds() == [Open, Add, Ask]
+    assert world.found("a") == [2, 1]
+    assert world.searcher.kinds() == [Ask]
+    world.put("a", 3)
+    assert world.found("a") == [3, 2, 1]
+    assert world.searcher.kinds() == [Add, Ask]
+
+
+def test_another_description_is_another_index(world: World) -> None:
+    world.put("a", 1)
+    assert world.found("a") == [1]
+    world.searcher.kinds()
+    update(world.streams, "a", search=LOGS)
+    assert world.found("a") == [1]
+    assert world.searcher.kinds() == [Drop, Open, Add, Ask]
+
+
+def test_a_process_that_was_lost_is_sent_everything_again(world: World) -> None:
+    world.put("a", 1)
+    assert world.found("a") == [1]
+    world.searcher.kinds()
+    world.searcher.generation = 5
+    assert world.found("a") == [1]
+    assert world.searcher.kinds() == [Open, Add, Ask]
+
+
+def test_without_time_there_is_no_question(world: World) -> None:
+    world.put("a", 1, 2)
+    (outcome,) = world.ask("a", timeout_s=0)
+    assert (outcome.missed, outcome.first_missed, outcome.spent, outcome.complete) == (2, 1, "time", False)
+    assert world.searcher.kinds() == []
+
+
+def test_who_is_late_gets_what_is_there_and_the_rest_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "PACK_RECORDS", 2)
+    world.put("a", 1, 2)
+    world.put("a", 3, 4, 5)
+    assert world.found("a") == [5, 4, 3, 2, 1]
+    world.put("a", 6)
+    world.searcher.room = False
+    answers = world.ask("a")
+    assert answers == []
+    world.timers.pass_time()
+    (outcome,) = answers
+    assert [hit.seq for hit in outcome.result.hits] == [5, 4, 3, 2, 1]
+    assert (outcome.missed, outcome.missed_tail, outcome.first_missed, outcome.spent) == (1, 1, 6, "time")
+    # What was begun goes on, and the next one finds it.
+    world.searcher.room = True
+    for callback in world.searcher.waiting:
+        callback()
+    assert world.found("a") == [6, 5, 4, 3, 2, 1]
+    assert len(answers) == 1
+
+
+def test_a_searcher_that_is_gone_is_told(world: World) -> None:
+    world.put("a", 1)
+    world.searcher.gone = True
+    with pytest.raises(SearchUnavailableError):
+        world.ask("a")
+    world.searcher.gone = False
+    assert world.found("a") == [1]
+    world.put("a", 2)
+    world.searcher.gone = True
+    (error,) = world.ask("a")
+    assert isinstance(error, SearchUnavailableError)
+    world.searcher.gone = False
+    assert world.found("a") == [2, 1]
+
+
+def test_an_index_that_nobody_asks_for_makes_room(streams: Streams) -> None:
+    world = World(streams.engine, memory_bytes=1)
+    for name in ("a", "b"):
+        world.describe(name)
+        world.put(name, 1)
+    assert world.found("a") == [1]
+    assert world.found("b") == [1]
+    assert world.searcher.kinds() == [Open, Add, Ask, Open, Add, Ask, Drop]
+    assert world.found("a") == [1]
+    assert world.searcher.kinds() == [Open, Add, Ask, Drop]
+
+
+def test_only_the_newest_entries_are_searched_where_there_are_too_many(streams: Streams) -> None:
+    world = World(streams.engine, stream_bytes=40)
+    world.describe("a")
+    for status in range(8):
+        world.put("a", status)
+    (outcome,) = world.ask("a")
+    found = [hit.seq for hit in outcome.result.hits]
+    assert found[0] == 8 and len(found) < 8
+    assert outcome.missed == 8 - len(found)
+    assert (outcome.first_missed, outcome.spent, outcome.complete) == (1, "memory", False)
+
+
+def test_a_stream_without_a_description_is_refused(streams: Streams) -> None:
+    create(streams, "plain", JSON)
+    with pytest.raises(InvalidRequestError, match="no search fields"):
+        streams.search.query(streams.topic("plain"), SearchQuery("", (), 5), 3.0, lambda _: None)
+
+
+def test_a_filtered_read_stops_when_it_has_looked_at_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len('{"status": 1}')
+    monkeypatch.setattr(filtering, "SCAN_BYTES", 3 * size)
+    world.put("a", *[1] * 8)
+    part = slice_of(world.streams, "a", filter="status:2")
+    assert (part.count, part.position, part.scan_limit_bytes) == (0, Position(3), 3 * size)
+    part = slice_of(world.streams, "a", part.position, filter="status:2")
+    assert (part.position, part.scan_limit_bytes) == (Position(6), 3 * size)
+    part = slice_of(world.streams, "a", part.position, filter="status:2")
+    assert (part.position, part.scan_limit_bytes, part.at_tail) == (Position(8), None, True)
+    assert world.streams.search.stats().scanned_bytes == 8 * size
+
+
+def test_a_filtered_read_gives_no_more_than_fits(world: World) -> None:
+    world.put("a", *[1, 2] * 5)
+    part = slice_of(world.streams, "a", filter="status:1", max_bytes=30)
+    assert (part.count, part.position) == (2, Position(4)), "the third would not fit"
+    part = slice_of(world.streams, "a", part.position, filter="status:1", max_bytes=1)
+    assert (part.count, part.position) == (1, Position(6)), "one always does"
+    part = slice_of(world.streams, "a", Position(0), filter="status:1", up_to=3)
+    assert (json.loads(part.body), part.position) == ([{"status": 1}] * 2, Position(3))
+
+
+def test_a_filter_that_the_stream_no_longer_knows_is_refused(world: World) -> None:
+    fields = {"eventTime": LOGS["fields"]["eventTime"]}
+    update(world.streams, "a", search={"primaryTimestampField": "eventTime", "fields": fields})
+    with pytest.raises(InvalidRequestError, match="not indexed"):
+        slice_of(world.streams, "a", filter="status:1")
+
+
+def test_what_is_counted(world: World) -> None:
+    world.put("a", 1, 2)
+    world.found("a")
+    world.ask("a", timeout_s=0)
+    stats = world.streams.search.stats()
+    assert (stats.queries, stats.entries, stats.out_of_time, stats.failures) == (2, 2, 1, 0)
+    assert stats.memory_bytes > 0
