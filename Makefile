@@ -36,7 +36,7 @@ SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-client bench-http bench-live bench-queue bench-spark bench-streams
+.PHONY: bench bench-client bench-http bench-live bench-queue bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-live: setup ## Measures delivery to watchers and through routers, and writ
 
 bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.streams --write
+
+bench-search: setup ## Measures searching of fresh entries and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.search --write
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from bench.report import machine, write_page
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
+from bench.spark_many import many_deletes, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from topics.client import Client
 from topics.config.settings import Settings
@@ -68,6 +69,8 @@ class Bench:
             before, size = self._sizes[place - 1 : place + 1]
             self._part("filling", lambda before=before, size=size: fill(self._data, before, size))  # type: ignore[misc]
             self._grown(place)
+        self._part("many deletes", self.deletes)
+        self._part("many topics", self.topics)
         self.stop()
         # What the parts before have left for the disk to write is not what the job costs.
         shutil.rmtree(self._data)
@@ -82,7 +85,7 @@ class Bench:
 
     def _part(self, name: str, do: Callable[[], None]) -> None:
         self.results.others.append(_used_by_others())
-        self._progress.print(f"{name}: {_seconds(do):.0f} s", highlight=False)
+        self._progress.print(f"{name}: {seconds(do):.0f} s", highlight=False)
 
     # Bulk reading and the archive
 
@@ -101,7 +104,7 @@ class Bench:
         self.results.readers = {name: Reader() for name in frames}
         for number in range(_TRIES + 1):
             for name, frame in frames.items():
-                whole, summed = _seconds(lambda: drop(frame())), _seconds(lambda: total(frame()))  # noqa: B023
+                whole, summed = seconds(lambda: drop(frame())), seconds(lambda: total(frame()))  # noqa: B023
                 if number:
                     self.results.readers[name].whole.append(whole)
                     self.results.readers[name].summed.append(summed)
@@ -119,7 +122,7 @@ class Bench:
     def _grow(self, read: list[float], archived: list[float]) -> None:
         self._archive()
         for _ in range(_GROWTH_TRIES):
-            read.append(_seconds(lambda: drop(self._segments())))
+            read.append(seconds(lambda: drop(self._segments())))
             archived.append(self._archive())
         forget_archive(self._data)
 
@@ -146,7 +149,7 @@ class Bench:
                 topic = f"orders-{number}"
                 writer = rows.write.format("topics").options(url=url, topic=topic).mode("append")
                 reader = self.spark.read.format("topics").options(url=url, topic=topic, minPartitions="2")
-                written, read = _seconds(writer.save), _seconds(lambda: drop(reader.load()))  # noqa: B023
+                written, read = seconds(writer.save), seconds(lambda: drop(reader.load()))  # noqa: B023
                 if number:
                     found.written.append(written)
                     found.read_back.append(read)
@@ -167,6 +170,17 @@ class Bench:
         )
         query.awaitTermination()
         return [float(progress["batchDuration"]) for progress in query.recentProgress[5:]]
+
+    # Numbers of things
+
+    def deletes(self) -> None:
+        self._archive()
+        self.results.deletes = many_deletes(self.spark, str(self._data / "archive"), _TRIES)
+        forget_archive(self._data)
+
+    def topics(self) -> None:
+        with serving(self._folder / "many") as url:
+            self.results.topics = many_topics(url, self._sizes[0] // 100, _TRIES)
 
     # What a job costs the writers
 
@@ -189,16 +203,6 @@ class Bench:
 
 def drop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
-
-
-def total(frame: DataFrame) -> None:
-    frame.agg(f.sum(f.length("data")), f.max("seq")).collect()
-
-
-def _seconds(do: Callable[[], object]) -> float:
-    begun = time.perf_counter()
-    do()
-    return time.perf_counter() - begun
 
 
 def _used_by_others() -> float:

@@ -24,6 +24,7 @@ _NAMES = {
     "AsyncSocket": "Socket",
     "AsyncStreamLoop": "StreamLoop",
     "AsyncTail": "Tail",
+    "AsyncTransaction": "Transaction",
     "AsyncTransport": "Transport",
     "AsyncWatcher": "Watcher",
     "AsyncWorker": "Worker",

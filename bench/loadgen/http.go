@@ -256,7 +256,7 @@ func (s *topicsRead) next() []byte {
 	s.body = append(s.body, `,"limit":`...)
 	s.body = strconv.AppendInt(s.body, int64(s.order.Limit), 10)
 	s.body = append(s.body, '}')
-	s.data = append(append(append(s.data[:0], "POST "...), s.order.Name...), " HTTP/1.1\r\nHost: bench\r\n"...)
+	s.data = append(append(append(s.data[:0], "POST "...), s.order.Name...), " HTTP/1.1\r\nHost: localhost\r\n"...)
 	s.data = append(s.data, "Content-Type: application/json\r\nContent-Length: "...)
 	s.data = append(strconv.AppendInt(s.data, int64(len(s.body)), 10), blankLine...)
 	s.data = append(s.data, s.body...)
@@ -296,7 +296,7 @@ func (s *streamsRead) next() []byte {
 		s.cursor = append(s.cursor, "-1"...)
 	}
 	s.data = append(append(append(s.data[:0], "GET "...), s.order.Name...), "?offset="...)
-	s.data = append(append(s.data, s.cursor...), " HTTP/1.1\r\nHost: bench\r\n\r\n"...)
+	s.data = append(append(s.data, s.cursor...), " HTTP/1.1\r\nHost: localhost\r\n\r\n"...)
 	return s.data
 }
 

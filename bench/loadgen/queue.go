@@ -52,7 +52,7 @@ func newTopicsJobs(wanted *order, index int) *topicsJobs {
 
 func (s *topicsJobs) post(data []byte, word string, body []byte) []byte {
 	data = append(append(append(data[:0], "POST "...), s.order.Name...), word...)
-	data = append(data, " HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: "...)
+	data = append(data, " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "...)
 	data = append(strconv.AppendInt(data, int64(len(body)), 10), blankLine...)
 	return append(data, body...)
 }

@@ -12,6 +12,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -21,9 +22,11 @@ from topics import __version__
 from topics.api.app import Api
 from topics.api.auth import BadKeyError, KeyRing, Tokens
 from topics.api.browsers import BadOriginError, BrowserRules
+from topics.api.key_store import KeyStore
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.v1.routes import StreamOptions, StreamsApi
+from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
@@ -36,7 +39,9 @@ from topics.storage.objects.tiers import server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.system.clock import Clock, SystemClock
+from topics.system.descriptors import FILES, connections_within, raise_limit
 from topics.system.dice import Dice, SystemDice
+from topics.system.environment import forget_variable
 from topics.system.files import write_whole
 from topics.system.logs import configure_logs
 from topics.system.machine import boot_id, cpu_count
@@ -46,6 +51,8 @@ from topics.wire.v0 import PipelineAnswer
 
 # More writer threads than this compete for the interpreter instead of overlapping their syncs.
 DEFAULT_WAL_SHARDS_MAX = 8
+_DROPPED = "(dropped)"
+"""What stands in the settings in the place of keys that were parsed."""
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +78,8 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
     `on_listening` is called with the bound host:port once it is known.
     """
     configure_logs(settings.log_format)
+    # Neither this process nor one that it starts has any use for them: the settings were read.
+    forget_variable("TOPICS_API_KEYS")
     tune_allocator()
     tune_threads()
     uvloop.run(_serve_until_signalled(settings, on_listening))
@@ -95,27 +104,37 @@ class Front(NamedTuple):
 
 def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> Front:
     streams = _streams_api(settings)
-    keys.tokens = Tokens(clock, SystemDice())
+    keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
-    api.browsers = _browser_rules(settings, with_keys=len(keys) > 0)
+    api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
     return Front(api, ops, live, streams, http)
 
 
-async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[[str], None] | None = None) -> None:
-    """Serves on the running loop until `stop` is set and everything accepted is safe."""
+async def serve(
+    settings: Settings,
+    stop: asyncio.Event,
+    on_listening: Callable[[str], None] | None = None,
+    on_reload: Callable[[Callable[[], None]], None] | None = None,
+) -> None:
+    """Serves on the running loop until `stop` is set and everything accepted is safe.
+
+    `on_reload` is given what reads the file of keys again. The keys in the settings are dropped once they are parsed.
+    """
     # Found at the start, and not when the pipeline first runs.
     check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
-    keys = _read_keys(settings)
-    front = build_front(settings, keys, SystemClock(), SystemDice())
+    store = _read_keys(settings)
+    front = build_front(settings, store.ring, SystemClock(), SystemDice())
+    if on_reload is not None and settings.key_file is not None:
+        on_reload(lambda: _reload_keys(store, front.api))
     addresses = await front.http.start(settings.host, settings.port)
     try:
-        shown = _announce(addresses[0], settings, with_keys=len(keys) > 0)
+        shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
         if on_listening is not None:
             on_listening(shown)
         await _run_engine(settings, front, stop)
@@ -125,7 +144,16 @@ async def serve(settings: Settings, stop: asyncio.Event, on_listening: Callable[
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
-    return HttpLimits(body_bytes=settings.max_body_bytes, awake_s=settings.awake_us / 1_000_000)
+    wanted = settings.max_connections
+    allowed = connections_within(raise_limit(wanted + FILES), wanted)
+    if allowed < wanted:
+        _logger.warning("the limit on file descriptors allows fewer connections", extra={"connections_max": allowed})
+    return HttpLimits(
+        body_bytes=settings.max_body_bytes,
+        awake_s=settings.awake_us / 1_000_000,
+        connections_max=allowed,
+        unread_bytes=settings.max_unread_bytes,
+    )
 
 
 def _streams_api(settings: Settings) -> StreamsApi:
@@ -159,19 +187,25 @@ def _webhook_loopback(settings: Settings) -> bool:
     one of its keys must not reach what else listens there."""
     if settings.streams_webhook_loopback != "auto":
         return settings.streams_webhook_loopback == "1"
-    return not settings.api_keys and not _is_on(settings.allow_insecure_no_auth)
+    with_keys = settings.api_keys or settings.key_file
+    return not with_keys and not _is_on(settings.allow_insecure_no_auth)
 
 
-def _read_keys(settings: Settings) -> KeyRing:
+def _read_keys(settings: Settings) -> KeyStore:
     """The keys, kept as digests only; refuses to serve strangers by accident."""
+    if settings.api_keys == _DROPPED:
+        raise SettingsError("these settings have served before, and their keys were dropped: read them again")
     try:
-        keys = KeyRing.parse(settings.api_keys or "")
+        keys = KeyStore(settings.api_keys, settings.key_file)
     except BadKeyError as error:
         raise SettingsError(f"TOPICS_API_KEYS: {error}") from error
-    if not keys and not _is_loopback(settings.host) and not _is_on(settings.allow_insecure_no_auth):
+    if settings.api_keys is not None:
+        # Whoever holds these settings, for as long as the process lives, holds no secret.
+        msgspec.structs.force_setattr(settings, "api_keys", _DROPPED)
+    if keys.ring.is_open and not _is_loopback(settings.host) and not _is_on(settings.allow_insecure_no_auth):
         raise SettingsError(
-            f"TOPICS_HOST is {settings.host}, which others can reach, and no keys are set: set TOPICS_API_KEYS, "
-            "or TOPICS_ALLOW_INSECURE_NO_AUTH=1 if everyone may read, change and delete everything"
+            f"TOPICS_HOST is {settings.host}, which others can reach, and no keys are set: set TOPICS_API_KEYS "
+            "or TOPICS_KEY_FILE, or TOPICS_ALLOW_INSECURE_NO_AUTH=1 if everyone may read, change and delete everything"
         )
     return keys
 
@@ -193,7 +227,19 @@ async def _serve_until_signalled(settings: Settings, on_listening: Callable[[str
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await serve(settings, stop, on_listening)
+    reloading = partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP)
+    await serve(settings, stop, on_listening, reloading)
+
+
+def _reload_keys(keys: KeyStore, api: Api) -> None:
+    """A file that makes no sense changes nothing: nobody is let in or out by a mistake in it."""
+    try:
+        gone = keys.reload()
+    except KeyFileError as error:
+        _logger.error("the keys were not read again", extra={"error": str(error)})
+        return
+    api.let_go(gone)
+    _logger.info("the keys were read again", extra={"keys": len(keys.ring), "gone": [key.name for key in gone]})
 
 
 async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> None:
@@ -213,7 +259,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
-    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": len(engine.core.names)})
+    _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     await stopping
     _logger.info("shutting down")
     # The port stays open until the end, so that whoever asks is told to go elsewhere instead of being turned away.

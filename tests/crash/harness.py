@@ -19,7 +19,7 @@ from tests.crash.model import Kept, Model, Payload
 from tests.property.books import check_totals
 from topics.core.config import TopicConfig, TopicConfigPatch, resolve_config
 from topics.core.durability import Durability
-from topics.core.errors import TopicsError
+from topics.core.errors import DiskFullError, SystemBusyError, TopicsError
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import AppendResult, Batch, DeleteResult, DropResult, Engine, EngineOptions, PutResult, ReadRequest
@@ -40,6 +40,8 @@ SMALL = EngineOptions(
     disk_reserve_seqs=4,
 )
 """Everything so small that a handful of operations turns log files, fills segments and crosses ceilings."""
+
+PASSING = (DiskFullError, SystemBusyError)
 
 Answer = AppendResult | DeleteResult | PutResult | DropResult | TopicsError
 
@@ -323,6 +325,7 @@ class World:
         **config: object,
     ) -> Answer | None:
         """Appends records whose values occur only once; `config` is for a topic that the append creates."""
+        self.heal()
         records: list[Payload] = [(self._next_value(size), tag) for _ in range(count)]
         patch = _patch(config)
         batch = Batch(records=[Record.of(value, tag=tag) for value, tag in records], idempotency_key=key, config=patch)
@@ -335,6 +338,7 @@ class World:
         return self._do(steps, lambda done: self.engine.append(name, batch, done))
 
     def delete(self, name: str, *, before: int | None = None, tag: str | None = None) -> Answer | None:
+        self.heal()
         topic = self.engine.core.by_name.get(name)
         below = topic.head + 1 if topic is not None else 0
         step = Delete(name, self.clock.now_ms(), below=min(below, before or below), tag=tag)
@@ -342,6 +346,7 @@ class World:
         return self._do([step], lambda done: self.engine.delete_records(name, selector, done))
 
     def put(self, name: str, **config: object) -> Answer | None:
+        self.heal()
         patch, now = _patch(config), self.clock.now_ms()
         topic = self.engine.core.by_name.get(name)
         if topic is not None and resolve_config(patch, name, topic.staged_config) == topic.staged_config:
@@ -390,6 +395,11 @@ class World:
     def poisoned(self) -> bool:
         return any(shard.writer.poison is not None for shard in self.engine.core.shards)
 
+    @property
+    def broken(self) -> bool:
+        """Whether a shard takes no more writes for good."""
+        return any(shard.writer.broken for shard in self.engine.core.shards)
+
     def hold(self) -> None:
         """Gathers what follows into one commit a shard, until `flush`, and single records into one block."""
         for committer in self._committers():
@@ -408,8 +418,20 @@ class World:
             assert isinstance(shard.committer, InlineCommitter)
             yield shard.committer
 
+    def heal(self) -> None:
+        """What housekeeping does about a shortage, once a second."""
+        core = self.engine.core
+        for shard in core.shards:
+            shard.heal()
+        if core.room.short is not None:
+            try:
+                core.room.regain()
+            except OSError:
+                return
+
     def _do(self, steps: list[Operation], submit: Callable[[Callable[[Answer], None]], None]) -> Answer | None:
         """Hands an operation over; its answer, or None while it waits in a held group."""
+        self.heal()
         operations = self.timeline(steps[0].name).operations
         if operations and isinstance(operations[-1].answer, TopicsError) and not isinstance(steps[0], Create):
             # The log may or may not know of the operation that failed. What would follow it, where its shard still
@@ -421,7 +443,8 @@ class World:
         def done(answer: Answer) -> None:
             answers.append(answer)
             assert len(answers) == 1, "an operation was answered twice"
-            if isinstance(answer, AppendResult) and answer.deduped:
+            if (isinstance(answer, AppendResult) and answer.deduped) or isinstance(answer, PASSING):
+                # What fails for a reason that passes is taken back: it never turns up.
                 self._forget(steps)
             else:
                 self._answered(steps, answer)

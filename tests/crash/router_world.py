@@ -9,6 +9,7 @@ Every value occurs once. It says who wrote it, so that a copy can be told from a
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,7 @@ from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
+from topics.core.names import is_own_name
 from topics.core.records import Record
 from topics.core.routers import RouterRules, RouterWish
 from topics.core.selectors import DeleteSelector, TagMatch
@@ -83,6 +85,8 @@ class RouterWorld:
         applier.append = publish  # type: ignore[method-assign]
 
     def _note(self, topic: Topic, block: Block) -> None:
+        if is_own_name(topic.name):
+            return  # No reader sees it.
         self.classes[topic.id] = topic.config.durability
         seen, view = self.published.setdefault(topic.id, {}), block.view
         for index in range(block.count):
@@ -95,7 +99,7 @@ class RouterWorld:
                 self.floors[topic.id] = max(self.floors.get(topic.id, 0), topic.evict_floor)
 
     def fork(self) -> "RouterWorld":
-        twin = RouterWorld(self.fs, self.options)
+        twin = type(self)(self.fs, self.options)
         twin.clock, twin.boot, twin._value = self.clock, self.boot, self._value
         twin.published = {topic: dict(seen) for topic, seen in self.published.items()}
         twin.removable = {topic: set(seqs) for topic, seqs in self.removable.items()}
@@ -208,6 +212,10 @@ class RouterWorld:
             shard.committer.hold = False  # type: ignore[attr-defined]
             shard.committer.flush()  # type: ignore[attr-defined]
 
+    def also_broken(self, found: Dump, restarted: bool) -> Iterator[str]:
+        """What else was promised, and is not so."""
+        yield from ()
+
     def go_on(self) -> None:
         self.engine.routing.kick()
         self.engine.housekeeper.tick()
@@ -299,14 +307,19 @@ def endings(call: int) -> tuple[Ending, ...]:
     )  # fmt: skip
 
 
-def sweep_stops(scenario: RouterScenario, options: EngineOptions, calls: Iterable[int] | None = None) -> Iterator[str]:
+def sweep_stops(
+    scenario: Callable[[Any], None],
+    options: EngineOptions,
+    calls: Iterable[int] | None = None,
+    make: type[RouterWorld] = RouterWorld,
+) -> Iterator[str]:
     """Stops a scenario before every call, lets the machine end in every way, and looks."""
     whole = FakeDisk()
-    scenario(RouterWorld(whole, options))
+    scenario(make(whole, options))
     last = whole.call_count
     for call in range(1, last + 2) if calls is None else calls:
         disk = FakeDisk(stop_before=call)
-        world = RouterWorld(disk, options)
+        world = make(disk, options)
         try:
             scenario(world)
         except PowerCut:
@@ -319,14 +332,16 @@ def sweep_stops(scenario: RouterScenario, options: EngineOptions, calls: Iterabl
                 yield f"{where}, {ending}: {text}"
 
 
-def sweep_faults(scenario: RouterScenario, options: EngineOptions) -> Iterator[str]:
+def sweep_faults(
+    scenario: Callable[[Any], None], options: EngineOptions, make: type[RouterWorld] = RouterWorld
+) -> Iterator[str]:
     """Fails every call of a scenario once, and for good; the engine runs on, then the machine ends."""
     counted = FaultyFileSystem(FakeDisk())
-    scenario(RouterWorld(counted, options))
+    scenario(make(counted, options))
     for call, (operation, path) in enumerate(list(counted.trace), start=1):
         for lasting in (False, True):
             inner = FakeDisk()
-            world = RouterWorld(FaultyFileSystem(inner, FaultPlan(call, Fault.EIO, lasting)), options)
+            world = make(FaultyFileSystem(inner, FaultPlan(call, Fault.EIO, lasting)), options)
             try:
                 scenario(world)
             except OSError:
@@ -355,6 +370,7 @@ def _examine(world: RouterWorld, disk: FakeDisk, restarted: bool, failed: bool, 
     world.start(disk, restarted)
     found = dump(world.engine)
     yield from broken(world, found, restarted or failed)
+    yield from world.also_broken(found, restarted or failed)
     if on_and_on:
         twin = world.fork()
         twin.start(disk.clone().crash(Survival.NOTHING), True)
@@ -368,9 +384,11 @@ def _examine(world: RouterWorld, disk: FakeDisk, restarted: bool, failed: bool, 
         world.append(name)
     world.note_floors()
     yield from undelivered(world, once)
+    yield from world.also_broken(dump(world.engine), restarted or failed)
     if not on_and_on:
         return
     again = world.fork()
     again.start(disk.clone().crash(Survival.EVERYTHING))
-    for text in broken(again, dump(again.engine), False):
+    last = dump(again.engine)
+    for text in (*broken(again, last, False), *again.also_broken(last, False)):
         yield f"went on, then killed: {text}"

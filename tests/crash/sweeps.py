@@ -12,7 +12,17 @@ from tests.crash.promises import Evidence, broken_promises, unlike_what_was_ackn
 from topics.core.errors import ColdStoreUnavailableError, ReadOnlyError, TopicsError
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, EngineOptions
-from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, PowerCut, Survival
+from topics.testing import (
+    LACK_OF_DESCRIPTORS,
+    LACK_OF_ROOM,
+    NO_FAULTS,
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    PowerCut,
+    Survival,
+)
 
 Scenario = Callable[[World], None]
 """Does operations on a world, from its start on."""
@@ -129,10 +139,29 @@ def plans(
         for fault in Fault:
             if fault is Fault.SHORT and operation != "write":
                 continue  # Anything but a write fails then as it does with EIO.
-            for lasting in (False, True):
-                plan = FaultPlan(call, fault, lasting)
+            for plan in _ways(call, fault, operation):
                 if wanted(plan, path):
                     yield plan
+
+
+SHORTAGES = {Fault.ENOSPC: LACK_OF_ROOM, Fault.EMFILE: LACK_OF_DESCRIPTORS, Fault.ENOMEM: frozenset[str]()}
+"""What passes by itself, and which calls notice it; none named are all."""
+_PASSES_AFTER = 7
+
+
+def _ways(call: int, fault: Fault, operation: str) -> Iterator[FaultPlan]:
+    """Once; for a while, where it passes; and for good, where it may."""
+    only = SHORTAGES.get(fault, frozenset())
+    if only and operation not in only:
+        if fault is Fault.ENOSPC:
+            # No disk answers so, but then none may be taken at its word.
+            yield FaultPlan(call, fault)
+        return
+    yield FaultPlan(call, fault)
+    if fault in SHORTAGES:
+        yield FaultPlan(call, fault, lasting=True, until=call + _PASSES_AFTER, only=only)
+    if fault in (Fault.EIO, Fault.ENOSPC, Fault.SHORT):
+        yield FaultPlan(call, fault, lasting=True)
 
 
 def sweep_faults(
@@ -156,8 +185,12 @@ def _examine_failure(failure: Failure) -> Iterator[str]:
     for ending, crashed in crashes(inner, (KILL, POWER_CUT, Ending(Survival.SCATTERED, fs.plan.call or 0))):
         for text in examine(world, crashed, ending):
             yield f"{ending}: {text}"
-    if fs.plan.lasting or world.starting or world.poisoned or world.engine.core.closed:
+    if (fs.plan.lasting and not fs.plan.until) or world.starting or world.broken or world.engine.core.closed:
         return
+    fs.plan = NO_FAULTS
+    world.heal()
+    if world.poisoned or world.engine.core.room.short is not None:
+        yield "what is over is not over for the engine"
     # What failed once is made good by the next attempt.
     if not world.checkpoint():
         yield "no checkpoint succeeds any more"
@@ -173,11 +206,15 @@ def _poison_is_visible(world: World, fs: FaultyFileSystem) -> Iterator[str]:
         yield f"operations failed with {errors}"
     if errors and not world.poisoned:
         yield "an operation failed, and the shard goes on"
+    if world.broken and fs.plan.fault in (Fault.EMFILE, Fault.ENOMEM, Fault.EINTR):
+        yield "a shortage that passed broke a shard"
+    if world.broken and fs.plan.fault is Fault.ENOSPC and fs.plan.only:
+        yield "a full disk broke a shard"
     if world.poisoned and not fs.plan.lasting and "/wal/" not in fs.trace[(fs.plan.call or 1) - 1][1]:
         yield "a shard was poisoned by a failure outside of the log"
     core = world.engine.core
     for name, topic in core.by_name.items():
-        if core.shards[topic.shard].writer.poison is None or not topic.config.durability.logged or core.closed:
+        if not core.shards[topic.shard].writer.broken or not topic.config.durability.logged or core.closed:
             continue
         try:
             world.engine.append(name, Batch(records=[Record.of("refused")]), lambda answer: None)

@@ -13,13 +13,15 @@ import pytest
 from tests.crash import scenarios
 from tests.crash.harness import SMALL, Append, World, dump
 from tests.crash.sweeps import Scenario, sweep_faults
-from topics.core.errors import ReadOnlyError, TopicsError
+from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, TopicsError
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, EngineOptions, PutResult
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 SHOWN = 12
 
+PASSING_FAULTS = [Fault.ENOSPC, Fault.SHORT, Fault.EMFILE, Fault.ENOMEM, Fault.EINTR]
+each_shortage = pytest.mark.parametrize("fault", PASSING_FAULTS, ids=lambda fault: str(fault.name))
 each_fault = pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: str(fault.name))
 each_number_of_shards = pytest.mark.parametrize("shards", [1, 2])
 
@@ -42,8 +44,30 @@ def assert_refused(world: World, name: str) -> None:
         world.engine.append(name, Batch(records=[Record.of(1)]), lambda answer: pytest.fail("it was answered"))
 
 
+def errors_of_the_disk(plan: FaultPlan, path: str) -> bool:
+    return plan.fault in (Fault.EIO, Fault.ENOSPC, Fault.SHORT)
+
+
+def some_shortages(plan: FaultPlan, path: str) -> bool:
+    """Every call in one way or another: all ways of all calls take minutes."""
+    assert plan.call is not None
+    return not errors_of_the_disk(plan, path) and PASSING_FAULTS[2 + plan.call % 3] is plan.fault
+
+
 @each_number_of_shards
 def test_no_failing_call_breaks_a_promise(shards: int) -> None:
+    broken = list(islice(sweep_faults(scenarios.living, options(shards), errors_of_the_disk), SHOWN))
+    assert not broken, "\n".join(broken)
+
+
+def test_no_shortage_breaks_a_promise() -> None:
+    broken = list(islice(sweep_faults(scenarios.living, options(1), some_shortages), SHOWN))
+    assert not broken, "\n".join(broken)
+
+
+@pytest.mark.slow
+@each_number_of_shards
+def test_no_shortage_at_any_call_breaks_a_promise(shards: int) -> None:
     broken = list(islice(sweep_faults(scenarios.living, options(shards)), SHOWN))
     assert not broken, "\n".join(broken)
 
@@ -58,9 +82,8 @@ def test_no_failing_call_of_other_scenarios_breaks_a_promise(scenario: Scenario,
     assert not broken, "\n".join(broken)
 
 
-@each_fault
 @pytest.mark.parametrize(("operation", "ahead"), [("write", 1), ("sync", 2)])
-def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(fault: Fault, operation: str, ahead: int) -> None:
+def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(operation: str, ahead: int) -> None:
     world, fs, disk = faulty_world()
     world.append("one", 2, durability="fsync")
     world.append("two", 1, durability="fsync")
@@ -75,7 +98,7 @@ def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(fault: Faul
     world.append("three", 1, durability="fsync")
     world.drop("one")
     commit_begins = fs.calls
-    fs.plan = FaultPlan(commit_begins + ahead, fault)
+    fs.plan = FaultPlan(commit_begins + ahead)
     world.flush()
 
     assert fs.failed == 1 and [call for call, _ in fs.trace[commit_begins:]][ahead - 1] == operation
@@ -94,8 +117,7 @@ def test_a_failed_commit_fails_its_whole_group_and_publishes_nothing(fault: Faul
     assert isinstance(answer, AppendResult) and not answer.deduped and answer.first_seq == 3
 
 
-@each_fault
-def test_a_failed_sync_does_not_take_back_what_was_acknowledged_before_it(fault: Fault) -> None:
+def test_a_failed_sync_does_not_take_back_what_was_acknowledged_before_it() -> None:
     """Class disk is answered after the write; that its group also held a sync that failed is not its matter."""
     world, fs, disk = faulty_world()
     world.append("sure", 1, durability="fsync")
@@ -103,7 +125,7 @@ def test_a_failed_sync_does_not_take_back_what_was_acknowledged_before_it(fault:
     world.hold()
     world.append("quick", 1)
     world.append("sure", 1)
-    fs.plan = FaultPlan(fs.calls + 2, fault)
+    fs.plan = FaultPlan(fs.calls + 2)
     world.flush()
 
     assert isinstance(world.timelines["sure"].operations[-1].answer, ReadOnlyError)
@@ -113,6 +135,50 @@ def test_a_failed_sync_does_not_take_back_what_was_acknowledged_before_it(fault:
     after = World(disk.crash(Survival.EVERYTHING), world.options, world.clock)
     after.start()
     assert sorted(dump(after.engine)["quick"].live) == [1, 2]
+
+
+@each_shortage
+def test_a_write_that_met_a_shortage_is_as_if_it_had_never_been_and_writing_goes_on(fault: Fault) -> None:
+    world, fs, disk = faulty_world()
+    world.append("one", 2, durability="fsync")
+    world.append("two", 1)
+    before = dump(world.engine)
+
+    world.hold()
+    world.append("one", 2, key="once")
+    world.append("two", 1)
+    fs.plan = FaultPlan(fs.calls + 1, fault)
+    world.flush()
+    assert fs.failed == 1 and fs.trace[fs.plan.call - 1][0] == "write"  # type: ignore[operator]
+    assert dump(world.engine) == before
+    refused = DiskFullError if fault in (Fault.ENOSPC, Fault.SHORT) else SystemBusyError
+    with pytest.raises(refused):
+        world.engine.append("one", Batch(records=[Record.of(1)]), lambda answer: pytest.fail("it was answered"))
+    killed = World(disk.clone().crash(Survival.EVERYTHING), world.options, world.clock)
+    killed.start()
+    assert dump(killed.engine) == before
+
+    world.heal()
+    answer = world.append("one", 2, key="once")
+    assert isinstance(answer, AppendResult) and not answer.deduped and answer.first_seq == 3
+    assert isinstance(world.append("two", 1, durability="fsync"), AppendResult)
+    after = World(disk.crash(Survival.NOTHING), world.options, world.clock)
+    after.start(restarted=True)
+    assert sorted(dump(after.engine)["one"].live) == [1, 2, 3, 4]
+    assert dump(after.engine)["one"].told == [], "nothing was lost, and nobody is told otherwise"
+
+
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.ENOMEM, Fault.EINTR], ids=lambda fault: str(fault.name))
+def test_a_sync_that_met_a_shortage_is_done_again_with_all_it_should_have_written(fault: Fault) -> None:
+    world, fs, _ = faulty_world()
+    world.append("sure", 1, durability="fsync")
+    fs.plan = FaultPlan(fs.calls + 2, fault)
+    assert isinstance(world.append("sure", 1), AppendResult)
+    failed = fs.plan.call
+    assert failed is not None and fs.trace[failed - 1][0] == "sync"
+    # Not the sync alone: what it could not write may count as clean by now.
+    assert [operation for operation, _ in fs.trace[failed:]] == ["write", "sync"]
+    assert not world.poisoned
 
 
 def test_a_failed_background_sync_stops_all_writes() -> None:

@@ -24,6 +24,7 @@ from tests.http.pressed import PressedServer
 from tests.unit.engine.writing_world import Books, books
 from topics.client import ApiError, Client, ClientOptions, RetryPolicy
 from topics.core.limits import Limits
+from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine import Engine, ReadRequest
 from topics.engine.queues.state import find_queue
 from topics.engine.streams.state import stream_of
@@ -49,13 +50,18 @@ Answer = tuple[int, str]
 DONE = ""
 
 
-class ShiftedClock(SystemClock):
-    """The date of the machine, and what a test adds to it."""
+class ShiftedClock:
+    """The clock of the machine, and the time that a test lets pass besides."""
 
-    shift_ms = 0
+    def __init__(self) -> None:
+        self._machine = SystemClock()
+        self.shift_ms = 0
 
     def now_ms(self) -> int:
-        return super().now_ms() + self.shift_ms
+        return self._machine.now_ms() + self.shift_ms
+
+    def monotonic(self) -> float:
+        return self._machine.monotonic() + self.shift_ms / 1000
 
 
 class Site:
@@ -173,11 +179,12 @@ class Site:
         """What a task of Spark does, except that it does not try again."""
         options = write_options({"url": self.server.url, "topic": name, "writeId": "w"})
         task = sink.BatchSink(options, StructType().add("data", StringType()))
+        step = sink.Step("spark:w", 0, "run")
         batch = pa.RecordBatch.from_pydict({"data": [json.dumps(value) for value in values]})
         impatient = partial(Client, options=ClientOptions(retry=RetryPolicy(deadline_s=0)))
         try:
             with patch.object(sink, "Client", impatient):
-                task._append_all(iter([batch]), "spark/w/0")
+                task.commit_all([task.stage_all(iter([batch]), step, 0, 0)])
         except ApiError as error:
             return error.status, error.code
         return 200, DONE
@@ -377,7 +384,40 @@ def _extended(site: Site) -> bool:
 
 _QUEUE_CHANGES = frozenset((f"jobs of {JOBS}",))
 
+_TRANSACTION = "/v0/transactions/t"
+_STAGING = frozenset(("names", "bytes", f"topic {TRANSACTIONS_TOPIC}", f"jobs of {TRANSACTIONS_TOPIC}"))
+"""What a sink leaves behind whose commit was refused, until it begins again or the time is over."""
+
+
+def _begin(site: Site) -> None:
+    _topic(TARGET)(site)
+    site.must("POST", "/v0/transactions", {"id": "t", "sequence": 1})
+
+
+def _stage(site: Site) -> Answer:
+    records = [{"data": value} for value in _batch(site)]
+    body = {"sequence": 1, "part": "p", "topic": TARGET, "records": records, "create": False}
+    return site.ask("POST", f"{_TRANSACTION}/stage", body)
+
+
+def _begin_and_stage(site: Site) -> None:
+    _begin(site)
+    assert _stage(site)[1] == DONE
+
+
+def _is_staged(site: Site) -> bool:
+    found: bool = site.look(lambda engine: bool(engine.transactions.book.open["t"].parts))
+    return found
+
+
 WAYS: dict[str, Way] = {
+    "stage for a transaction": Way(TARGET, _begin, _stage, _is_staged),
+    "commit": Way(
+        TARGET,
+        _begin_and_stage,
+        lambda site: site.ask("POST", f"{_TRANSACTION}/commit", {"sequence": 1}),
+        _has_new,
+    ),
     "append of a batch": Way(
         TARGET, _topic(TARGET), lambda site: site.post(TARGET, *_batch(site), create=False), _has_new
     ),
@@ -393,7 +433,7 @@ WAYS: dict[str, Way] = {
         _has_new,
     ),
     "publish": Way(TARGET, _socket, lambda site: site.publish(TARGET, *_batch(site)), _has_new),
-    "Spark sink": Way(TARGET, _topic(TARGET), lambda site: site.sink(TARGET, *_batch(site)), _has_new),
+    "Spark sink": Way(TARGET, _topic(TARGET), lambda site: site.sink(TARGET, *_batch(site)), _has_new, blind=_STAGING),
     "append to a stream": Way(TARGET, _stream(TARGET), _append_to_stream, _has_new),
     "append by a producer": Way(
         TARGET,

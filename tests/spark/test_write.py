@@ -1,10 +1,10 @@
-"""`df.write` and `df.writeStream`: records are written once, whatever is tried again."""
+"""`df.write` and `df.writeStream`: what is written is there as a whole and once, whatever is tried again."""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,9 @@ from pyspark.sql import functions as f
 
 from tests.http.live import LiveServer
 from tests.spark.looking import of_diff, wait_until
-from topics.client import Client, TopicNotFound
+from topics.client import Client, NewRecord, TopicNotFound
+
+Options = Iterable[tuple[str, str]]
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
@@ -62,7 +64,7 @@ def test_a_write_with_an_id_is_done_once_and_without_one_each_time(
         ("select 1 as id", {"topic": "orders"}, "needs a column data"),
         ("select 1 as data", {"topic": "orders"}, "must be a string, not int"),
         ("select '1' as data", {}, "option topic or by a column topic"),
-        ("select 'no json' as data", {"topic": "orders"}, "append"),
+        ("select 'no json' as data", {"topic": "orders"}, "stage"),
     ],
 )
 def test_what_cannot_be_written_is_refused(
@@ -72,16 +74,20 @@ def test_what_cannot_be_written_is_refused(
         spark.sql(frame).write.format("topics").options(url=server.url, **options).mode("append").save()
 
 
-def stream(spark: SparkSession, server: LiveServer, folder: Path, transform: object = None) -> None:
+def stream(
+    spark: SparkSession, server: LiveServer, folder: Path, transform: object = None, sink: Options = (), **source: str
+) -> None:
     """Copies a topic into another until it has everything."""
-    frame = spark.readStream.format("topics").options(
-        url=server.url, topic="orders", startingOffsets="earliest", maxRecordsPerTrigger="20", minPartitions="2"
-    ).load().select("data")  # fmt: skip
+    given = {
+        "url": server.url, "topic": "orders", "startingOffsets": "earliest", "maxRecordsPerTrigger": "20",
+        "minPartitions": "2", **source,
+    }  # fmt: skip
+    frame = spark.readStream.format("topics").options(**given).load().select("data")
     if transform is not None:
         frame = frame.mapInArrow(transform, "data string")  # type: ignore[arg-type]
     query = (
         frame.writeStream.format("topics")
-        .options(url=server.url, topic="copy", batchRecords="4")
+        .options(**{"url": server.url, "topic": "copy", "batchRecords": "4", **dict(sink)})
         .option("checkpointLocation", str(folder / "checkpoint"))
         .trigger(availableNow=True)
         .start()
@@ -89,15 +95,8 @@ def stream(spark: SparkSession, server: LiveServer, folder: Path, transform: obj
     assert query.awaitTermination(180)
 
 
-def test_a_killed_task_and_a_replayed_batch_write_nothing_twice(
-    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
-) -> None:
-    """The first run kills its own Python worker in the middle of a partition; the second goes on from the checkpoint.
-
-    The batch is run again as a whole, and what its tasks had already appended must not come again.
-    """
-    client.append_many("orders", [{"id": n} for n in range(50)])
-    marker = tmp_path / "killed"
+def dying_once(marker: Path) -> object:
+    """Kills its own Python worker in the middle of the second micro-batch, when it is there for the first time."""
 
     def die_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -107,13 +106,77 @@ def test_a_killed_task_and_a_replayed_batch_write_nothing_twice(
                     os.kill(os.getpid(), signal.SIGKILL)
                 yield batch.slice(begin, 1)
 
+    return die_once
+
+
+def test_a_batch_is_seen_as_a_whole_or_not_at_all(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    """The first run dies when tasks have staged a part of the second batch: nobody sees any of it."""
+    client.append_many("orders", [{"id": n} for n in range(50)])
+    marker = tmp_path / "killed"
     with pytest.raises(StreamingQueryException):
-        stream(spark, server, tmp_path, die_once)
+        stream(spark, server, tmp_path, dying_once(marker))
     assert marker.exists()
-    before = len(of_diff(client, "copy"))
-    assert 20 <= before < 50
-    stream(spark, server, tmp_path, die_once)
+    assert ids(client, "copy") == expected(20)
+    stream(spark, server, tmp_path, dying_once(marker))
     assert ids(client, "copy") == expected(50)
+
+
+def test_a_batch_that_is_run_again_with_other_options_and_other_rows_is_there_once(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    """Between the attempt and its repetition rows are deleted from the source, and the rows are cut otherwise."""
+    client.append_many("orders", [NewRecord({"id": n}, tag=f"t{n}") for n in range(50)])
+    marker = tmp_path / "killed"
+    with pytest.raises(StreamingQueryException):
+        stream(spark, server, tmp_path, dying_once(marker))
+    for gone in (3, 22, 27, 39, 45):
+        assert client.delete("orders", match=f"t{gone}").deleted == 1
+    other = {"batchRecords": "7"}.items()
+    stream(spark, server, tmp_path, dying_once(marker), other, minPartitions="5", recordsPerPartition="3")
+    # The first batch was committed, and what was written stays written.
+    left = [n for n in range(50) if n not in (22, 27, 39, 45)]
+    assert ids(client, "copy") == sorted(f'{{"id":{n}}}' for n in left)
+
+
+def test_a_committed_batch_that_is_run_again_changes_nothing(
+    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
+) -> None:
+    """The driver was killed behind the commit, before Spark noted it: the last batch is run again, with fewer rows."""
+    client.append_many("orders", [NewRecord({"id": n}, tag=f"t{n}") for n in range(50)])
+    stream(spark, server, tmp_path)
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    for path in (last, commits / f".{last.name}.crc"):
+        path.unlink(missing_ok=True)
+    client.delete("orders", before_seq=46)
+    before = of_diff(client, "copy")
+    stream(spark, server, tmp_path, None, {"batchRecords": "1"}.items(), recordsPerPartition="2")
+    assert of_diff(client, "copy") == before
+    assert ids(client, "copy") == expected(50)
+
+
+def test_a_batch_over_several_topics_is_one_transaction(
+    spark: SparkSession, server: LiveServer, client: Client
+) -> None:
+    client.put_topic("full", {"cap_records": 5, "discard": "reject"})
+    rows = [(f"topic-{n % 3}", str(n)) for n in range(29)]
+    frame = spark.createDataFrame(rows + [("full", str(n)) for n in range(9)], "topic string, data string")
+    with pytest.raises(PySparkException, match="larger than the topic"):
+        frame.repartition(3).write.format("topics").options(url=server.url).mode("append").save()
+    for name in ("topic-0", "topic-1", "topic-2"):
+        assert written(client, name) == 0
+    frame.filter("topic != 'full'").write.format("topics").options(url=server.url).mode("append").save()
+    assert [written(client, name) for name in ("topic-0", "topic-1", "topic-2")] == [10, 10, 9]
+
+
+def test_a_batch_may_be_written_in_pieces(spark: SparkSession, server: LiveServer, client: Client) -> None:
+    for _ in range(2):
+        numbers(spark, 20).write.format("topics").options(
+            url=server.url, topic="pieces", writeId="w", batchRecords="3", atomic="false"
+        ).mode("append").save()
+    assert ids(client, "pieces") == expected(20)
 
 
 _DRIVER = """
@@ -152,7 +215,7 @@ def test_a_killed_driver_yields_no_duplicate(
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-    stream(spark, server, tmp_path)
+    stream(spark, server, tmp_path, None, {"batchRecords": "9"}.items(), recordsPerPartition="3")
     assert ids(client, "copy") == expected(80)
 
 
@@ -196,17 +259,8 @@ def test_a_task_that_is_killed_and_tried_again_by_spark_writes_nothing_twice(
     assert ids(client, "copy") == expected(100)
 
 
-def written(client: Client) -> int:
+def written(client: Client, topic: str = "copy") -> int:
     try:
-        return client.get_topic("copy").count
+        return client.get_topic(topic).count
     except TopicNotFound:
         return 0
-
-
-def test_a_topic_that_forgets_keys_too_soon_is_refused(
-    spark: SparkSession, server: LiveServer, client: Client, tmp_path: Path
-) -> None:
-    client.append("orders", {"id": 0})
-    client.put_topic("copy", {"idempotency_window_ms": 1000})
-    with pytest.raises(StreamingQueryException, match="raise the topic's idempotency_window_ms"):
-        stream(spark, server, tmp_path)

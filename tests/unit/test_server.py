@@ -41,7 +41,14 @@ class FakeEngine:
         self.failure: Exception | None = None
         self.happened: list[str] = []
         self.core = SimpleNamespace(
-            names=["one"], by_name={}, added=[], dice=SeededDice(1), scheduler=SimpleNamespace(on_put_off=[])
+            names=["one"],
+            topic_count=1,
+            by_name={},
+            added=[],
+            dice=SeededDice(1),
+            scheduler=SimpleNamespace(on_put_off=[]),
+            shards=[],
+            room=SimpleNamespace(short=None),
         )
         self.streams = None
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
@@ -117,7 +124,14 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
         assert engine.happened == ["recovered", "started"]
         for path in ("/v0/ready", "/readyz"):
             status, body = await probe(path)
-            assert (status, body) == (200, {"status": "ready", "wal_replay_complete": True, "topics": 1})
+            told = {
+                "status": "ready",
+                "wal_replay_complete": True,
+                "topics": 1,
+                "read_only_shards": [],
+                "disk_full": False,
+            }
+            assert (status, body) == (200, told)
         assert (await probe("/nowhere"))[0] == 404
 
         stop.set()
@@ -194,7 +208,7 @@ def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
     shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals"}
-    decided = {"data_dir", "cold_dir", "wal_shards"}
+    decided = {"data_dir", "cold_dir", "wal_shards", "full_disk_reserve_bytes"}
     defaults = EngineOptions(data_dir="")
     assert all(getattr(defaults, name) == getattr(Settings(), name) for name in shared - decided)
     settings = Settings(data_dir="somewhere", cold_dir="elsewhere", wal_shards=3, max_limit=7, segment_max_events=11)
@@ -212,8 +226,8 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     changed = {name: getattr(Settings(), name) + 1 for name in names}
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
-    elsewhere = {"max_body_bytes", "max_inflight_per_key"} | set(LiveLimits.__struct_fields__)
-    elsewhere |= set(SubscriptionLimits.__struct_fields__)
+    elsewhere = {"max_body_bytes", "max_connections", "max_unread_bytes", "max_inflight_per_key"}
+    elsewhere |= set(LiveLimits.__struct_fields__) | set(SubscriptionLimits.__struct_fields__)
     assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
 
 

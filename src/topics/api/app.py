@@ -1,7 +1,7 @@
 """The application behind the HTTP server: finds the route, knows who asks, and turns every refusal into one shape."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +21,7 @@ from topics.api.openapi_operation import Operation
 from topics.api.refusals import fault_of, refusal_of
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.engine import Engine
+from topics.http.application import OneRequest
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
 from topics.http.messages import Refusal, RequestHead
@@ -60,7 +61,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`."""
+    """With the name's own name in braces where the name stands: `{topic}`, `{wid}`, `{router}`, `{transaction}`."""
     handler: Handler | OpsHandler
     scopes: Scope = Scope(0)
     takes_body: bool = False
@@ -73,6 +74,8 @@ class Route(NamedTuple):
     """Takes the key from `?token=` as well, for browsers: their event streams cannot send headers."""
     query_short_token: bool = False
     """Takes a short-lived token from `?token=`, and no key."""
+    free_name: bool = False
+    """The name in the path is none that the prefixes of keys are about."""
     probe: bool = False
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
@@ -183,7 +186,9 @@ class Api:
         self._body_bytes_max = body_bytes_max
         self._inflight_max = inflight_max
         self._live = live
-        self.engine: Engine | None = None
+        self._engine: Engine | None = None
+        self.admission: object = object()
+        keys.on_change.append(self._decide_anew)
         self.replay_progress = 0.0
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
@@ -196,6 +201,20 @@ class Api:
             r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
         }
 
+    @property
+    def engine(self) -> Engine | None:
+        """None until the log is replayed."""
+        return self._engine
+
+    @engine.setter
+    def engine(self, engine: Engine | None) -> None:
+        self._engine = engine
+        self._decide_anew()
+
+    def _decide_anew(self) -> None:
+        """What was decided about any head is to be decided again."""
+        self.admission = object()
+
     def admit(self, head: RequestHead) -> int | Refusal:
         match = head.context
         try:
@@ -205,7 +224,9 @@ class Api:
                 self._check_serving()
         except TopicsError as error:
             return self._refusal(error, head.path)
-        return self._body_bytes_max
+        # A token in the query ends some time, which nothing tells of.
+        passing = match.version is None  # type: ignore[attr-defined]
+        return OneRequest(self._body_bytes_max) if passing else self._body_bytes_max
 
     def _match(self, head: RequestHead) -> Match:
         if self.browsers is not None:
@@ -216,7 +237,7 @@ class Api:
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
         if key is not ANYONE:
-            key.check(route.scopes, topic or None)
+            key.check(route.scopes, None if route.free_name else topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
         fast_path = self._fast_paths.get(route.handler)
@@ -226,7 +247,7 @@ class Api:
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]
-        engine, take, decoded = self.engine, match.fast_path, None
+        engine, take, decoded = self._engine, match.fast_path, None
         if take is not None and engine is not None:
             try:
                 decoded = take(exchange, engine, match)
@@ -265,8 +286,16 @@ class Api:
     def drain(self) -> None:
         """Lets nothing new in and ends what only waits."""
         self.draining = True
+        self._decide_anew()
         for waiting in list(self.waits):
             waiting.end()
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Ends what is open with keys that are gone."""
+        gone = set(keys)
+        for waiting in list(self.waits):
+            if getattr(waiting, "key", None) in gone:
+                waiting.end()
 
     def _authenticate(self, route: Route, head: RequestHead) -> Key:
         authorization = head.headers.get("authorization")

@@ -10,11 +10,12 @@ import hashlib
 import hmac
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Flag, auto
 
 from topics.api.errors import ForbiddenError, UnauthorizedError
 from topics.core.errors import quoted
+from topics.http.unread import Account
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -22,6 +23,7 @@ _BEARER = "bearer "
 _TOKEN = "tok_"
 _TAG_BYTES, _MARK_BYTES = 12, 16
 _EXPIRES = struct.Struct(">Q")
+_OWNER_CHARS = 32
 
 
 class Scope(Flag):
@@ -43,19 +45,29 @@ class BadKeyError(ValueError):
 
 
 class Key:
-    """One key's rights. Its place in the list is its only name."""
+    """One key's rights."""
 
-    __slots__ = ("_bits", "digest", "inflight", "number", "prefixes", "revoked", "scopes")
+    __slots__ = (
+        "_bits", "digest", "inflight", "name", "number", "owner", "prefixes", "revoked", "scopes", "tenant", "unread",
+    )  # fmt: skip
 
-    def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, number: int, digest: bytes, scopes: Scope, prefixes: tuple[str, ...], name: str = "") -> None:
         self.number = number
+        self.name = name
+        """What logs call it; those of a setting have no name but their place in it."""
         self.digest = digest
+        self.owner = hashlib.sha256(digest).hexdigest()[:_OWNER_CHARS] if digest else ""
+        """What is noted in the log of whose something is: it tells keys apart and nothing about them."""
         self.scopes = scopes
         # Arithmetic on enum members is slow, and every request asks.
         self._bits = scopes.value
         self.prefixes = prefixes
+        self.tenant = hashlib.sha256("|".join(sorted(prefixes)).encode()).hexdigest()[:_OWNER_CHARS] if prefixes else ""
+        """Keys with the same prefixes are one tenant; the one without any has no name."""
         self.inflight = 0
         """Requests of this key being worked on."""
+        self.unread = Account()
+        """What those who have it left unread."""
         self.revoked = False
 
     def revoke(self) -> None:
@@ -92,6 +104,8 @@ class KeyRing:
         """Whether everybody comes in."""
         self.version: object = object()
         """Another one each time the keys change: what was decided with an earlier one is to be decided again."""
+        self.on_change: list[Callable[[], None]] = []
+        """Told of it."""
         self.tokens: Tokens | None = None
         self._next_number = len(self._keys)
 
@@ -113,12 +127,14 @@ class KeyRing:
         for key in keys:
             known = before.pop((key.digest, key.scopes, key.prefixes), None)
             if known is None:
-                known = Key(self._next_number, key.digest, key.scopes, key.prefixes)
+                known = Key(self._next_number, key.digest, key.scopes, key.prefixes, key.name)
                 self._next_number += 1
             after.append(known)
         self._keys, self.version = tuple(after), object()
         for key in before.values():
             key.revoke()
+        for told in self.on_change:
+            told()
         return list(before.values())
 
     def authenticate(self, authorization: str | None) -> Key:
@@ -236,4 +252,4 @@ def _parse_key(number: int, entry: str) -> Key:
         scopes = parse_scopes(filter(None, words.split("+")))
     except BadKeyError as error:
         raise BadKeyError(f"key number {number + 1} has {error}") from None
-    return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))))
+    return Key(number, digest_of(secret), scopes, tuple(filter(None, names.split("|"))), f"#{number + 1}")

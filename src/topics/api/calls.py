@@ -74,6 +74,10 @@ class Call(msgspec.Struct, eq=False):
             self._query = parse_query(self.exchange.head.query)
         return self._query
 
+    def room(self, wanted: int) -> int:
+        """How many bytes of what is wanted the answer may have."""
+        return min(wanted, self.exchange.room(self.key.unread))
+
     def flag(self, name: str, default: bool) -> bool:
         """A boolean of the query; anything that is none counts as not given."""
         if not self.exchange.head.query:

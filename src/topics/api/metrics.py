@@ -1,7 +1,6 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
 from collections.abc import Iterator
-from itertools import chain
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -9,13 +8,15 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from topics.api.metrics_summary import ServerState, engine_summary, server_summary
-from topics.api.topic_series import are_truncated, as_text, series_of
+from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
 from topics.engine import Engine, EngineStats
 from topics.engine.pressure.throttle import ThrottleStats
 from topics.http.server import HttpServer
 from topics.storage.objects.meter import StoreStats
 from topics.streams.search.stats import SearchStats
 from topics.wire.v0 import PipelineAnswer
+
+_encode = msgspec.json.Encoder().encode
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -39,27 +40,40 @@ class Snapshot(Collector):
         self._prefixes = prefixes
 
     def text(self) -> bytes:
+        return b"".join(self.text_pieces())
+
+    def text_pieces(self) -> Iterator[bytes]:
+        """The text of Prometheus, piece by piece; everything is measured when the first is asked for."""
+        series = self._by_topic()
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
-        engine = self._engine
-        return generate_latest(registry) + (as_text(series_of(engine, self._prefixes)) if engine is not None else b"")
+        yield generate_latest(registry)
+        yield from as_text(series)
 
     def json(self) -> bytes:
+        return b"".join(self.json_pieces())
+
+    def json_pieces(self) -> Iterator[bytes]:
         """One object: the summary, then every metric by its name, as a number or, with labels, as a list of samples."""
+        series = self._by_topic()
         answer = server_summary(self._state)
         if self._engine is not None:
             answer |= engine_summary(self._engine.stats())
-        for metric in chain(self.collect(), self._by_topic()):
+        for metric in self.collect():
             samples = [
                 {"name": sample.name, "labels": sample.labels, "value": sample.value} for sample in metric.samples
             ]
             plain = len(samples) == 1 and not samples[0]["labels"]
             answer[_exposed_name(metric)] = samples[0]["value"] if plain else samples
-        return msgspec.json.encode(answer)
+        yield _encode(answer)[:-1]
+        for one in series:
+            yield b",%b:[" % _encode(one.name)
+            yield from one.json_pieces()
+            yield b"]"
+        yield b"}"
 
-    def _by_topic(self) -> Iterator[Metric]:
-        if self._engine is not None:
-            yield from [series.metric() for series in series_of(self._engine, self._prefixes)]
+    def _by_topic(self) -> list[TopicSeries]:
+        return [] if self._engine is None else series_of(self._engine, self._prefixes)
 
     def collect(self) -> Iterator[Metric]:
         """Everything but the series by topic."""
@@ -116,6 +130,8 @@ def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
 def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     counters = http.counters
     yield _gauge("topics_http_connections", "Open connections.", counters.connections_open)
+    yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
+    yield _gauge("topics_http_unread_bytes", "Bytes of answers that clients have not read.", http.unread_bytes)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
     yield _counter("topics_http_requests", "Requests answered.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
@@ -157,6 +173,17 @@ def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_router_forwarded", "Copies made by the routers there are.", stats.forwarded_total)
     kept = "Jobs that their dead letter topic did not take; each attempt counts."
     yield _counter("topics_dead_letters_refused", kept, stats.dead_letters_refused)
+    yield _gauge("topics_transactions_open", "Transactions that are open.", stats.transactions_open)
+    yield _gauge(
+        "topics_transactions_staged_bytes", "Bytes staged for open transactions.", stats.transactions_staged_bytes
+    )
+    yield _counter(
+        "topics_transactions_committed", "Transactions committed since the start.", stats.transactions_committed_total
+    )
+    yield _counter(
+        "topics_transactions_aborted", "Transactions aborted or expired since the start.",
+        stats.transactions_aborted_total,
+    )  # fmt: skip
     yield _counter("topics_checkpoints", "Checkpoints taken.", stats.checkpoints_total)
     yield _gauge(
         "topics_checkpoint_failures", "Failed attempts since a checkpoint last worked.", stats.checkpoint_failures
@@ -176,7 +203,8 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     refused = sum(s.submit_full_total for s in shards)
     yield _counter("topics_wal_submit_full", "Writes refused because too much was on its way.", refused)
     read_only = sum(s.read_only for s in shards)
-    yield _gauge("topics_wal_read_only", "Shards that take no more writes after a failed write or sync.", read_only)
+    yield _gauge("topics_wal_read_only", "Shards that take no writes, for now or for good.", read_only)
+    yield _gauge("topics_disk_full", "Whether the disk has no room for more.", stats.disk_full)
     yield _fsync_histogram(stats)
 
 

@@ -19,7 +19,12 @@ _REF = "#/components/schemas/{name}"
 _EVERY_ROUTE = ("invalid_request", "internal")
 _WITH_KEYS = ("unauthorized", "forbidden")
 _WITH_ENGINE = ("throttled", "not_ready")
-_NAME_PATTERNS = {"topic": TOPIC_NAME_PATTERN, "router": ROUTER_NAME_PATTERN, "wid": "^wid_[A-Za-z0-9_-]{22}$"}
+_NAME_PATTERNS = {
+    "topic": TOPIC_NAME_PATTERN,
+    "router": ROUTER_NAME_PATTERN,
+    "transaction": TOPIC_NAME_PATTERN,
+    "wid": "^wid_[A-Za-z0-9_-]{22}$",
+}
 _U64 = {"type": "integer", "minimum": 0, "maximum": 2**64 - 1}
 _MATCH = {
     "description": 'A tag, or ["tag", "Eq", TAG], or ["tag", "Glob", PREFIX*].',

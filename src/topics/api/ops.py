@@ -13,8 +13,10 @@ from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation
+from topics.api.scrapes import Scrapes
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.openapi import described_types, stream_paths
 from topics.api.v1.routes import StreamOptions, StreamsApi
@@ -33,6 +35,7 @@ class OpsHandlers:
     def __init__(self, clock: Clock, streams: StreamsApi | None = None) -> None:
         self._streams = streams or StreamsApi(StreamOptions())
         self._clock = clock
+        self._scrapes = Scrapes(clock.monotonic)
         self._started = clock.monotonic()
         self.api: Api
         self.http: HttpServer | None = None
@@ -52,6 +55,7 @@ class OpsHandlers:
             *V0_ROUTES,
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
+            *TRANSACTION_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -77,8 +81,16 @@ class OpsHandlers:
     def ready(self, exchange: Exchange) -> None:
         api = self.api
         if api.engine is not None and not api.draining:
-            topics = len(api.engine.core.names)
-            exchange.respond(200, _encode(ReadyAnswer(status="ready", wal_replay_complete=True, topics=topics)))
+            core = api.engine.core
+            answer = ReadyAnswer(
+                status="ready",
+                wal_replay_complete=True,
+                topics=core.topic_count,
+                # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
+                read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
+                disk_full=core.room.short is not None,
+            )
+            exchange.respond(200, _encode(answer))
             return
         error = ShuttingDownError() if api.draining else NotReadyError(round(api.replay_progress, 4))
         exchange.respond(status_of(error), render_error(error), "application/json", error_headers(error))
@@ -99,9 +111,9 @@ class OpsHandlers:
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
         if "application/json" in (exchange.head.headers.get("accept") or ""):
-            exchange.respond(200, snapshot.json())
+            self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
         else:
-            exchange.respond(200, snapshot.text(), CONTENT_TYPE)
+            self._scrapes.begin(exchange, snapshot.text_pieces(), CONTENT_TYPE)
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))

@@ -1,14 +1,15 @@
 """The metrics that have a series for each topic: the only ones of which there may be thousands.
 
-As text they are put together here. The library makes an object of each sample and sorts and escapes the labels of each,
-which for a thousand queues stops the event loop for 30 ms; what it would write is written, line by line.
+They are put together here. The library makes an object of each sample and sorts and escapes the labels of each, which
+for a thousand queues stops the event loop for 30 ms; what it would write is written, some topics at a time
+(`topics.api.scrapes`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+import msgspec
 
 from topics.api.v0.pages import allowed_prefixes
 from topics.core.config import TopicType
@@ -16,6 +17,8 @@ from topics.engine import Engine
 from topics.engine.topic import Topic
 
 TOPIC_SERIES_MAX = 1000
+_TOPICS_A_PIECE = 250
+_encode = msgspec.json.Encoder().encode
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
@@ -27,20 +30,32 @@ class TopicSeries(NamedTuple):
     topics: Sequence[str]
     values: Sequence[int]
 
-    def metric(self) -> Metric:
-        family = GaugeMetricFamily(self.name, self.text, labels=["topic"])
-        for topic, value in zip(self.topics, self.values, strict=True):
-            family.add_metric([topic], value)
-        return family
-
-    def lines(self, labels: dict[str, str]) -> str:
-        """The series as Prometheus's text; `labels` has each topic's name as it is written there."""
+    def text_pieces(self) -> Iterator[bytes]:
+        """The lines of Prometheus's text format."""
         name = self.name
-        samples = [
-            f'{name}{{topic="{labels[topic]}"}} {float(value)!r}\n'
-            for topic, value in zip(self.topics, self.values, strict=True)
-        ]
-        return f"# HELP {name} {self.text}\n# TYPE {name} gauge\n" + "".join(samples)
+        yield f"# HELP {name} {self.text}\n# TYPE {name} gauge\n".encode()
+        for topics, values in self._some():
+            yield "".join(
+                [
+                    f'{name}{{topic="{topic.translate(_ESCAPED)}"}} {float(value)!r}\n'
+                    for topic, value in zip(topics, values, strict=True)
+                ]
+            ).encode()
+
+    def json_pieces(self) -> Iterator[bytes]:
+        """The samples as the elements of a list, as the library would have them."""
+        comma, name = b"", self.name
+        for topics, values in self._some():
+            samples = [
+                {"name": name, "labels": {"topic": topic}, "value": value}
+                for topic, value in zip(topics, values, strict=True)
+            ]
+            yield comma + _encode(samples)[1:-1]
+            comma = b","
+
+    def _some(self) -> Iterator[tuple[Sequence[str], Sequence[int]]]:
+        for first in range(0, len(self.topics), _TOPICS_A_PIECE):
+            yield self.topics[first : first + _TOPICS_A_PIECE], self.values[first : first + _TOPICS_A_PIECE]
 
 
 def are_truncated(engine: Engine, prefixes: tuple[str, ...] = ()) -> bool:
@@ -76,7 +91,6 @@ def series_of(engine: Engine, prefixes: tuple[str, ...] = ()) -> list[TopicSerie
     ]
 
 
-def as_text(series: Sequence[TopicSeries]) -> bytes:
-    """The lines of Prometheus's text format."""
-    labels = {topic: topic.translate(_ESCAPED) for one in series for topic in one.topics}
-    return "".join([one.lines(labels) for one in series]).encode()
+def as_text(series: Sequence[TopicSeries]) -> Iterator[bytes]:
+    """The lines of Prometheus's text format, piece by piece."""
+    return chain.from_iterable(one.text_pieces() for one in series)

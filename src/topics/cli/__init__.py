@@ -38,7 +38,9 @@ def _group(name: str, help: str, group: Group, commands: Mapping[str, str]) -> N
     """Commands under one word. A command `ls` of the word `queue` is the function `ls` of `topics.cli.queue.ls`."""
     word = App(name=name, help=help, group=group)
     for command, line in commands.items():
-        word.command(f"topics.cli.{name}.{command}:{command}", name=command, help=line)
+        # A function cannot well be called `list`.
+        function = {"list": "list_"}.get(command, command)
+        word.command(f"topics.cli.{name}.{function}:{function}", name=command, help=line)
     app.command(word)
 
 
@@ -122,6 +124,16 @@ app.command(
     "topics.cli.folder.verify:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER
 )
 app.command("topics.cli.folder.repair:repair", help="Mend a damaged data folder.", group=_FOLDER)
+_group(
+    "key",
+    "Keys of a server, in a file that it reads.",
+    _FOLDER,
+    {
+        "create": "Make a key, and print its secret once.",
+        "list": "List the keys and what they may do.",
+        "revoke": "Take a key back.",
+    },
+)
 _group(
     "pipeline",
     "Run the pipeline by hand, or see where it stands.",

@@ -21,9 +21,12 @@ _log = logging.getLogger("topics.server")
 
 def serve(**flags: object) -> int:
     """Runs the server until SIGTERM or SIGINT tells it to stop; `flags` are settings by name, None for not given."""
-    given = {name: str(int(value)) if isinstance(value, bool) else value for name, value in flags.items()}
-    settings = Settings.from_env(os.environ, given)
+    settings = Settings.from_env(
+        os.environ, {name: str(int(value)) if isinstance(value, bool) else value for name, value in flags.items()}
+    )
     configure_logs(settings.log_format)
+    if flags.pop("api_keys", None) is not None:
+        _log.warning("keys on the command line can be seen by everyone on this machine: set TOPICS_API_KEYS instead")
     for name, meant in strangers(os.environ):
         _log.warning("a variable is not known", extra={"variable": name, "did_you_mean": meant})
     for_people = settings.log_format == "human" or (settings.log_format == "auto" and sys.stderr.isatty())

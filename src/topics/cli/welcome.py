@@ -11,7 +11,7 @@ from topics.config.settings import Settings
 def welcome(address: str, settings: Settings, program: str) -> str:
     """The lines; `program` is how the command line was called, so that what is shown can be typed as it stands."""
     url = f"http://{address}"
-    if settings.api_keys is None:
+    if settings.api_keys is None and settings.key_file is None:
         keys = "off: whoever reaches this address may read, change and delete everything; TOPICS_API_KEYS sets some"
     else:
         keys = "on: commands need one, by TOPICS_API_KEY or --api-key"

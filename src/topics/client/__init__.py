@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from topics.client._sync.client import Client
 from topics.client._sync.loops import Follower, StreamLoop, Tail, Watcher
 from topics.client._sync.producer import Producer
+from topics.client._sync.transaction import Transaction
 from topics.client._sync.worker import Worker
 from topics.client.answers import (
     Acked,
@@ -27,6 +28,7 @@ from topics.client.answers import (
     Lease,
     LeasePage,
     Nacked,
+    Placed,
     QueueCounters,
     Ready,
     Redriven,
@@ -35,11 +37,13 @@ from topics.client.answers import (
     RouterPut,
     RouterState,
     RouterSummary,
+    Staged,
     TopicDropped,
     TopicPage,
     TopicPut,
     TopicState,
     TopicSummary,
+    TransactionState,
 )
 from topics.client.errors import (
     AccessRefused,
@@ -78,6 +82,7 @@ from topics.client.errors import (
     RetryLater,
     RouterCycle,
     RouterNotFound,
+    SearchUnavailable,
     SequenceConflict,
     ServerTrouble,
     ShuttingDown,
@@ -91,6 +96,13 @@ from topics.client.errors import (
     TopicFull,
     TopicNotEmpty,
     TopicNotFound,
+    TransactionBusy,
+    TransactionFenced,
+    TransactionForeign,
+    TransactionIncomplete,
+    TransactionNotFound,
+    TransactionSequence,
+    TransactionTooLarge,
     Unauthorized,
     UnexpectedAnswer,
     UnsupportedMediaType,
@@ -111,29 +123,32 @@ if TYPE_CHECKING:
     from topics.client._async.client import AsyncClient
     from topics.client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
     from topics.client._async.producer import AsyncProducer
+    from topics.client._async.transaction import AsyncTransaction
     from topics.client._async.websocket import AsyncSocket
     from topics.client._async.worker import AsyncWorker
     from topics.client._sync.websocket import Socket
 
 __all__ = [
-    "AccessRefused", "Acked", "ApiError", "AppendTimeout", "Appended", "AsyncClient", "AsyncFollower",
-    "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncWatcher", "AsyncWorker", "BatchTooLarge",
+    "AccessRefused", "Acked", "ApiError", "AppendTimeout", "Appended", "AsyncClient", "AsyncFollower", "AsyncProducer",
+    "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction", "AsyncWatcher", "AsyncWorker", "BatchTooLarge",
     "CaughtUp", "Claimed", "Client", "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable",
     "ConnectionFailed", "CorruptSegment", "Damage", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed",
     "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee",
     "HeadersTooLarge", "Health", "IdempotencyConflict", "InternalError", "InvalidJson", "InvalidRequest", "Job",
     "JobRetry", "Lease",
     "LeasePage", "MethodNotAllowed", "Nacked", "NewRecord", "NotAQueue", "NotAcceptable", "NotFound", "NotReady",
-    "OffsetGone", "PayloadTooLarge", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark", "QueueCounters",
-    "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout", "RetryJob",
-    "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage", "RouterPut",
-    "RouterState", "RouterSummary", "SequenceConflict", "ServerTrouble", "ShuttingDown", "SlowConsumer", "Socket",
-    "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict", "StreamGone", "StreamLoop", "StreamPage",
-    "StreamState", "StreamSummary", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch",
+    "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark",
+    "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout",
+    "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage",
+    "RouterPut", "RouterState", "RouterSummary", "SearchUnavailable", "SequenceConflict", "ServerTrouble",
+    "ShuttingDown", "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed",
+    "StreamConflict", "StreamGone", "StreamLoop", "StreamPage", "StreamState", "StreamSummary", "TagMatch", "Tail",
+    "Throttled", "TopicConfig", "TopicConfigPatch",
     "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType",
-    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
-    "Worker",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
 ]  # fmt: skip
 
 _LATER = {
@@ -143,6 +158,7 @@ _LATER = {
     "AsyncSocket": "topics.client._async.websocket",
     "AsyncStreamLoop": "topics.client._async.loops",
     "AsyncTail": "topics.client._async.loops",
+    "AsyncTransaction": "topics.client._async.transaction",
     "AsyncWatcher": "topics.client._async.loops",
     "AsyncWorker": "topics.client._async.worker",
     "Socket": "topics.client._sync.websocket",

@@ -4,13 +4,13 @@ An answer may carry `performance`, in which any of `server_total_ms`, `wal_appen
 `throttle_wait_ms` can be missing. Fields that a newer server adds are ignored.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from topics.client.records import Gap, Job, Record
 from topics.core.config import TopicConfig
-from topics.wire import queues, v0
+from topics.wire import queues, transactions, v0
 
 Performance = dict[str, Any]
 
@@ -128,6 +128,36 @@ class Appended(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an earlier append with the same idempotency key had done it already; the seqs are the ones of then."""
     differs: bool = False
     """Never true for a call of this client, which asks for an error instead."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Placed(transactions.PlacedOut, frozen=True, kw_only=True):
+    """Where a transaction put the records of one topic; others may have written between them, `count` are its own."""
+
+
+class TransactionState(msgspec.Struct, frozen=True, kw_only=True):
+    """A transaction as it stands."""
+
+    id: str
+    sequence: int
+    state: Literal["open", "committed", "aborted"]
+    attempt: str | None = None
+    """Which attempt is open. Staging and committing name it, so that an older one is told that it was replaced."""
+    parts: int = 0
+    records: int = 0
+    bytes: int = 0
+    expires_ts: int | None = None
+    """When an open one is aborted, unless something is staged before."""
+    deduped: bool = False
+    """Whether it was committed before, and this call changed nothing."""
+    topics: list[Placed] = []
+    """Where the records of a committed one are."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class Staged(transactions.StageAnswer, frozen=True, kw_only=True):
+    """Records are staged; `records` and `bytes` are those of the whole transaction."""
+
     performance: Performance = msgspec.field(default_factory=dict)
 
 

@@ -8,7 +8,8 @@
         ├── RequestRefused              change the request; sending it again is in vain
         │   ├── InvalidRequest          invalid_request
         │   │   ├── BatchTooLarge       batch_too_large
-        │   │   └── RecordTooLarge      record_too_large
+        │   │   ├── RecordTooLarge      record_too_large
+        │   │   └── TransactionTooLarge transaction_too_large
         │   ├── InvalidJson             invalid_json
         │   ├── PayloadTooLarge         payload_too_large
         │   ├── HeadersTooLarge         headers_too_large
@@ -24,7 +25,8 @@
         │   └── AppendTimeout           append_timeout
         ├── AccessRefused               use another key
         │   ├── Unauthorized            unauthorized
-        │   └── Forbidden               forbidden
+        │   ├── Forbidden               forbidden
+        │   └── TransactionForeign      transaction_foreign
         ├── StateRefused                look at the topic, then decide
         │   ├── TopicNotFound           topic_not_found
         │   ├── TopicExistsIncompatible topic_exists_incompatible
@@ -40,10 +42,18 @@
         │   ├── ProducerGap             producer_gap
         │   ├── NotAQueue               not_a_queue
         │   ├── RouterNotFound          router_not_found
-        │   └── RouterCycle             router_cycle
+        │   ├── RouterCycle             router_cycle
+        │   ├── TransactionNotFound     transaction_not_found
+        │   ├── TransactionFenced       transaction_fenced
+        │   ├── TransactionSequence     transaction_sequence
+        │   └── TransactionIncomplete   transaction_incomplete
         ├── RetryLater                  the client already tried again until its deadline; try again later
         │   ├── Throttled               throttled
         │   ├── ColdStoreUnavailable    cold_store_unavailable
+        │   ├── SearchUnavailable       search_unavailable
+        │   ├── DiskFull                disk_full
+        │   ├── SystemBusy              system_busy
+        │   ├── TransactionBusy         transaction_busy
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -142,6 +152,10 @@ class RecordTooLarge(InvalidRequest, code="record_too_large"):
     """A record is over its byte limit, or a batch is larger than the topic could ever hold."""
 
 
+class TransactionTooLarge(InvalidRequest, code="transaction_too_large"):
+    """A transaction would hold more parts, records or bytes than one may."""
+
+
 class InvalidJson(RequestRefused, code="invalid_json"):
     """A message on a WebSocket was no command."""
 
@@ -208,6 +222,10 @@ class Forbidden(AccessRefused, code="forbidden"):
     """The key lacks the scope, or may not touch this name."""
 
 
+class TransactionForeign(AccessRefused, code="transaction_foreign"):
+    """Another key began the transaction, and it is still open."""
+
+
 class StateRefused(ApiError):
     """The request is sound; what it is about is not in a state to take it."""
 
@@ -272,6 +290,22 @@ class RouterCycle(StateRefused, code="router_cycle"):
     """The router would send records round in a circle."""
 
 
+class TransactionNotFound(StateRefused, code="transaction_not_found"):
+    """No such transaction is open: it was never begun, was aborted, or has expired with what was staged."""
+
+
+class TransactionFenced(StateRefused, code="transaction_fenced"):
+    """Another attempt, or a later sequence of the same id, was begun since."""
+
+
+class TransactionSequence(StateRefused, code="transaction_sequence"):
+    """A later sequence of the id was committed already."""
+
+
+class TransactionIncomplete(StateRefused, code="transaction_incomplete"):
+    """The commit names parts that are not staged."""
+
+
 class RetryLater(ApiError):
     """Nothing is wrong with the request; the server cannot take it now."""
 
@@ -284,8 +318,24 @@ class ColdStoreUnavailable(RetryLater, code="cold_store_unavailable"):
     """Old records are in an object store that the server cannot reach now; nothing is lost."""
 
 
+class SearchUnavailable(RetryLater, code="search_unavailable"):
+    """The process that searches is not there, or could not answer; everything else works."""
+
+
+class TransactionBusy(RetryLater, code="transaction_busy"):
+    """A commit of the transaction is on its way."""
+
+
 class NotReady(RetryLater, code="not_ready"):
     """The server replays its log; `detail["replay_progress"]` runs from 0.0 to 1.0."""
+
+
+class DiskFull(RetryLater, code="disk_full"):
+    """The server's disk has no room for more. Deletes still work, and writing goes on by itself once there is room."""
+
+
+class SystemBusy(RetryLater, code="system_busy"):
+    """The server's system lacked file descriptors or memory for a moment."""
 
 
 class SlowConsumer(RetryLater, code="slow_consumer"):

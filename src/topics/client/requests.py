@@ -68,7 +68,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
     """Creates a topic, or replaces its config as a whole; only the type stays when it is left out."""
-    return Request(method="PUT", target=topic_path(topic), body=_encode(_config(config) or {}), answer=TopicPut)
+    return Request(method="PUT", target=topic_path(topic), body=_encode(as_config(config) or {}), answer=TopicPut)
 
 
 def get_topic(topic: str, *, touch: bool = True, streams: bool = False) -> Request[TopicState]:
@@ -164,7 +164,7 @@ def append_many(
         "idempotency_key": idempotency_key,
         "idempotency_check": None if idempotency_key is None else True,
         "create": create,
-        "config": _config(config),
+        "config": as_config(config),
         "delay_ms": delay_ms or None,
         "disable_backpressure": disable_backpressure or None,
     }
@@ -317,14 +317,14 @@ def metrics() -> Request[dict[str, Any]]:
 
 
 def topic_path(name: str, verb: str = "", query: Mapping[str, object] | None = None) -> str:
-    return f"/v0/topics/{_named(name, 'topic')}{verb}{_query(query or {})}"
+    return f"/v0/topics/{named(name, 'topic')}{verb}{_query(query or {})}"
 
 
 def _router(name: str) -> str:
-    return f"/v0/routers/{_named(name, 'router')}"
+    return f"/v0/routers/{named(name, 'router')}"
 
 
-def _named(name: str, what: str) -> str:
+def named(name: str, what: str) -> str:
     if name in ("", ".", ".."):
         # Everything else arrives as a name and is the server's to judge. These would make another path of it.
         raise ValueError(f"{name!r} is not a {what} name")
@@ -340,7 +340,7 @@ def given_only(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _config(config: Config | None) -> Config | None:
+def as_config(config: Config | None) -> Config | None:
     """A config as it was given. A key that the server would silently ignore is refused."""
     known = TopicConfigPatch.__struct_fields__
     for key in config if isinstance(config, Mapping) else ():

@@ -16,6 +16,7 @@ from topics.client.errors import (
     ServerTrouble,
     ShuttingDown,
     Throttled,
+    TransactionBusy,
     UnexpectedAnswer,
     refusal,
 )
@@ -145,7 +146,7 @@ def may_try_again(error: ClientError, repeatable: bool) -> bool:
             return repeatable
         case ServerTrouble():
             return False
-        case Throttled() | NotReady() | ShuttingDown():
+        case Throttled() | NotReady() | ShuttingDown() | TransactionBusy():
             return True
         case ApiError():
             return error.status in (429, 503)

@@ -102,9 +102,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Bytes of segments from an object store that are kept on the local disk.")
     ] = GIB
 
+    full_disk_reserve_bytes: Annotated[
+        int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")
+    ] = 32 * MIB
+
     # Who may come in.
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
+    ] = None
+    key_file: Annotated[
+        str | None, _text("File of keys, which topics key changes and SIGHUP reads again; with it a key is needed.")
     ] = None
     allow_insecure_no_auth: Annotated[_Switch, _text("Serve beyond this machine without keys.")] = "0"
     allowed_hosts: Annotated[
@@ -115,6 +122,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
+    max_connections: Annotated[
+        int, _number("Most connections; fewer where the system allows the process too few descriptors.", 1)
+    ] = 20_000
+    max_unread_bytes: Annotated[
+        int, _number("Most bytes of answers that clients have not read; the more, the shorter are reads.", 64 * KIB)
+    ] = 256 * MIB
     drain_ms: Annotated[int, _number("How long a stopping server waits for requests to finish.")] = 10_000
 
     # Limits on what is stored and asked.
@@ -146,6 +159,30 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     strict_config: Annotated[
         _Switch, _text("Refuse a config with a field that does not exist, as ?strict=true does.")
     ] = "0"
+
+    # Transactions.
+    max_transactions: Annotated[int, _number("Most open transactions of one key; 0 is no limit.")] = (
+        _LIMITS.max_transactions
+    )
+    max_transaction_ids: Annotated[
+        int, _number("Most ids of transactions that are open or whose last commit is remembered.", 1)
+    ] = _LIMITS.max_transaction_ids
+    max_transaction_parts: Annotated[int, _number("Most parts of one transaction.", 1)] = _LIMITS.max_transaction_parts
+    max_transaction_records: Annotated[int, _number("Most records of one transaction.", 1)] = (
+        _LIMITS.max_transaction_records
+    )
+    max_transaction_bytes: Annotated[
+        int, _number("Most bytes of the records of one transaction; its commit holds them in memory.", 1)
+    ] = _LIMITS.max_transaction_bytes
+    max_staged_bytes: Annotated[
+        int, _number("Most bytes that all open transactions of one key have staged; 0 is no limit.")
+    ] = _LIMITS.max_staged_bytes
+    transaction_timeout_ms: Annotated[
+        int, _number("Longest time that an open transaction may lie idle before it is aborted.", 1)
+    ] = _LIMITS.transaction_timeout_ms
+    transaction_retention_ms: Annotated[
+        int, _number("How long the last commit of a transaction's id is remembered.", 1)
+    ] = _LIMITS.transaction_retention_ms
 
     # Following topics live, by event stream or WebSocket.
     max_watch_sessions: Annotated[int, _number("Most watch sessions; 0 is no limit.")] = 10_000

@@ -3,7 +3,8 @@
     TopicsError                           internal                   report it: this is our mistake
     ├── InvalidRequestError               invalid_request            change the request; sending it again is in vain
     │   ├── BatchTooLargeError            batch_too_large            split the batch
-    │   └── RecordTooLargeError           record_too_large           make the record, or the batch, smaller
+    │   ├── RecordTooLargeError           record_too_large           make the record, or the batch, smaller
+    │   └── TransactionTooLargeError      transaction_too_large      commit what there is, and begin another
     ├── TopicStateError                                              look at the topic, then decide
     │   ├── TopicNotFoundError            topic_not_found            create it, or correct the name
     │   ├── TopicExistsIncompatibleError  topic_exists_incompatible  keep what exists, or delete it first
@@ -20,11 +21,20 @@
     │   ├── ProducerGapError              producer_gap               send what is missing first
     │   ├── ProducerFencedError           producer_fenced            stop, or begin a higher epoch
     │   └── OffsetGoneError               offset_gone                read from the start; records were lost in between
+    ├── TransactionStateError                                        look at the transaction, then decide
+    │   ├── TransactionNotFoundError      transaction_not_found      begin it again: it expired, or never was
+    │   ├── TransactionForeignError       transaction_foreign        use the key that began it
+    │   ├── TransactionFencedError        transaction_fenced         stop: another attempt has taken over
+    │   ├── TransactionSequenceError      transaction_sequence       stop: a later sequence was committed
+    │   └── TransactionIncompleteError    transaction_incomplete     stage what is missing, and commit again
     ├── RetryLaterError                                              send the same request again, later
     │   ├── ThrottledError                throttled
     │   ├── AppendTimeoutError            append_timeout             look whether it is there before sending it again
     │   ├── ColdStoreUnavailableError     cold_store_unavailable     nothing is lost: newer records still answer
+    │   ├── DiskFullError                 disk_full                  delete something, or wait until there is room
+    │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
+    │   ├── TransactionBusyError          transaction_busy           its commit is on its way
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
     └── OperatorError                                                a person looks at the machine
@@ -47,6 +57,16 @@ import msgspec
 _QUOTED_CHARS_MAX = 80
 _PROBLEM_CHARS_MAX = 200
 _MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
+
+
+_TRUNCATED = "Input data was truncated"
+_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}[^\\]")
+
+
+def _ends_in_half_a_pair(body: bytes | str) -> bool:
+    """Whether that is why the parser found no end: it looks for the other half behind the last byte."""
+    tail = body[-16:]
+    return _HALF_A_PAIR.search(tail.encode("utf-8", "replace") if isinstance(tail, str) else bytes(tail)) is not None
 
 
 def quoted(text: str) -> str:
@@ -76,7 +96,7 @@ class InvalidRequestError(TopicsError):
     code = "invalid_request"
 
     @classmethod
-    def from_decode(cls, what: str, error: Exception) -> Self:
+    def from_decode(cls, what: str, error: Exception, body: bytes | str = b"") -> Self:
         """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
 
         Callers catch `(ValueError, RecursionError)`: malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s,
@@ -87,6 +107,8 @@ class InvalidRequestError(TopicsError):
         if isinstance(error, UnicodeDecodeError):
             return cls(f"{what}: the text is not valid UTF-8")
         text = str(error)
+        if "surrogate" in text or (text == _TRUNCATED and _ends_in_half_a_pair(body)):
+            return cls(f"{what}: a string holds half of a surrogate pair, such as \\ud800, which is no character")
         found = _MSGSPEC_PATH.fullmatch(text)
         problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
         if not found or not found["path"]:
@@ -107,6 +129,15 @@ class RecordTooLargeError(InvalidRequestError):
     """
 
     code = "record_too_large"
+
+
+class TransactionTooLargeError(InvalidRequestError):
+    """A transaction would hold more than one may."""
+
+    code = "transaction_too_large"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"a transaction holds at most {limit} {what}", what=what, max=limit)
 
 
 class TopicStateError(TopicsError):
@@ -261,6 +292,69 @@ class OffsetGoneError(TopicStateError):
     code = "offset_gone"
 
 
+class TransactionStateError(TopicsError):
+    """The request is sound, the transaction is not in a state to take it."""
+
+
+class TransactionNotFoundError(TransactionStateError):
+    """No such transaction is open: it was never begun, was aborted, or has expired with what was staged."""
+
+    code = "transaction_not_found"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"no transaction {quoted(transaction)} is open", transaction=transaction)
+
+
+class TransactionForeignError(TransactionStateError):
+    """Another key began the transaction, and it is still open."""
+
+    code = "transaction_foreign"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"transaction {quoted(transaction)} was begun by another key", transaction=transaction)
+
+
+class TransactionFencedError(TransactionStateError):
+    """Another attempt, or a later sequence of the same id, was begun since."""
+
+    code = "transaction_fenced"
+
+    def __init__(self, transaction: str, sequence: int) -> None:
+        super().__init__(
+            f"another attempt at transaction {quoted(transaction)} has taken over",
+            transaction=transaction,
+            sequence=sequence,
+        )
+
+
+class TransactionSequenceError(TransactionStateError):
+    """A later sequence of the id was committed already."""
+
+    code = "transaction_sequence"
+
+    def __init__(self, transaction: str, sequence: int, committed: int) -> None:
+        super().__init__(
+            f"sequence {sequence} of transaction {quoted(transaction)} is older than {committed}, which is committed",
+            transaction=transaction,
+            sequence=sequence,
+            committed=committed,
+        )
+
+
+class TransactionIncompleteError(TransactionStateError):
+    """A commit names parts that are not staged."""
+
+    code = "transaction_incomplete"
+
+    def __init__(self, transaction: str, missing: Sequence[str]) -> None:
+        super().__init__(
+            f"{len(missing)} parts of {quoted(transaction)} are not staged, among them {quoted(missing[0])}",
+            transaction=transaction,
+            missing=len(missing),
+            first_missing=missing[0],
+        )
+
+
 class RetryLaterError(TopicsError):
     """Nothing is wrong with the request or the topic; the server cannot take it now."""
 
@@ -299,10 +393,41 @@ class ColdStoreUnavailableError(RetryLaterError):
         super().__init__(f"old records are in an object store that does not answer now ({why}); nothing is lost")
 
 
+class DiskFullError(RetryLaterError):
+    """The disk has no room for more. Nothing is lost, and deletes are still taken: they make room."""
+
+    code = "disk_full"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the disk is full; nothing is lost, reads and deletes still work, and writing goes on by itself once there "
+            "is room",
+            retry_after_ms=1000,
+        )
+
+
+class SystemBusyError(RetryLaterError):
+    """The system lacked file descriptors or memory for a moment. What was asked for is neither lost nor damaged."""
+
+    code = "system_busy"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the system has too little left to do this now ({why}); nothing is lost", retry_after_ms=1000)
+
+
 class SearchUnavailableError(RetryLaterError):
     """The process that searches is not there, or could not answer. Another one is begun by the next search."""
 
     code = "search_unavailable"
+
+
+class TransactionBusyError(RetryLaterError):
+    """A commit of the transaction is on its way: nothing else can be done to it until that is decided."""
+
+    code = "transaction_busy"
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"a commit of transaction {quoted(transaction)} is on its way", transaction=transaction)
 
 
 class NotReadyError(RetryLaterError):

@@ -76,6 +76,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     strict_config: bool = False
     """Whether a field that no config has is refused, where the request does not say it itself."""
 
+    max_transactions: int = 1_000
+    """Open ones of one key; 0 is unlimited."""
+    max_transaction_ids: int = 10_000
+    """Ids whose last commit is remembered, and open ones."""
+    max_transaction_parts: int = 10_000
+    max_transaction_records: int = 5_000_000
+    max_transaction_bytes: int = 256 * MIB
+    """Payload bytes; a commit holds them in memory."""
+    max_staged_bytes: int = 1024 * MIB
+    """Payload bytes of all open transactions of one key; 0 is unlimited."""
+    transaction_timeout_ms: int = 3_600_000
+    """How long an open transaction may lie idle before it is aborted."""
+    transaction_retention_ms: int = 604_800_000
+    """How long the last commit of an id is remembered."""
+
     def clamp_limit(self, limit: int) -> int:
         """The record bound of a read: 0 asks for the default, too much becomes the most there is."""
         return min(limit or self.default_limit, self.max_limit)

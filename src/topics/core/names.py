@@ -32,6 +32,12 @@ PART_WORDS = frozenset(("pk", "touch"))
 """Segments of a path of /v1 with which a part of the stream in front of them begins."""
 
 
+SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
+TRANSACTIONS_TOPIC = f"{_OWN}transactions"
+OWN_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
+"""The topics in which the server keeps its own books, where it has any to keep."""
+
+
 def is_own_name(name: str) -> bool:
     """Whether a topic is the server's own: neither protocol can name it, and nothing outside shall see it."""
     return name.startswith(_OWN)

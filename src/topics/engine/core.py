@@ -9,6 +9,7 @@ from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.loss import LossReason
+from topics.core.names import OWN_TOPICS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -23,6 +24,7 @@ from topics.formats.control import encode_evict
 from topics.formats.frame import Frame, FrameKind
 from topics.storage.commit import Shard
 from topics.storage.layout import Layout
+from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentKey, SegmentStore
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -36,13 +38,23 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     wal_shards: int = 1
     track_removals: bool = False
     """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
+    full_disk_reserve_bytes: int = 0
+    """Room that is kept back, so that there is some for deletes when the disk is full."""
     limits: Limits = Limits()
 
 
 class EngineCore:
-    def __init__(self, options: EngineOptions, layout: Layout, store: SegmentStore, clock: Clock, dice: Dice) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        layout: Layout,
+        store: SegmentStore,
+        clock: Clock,
+        dice: Dice,
+        room: DiskRoom,
+    ) -> None:
         self.options, self.limits = options, options.limits
-        self.layout, self.store = layout, store
+        self.layout, self.store, self.room = layout, store, room
         self.dice = dice
         self.time = EngineTime(clock)
         self.wall, self.steady = self.time.wall, self.time.steady
@@ -111,6 +123,11 @@ class EngineCore:
         if topic is None or not topic.created or (topic.guard is not None and topic.guard.over(topic)):
             raise TopicNotFoundError(name)
         return topic
+
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are besides the server's own."""
+        return len(self.topics) - sum([name in self.names for name in OWN_TOPICS])
 
     def check_accepting(self) -> None:
         if self.closed:

@@ -17,7 +17,7 @@ from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.background import InlineRunner, Job, JobRunner
 from topics.engine.core import EngineCore, EngineOptions
-from topics.engine.last_run import LastRun, note_distrust, note_running, read_last_run
+from topics.engine.last_run import LastRun, note_distrust, note_running, note_stopped, read_last_run
 from topics.engine.pressure.admission import Admission
 from topics.engine.pressure.throttle import Throttle
 from topics.engine.queues import Queues
@@ -32,6 +32,7 @@ from topics.engine.stats import EngineStats, collect_stats
 from topics.engine.streams.feature import StreamFeature
 from topics.engine.topic import Topic
 from topics.engine.topic_info import TopicInfo, describe
+from topics.engine.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.cold_store import Sweeper
 from topics.engine.upkeep.housekeeping import Housekeeper
@@ -46,7 +47,9 @@ from topics.formats.snapshot import WalPosition
 from topics.storage.commit import Shard, Writer
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
+from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentStore
+from topics.storage.shortages import is_full
 from topics.storage.wal import ShardLog
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -62,6 +65,8 @@ class Engine:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._workers: Workers | None = None
+        self._snapshot_has_all = False
+        """Whether the last checkpoint of a clean stop was taken."""
         self._runner: JobRunner = InlineRunner()
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
@@ -77,6 +82,8 @@ class Engine:
         self.queues = Queues(core, self._background, self.put_topic)
         """Claims, acknowledgements and everything else about jobs."""
         self.streams = StreamFeature(core)
+        self.transactions = Transactions(core, self.write, self.put_topic)
+        """Records for several topics, staged and committed at once."""
         self.housekeeper = Housekeeper(
             core, self.sealer, self.checkpointer, Sweeper(core, fs), self.run_job, self.routing.pump.retry
         )
@@ -106,13 +113,30 @@ class Engine:
         except BlockingIOError as error:
             raise FolderBusyError(layout.root, str(error)) from error
         try:
-            store = SegmentStore(fs, layout, options.map_cache_bytes)
-            engine = cls(EngineCore(options, layout, store, clock, dice), fs, lock, clock)
-            engine._rebuild(boot_id, progress)
-            return engine
+            room = DiskRoom(fs, layout.reserve, options.full_disk_reserve_bytes, options.wal_file_bytes)
+            recover = partial(cls._recover, fs, options, clock, dice, boot_id, progress, room, lock)
+            try:
+                return recover()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                # What is kept back for this moment is enough for most starts.
+                room.ran_out()
+                return recover()
         except BaseException:
             lock.release()
             raise
+
+    @classmethod
+    def _recover(
+        cls, fs: FileSystem, options: EngineOptions, clock: Clock, dice: Dice, boot_id: str,
+        progress: Callable[[float], None], room: DiskRoom, lock: FolderLock,
+    ) -> "Engine":  # fmt: skip
+        layout = Layout(options.data_dir, options.cold_dir)
+        store = SegmentStore(fs, layout, options.map_cache_bytes)
+        engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock)
+        engine._rebuild(boot_id, progress)
+        return engine
 
     def _rebuild(self, boot_id: str, progress: Callable[[float], None]) -> None:
         core, fs, layout = self.core, self._fs, self.core.layout
@@ -146,6 +170,8 @@ class Engine:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
+        core.room.begin()
+        core.store.serving = True
         progress(1.0)
 
     def _checkpoint_now(self) -> None:
@@ -153,14 +179,18 @@ class Engine:
         outcome: list[bool] = []
         InlineRunner().start(self.checkpointer.job(full=True, then=outcome.append))
         if not outcome[0]:
-            raise OSError("the recovered state could not be made durable")
+            cause = self.checkpointer.error
+            if isinstance(cause, OSError):
+                raise cause
+            raise OSError(f"the recovered state could not be made durable: {cause}")
 
     def _shard(self, number: int, next_lsn: int, next_file: int) -> Shard:
         options = self.core.options
-        log = ShardLog(self._fs, self.core.layout.shard(number), next_file, options.wal_file_bytes)
+        folder = self.core.layout.shard(number)
+        log = ShardLog(self._fs, folder, next_file, options.wal_file_bytes, self.core.room.ran_out)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
         writer.on_poison = partial(note_distrust, self._fs, self.core.layout)
-        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes)
+        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room)
         shard.on_settled = self.admission.let_in
         return shard
 
@@ -197,7 +227,7 @@ class Engine:
         self.queues.stop()
         finished: asyncio.Future[bool] = loop.create_future()
         self._runner.start(self.checkpointer.job(then=finished.set_result))
-        await finished
+        self._snapshot_has_all = await finished
         self._shut()
 
     def close_inline(self) -> None:
@@ -205,12 +235,16 @@ class Engine:
         self.core.closed = self.core.quiet = True
         self.admission.close()
         self.queues.stop()
-        self._runner.start(self.checkpointer.job())
+        outcome: list[bool] = []
+        self._runner.start(self.checkpointer.job(then=outcome.append))
+        self._snapshot_has_all = outcome == [True]
         self._shut()
 
     def _shut(self) -> None:
         for shard in self.core.shards:
             shard.committer.close()
+        if not self._snapshot_has_all and all(shard.writer.all_synced for shard in self.core.shards):
+            note_stopped(self._fs, self.core.layout)
         self._seal_runner.close()
         self._runner.close()
         if self._workers is not None:
@@ -411,7 +445,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing)
+        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions)
 
     # Helpers
 

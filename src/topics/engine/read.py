@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import ColdStoreUnavailableError, CorruptSegmentError
+from topics.core.errors import CorruptSegmentError, RetryLaterError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.rows import TRAIT_META, TRAIT_TAGS
 from topics.engine.state.losses import lost_from
@@ -206,7 +206,7 @@ def execute_read(plan: ReadPlan, reader: RunReader) -> ReadResult:
         before = len(pieces)
         try:
             taken, kept, size, stop = _read_run(plan, reader, run, lo, hi, wanted, room, not count, pieces)
-        except ColdStoreUnavailableError:
+        except RetryLaterError:
             # What is nearby can be given; the next read starts with what is not.
             del pieces[before:]
             if count:

@@ -28,6 +28,7 @@ from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
 from topics.formats.stream import creation_in
+from topics.formats.transaction import decode_append, decode_committed
 from topics.storage.damage.orphans import topic_id_of
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
@@ -53,6 +54,8 @@ class Recovery:
         self._fs = fs
         self._same_boot = last.same_boot(boot_id)
         self._last = last
+        self._log_is_whole = last.stopped
+        """Whether everything that was logged is on the disk, or in the snapshots."""
         self._settled = False
         """Whether everything that was given out is in the snapshots."""
         # What was given out followed from the reserve of then; what will be follows from the one of now.
@@ -60,6 +63,8 @@ class Recovery:
         self._progress = progress
         self._log_bytes = 0
         self._log_total = 1
+        self._commits: set[int] | None = None
+        """The numbers of all committed transactions in the log, once somebody had to ask."""
         self.chain: list[int] = []
         self.ends: dict[int, ShardEnd] = {}
         self.changed = False
@@ -112,6 +117,7 @@ class Recovery:
         whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
         newest = whole[0]
         self._settled = self._last.is_settled(newest)
+        self._log_is_whole = self._log_is_whole or self._settled
         self.chain = [*newest.chain, newest.number]
         for number in self.chain:
             last = number == newest.number
@@ -255,6 +261,28 @@ class Recovery:
         self._append(topic, frame)
         self._core.features.replay(topic, frame)
 
+    def _append_if_committed(self, topic: Topic, frame: Frame) -> None:
+        """Records of a transaction, which count where its commit is in the log, in whichever shard that is."""
+        number, block = decode_append(frame.body)
+        if self._commits is None:
+            self._commits = set()
+            self._core.walk_log(self._note_commit)
+        if number in self._commits:
+            self._append_block(topic, block)
+        else:
+            self._skip_block(topic, block)
+
+    def _note_commit(self, frame: Frame) -> None:
+        if frame.kind is FrameKind.TXN_COMMIT:
+            assert self._commits is not None
+            self._commits.add(decode_committed(frame.body).number)
+
+    def _skip_block(self, topic: Topic, body: memoryview) -> None:
+        """Nobody saw these records, but later ones may have been given the seqs behind them."""
+        block = Block.of(decode_block(body))
+        self._core.applier.gap(topic, block.first_seq, block.last_seq, None)
+        topic.next_base = block.next_base
+
     def _configure(self, topic: Topic, frame: Frame) -> None:
         head, config = control.decode_config_change(frame.body)
         self._core.applier.configure(topic, decode_config(config), head)
@@ -287,7 +315,7 @@ class Recovery:
         head = topic.head
         if durability is Durability.EPHEMERAL:
             self._lose_unlogged(topic, head if self._settled else max(head, topic.ceiling))
-        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._settled):
+        elif durability.reserves_seqs and topic.ceiling > head and not (self._same_boot or self._log_is_whole):
             # Seqs up to the ceiling may have been given out and lost. They are never given out again, and readers are
             # told. While the machine kept running, the page cache kept every write, and nothing can be missing.
             core.applier.gap(topic, head + 1, topic.ceiling, LossReason.CRASH)
@@ -341,6 +369,8 @@ class Recovery:
         for topic in core.topics.values():
             for segment in topic.segments:
                 path = core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
+                if segment.blocks is not None:
+                    continue  # Made out of the log just now and not written yet: the disk may be full, nothing is lost.
                 if segment.cold and core.store.far is not None:
                     continue  # The store may be away; what is needed of it now comes below.
                 if segment.cold and core.layout.cold_root is None:
@@ -385,6 +415,8 @@ _APPLY: dict[FrameKind, Callable[[Recovery, Topic, Frame], None]] = {
     FrameKind.DELETE: Recovery._delete,
     FrameKind.EVICT: Recovery._evict,
     FrameKind.CEILING: Recovery._ceiling,
+    FrameKind.TXN_STAGE: Recovery._arrive,
+    FrameKind.TXN_APPEND: Recovery._append_if_committed,
 }
 
 

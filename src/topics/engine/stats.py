@@ -5,6 +5,7 @@ import msgspec
 from topics.engine.core import EngineCore
 from topics.engine.pressure.throttle import Throttle, ThrottleStats
 from topics.engine.routing import Routing
+from topics.engine.transactions import Transactions
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.storage.commit import Shard
@@ -24,7 +25,7 @@ class ShardStats(msgspec.Struct, frozen=True, kw_only=True):
     queue_depth_peak: int
     submit_full_total: int
     read_only: bool
-    """Whether a failed write or sync has poisoned it; then `read_only_cause` says why."""
+    """Whether it takes no writes, for now or for good; then `read_only_cause` says why."""
     read_only_cause: str
     fsync_latency_us: list[tuple[int, int]]
     """Cumulative counts by bound, in microseconds."""
@@ -52,24 +53,37 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     """Copies made by the routers there are, since each was created."""
     dead_letters_refused: int
     """Attempts to move a job to its dead letter topic that failed: it is full, closed, or does not take it."""
+    transactions_open: int
+    transactions_staged_bytes: int
+    """Payload that is staged and not committed; it is a part of `bytes_live`."""
+    transactions_committed_total: int
+    transactions_aborted_total: int
+    """Since the start, those that expired included."""
     checkpoints_total: int
     checkpoint_failures: int
     """Failed attempts since a checkpoint last worked."""
     shards: list[ShardStats]
     throttle: ThrottleStats
+    disk_full: bool = False
+    """Whether only what makes room is taken."""
     cold_store: StoreStats | None = None
     """None where the cold tier is no object store."""
 
 
 def collect_stats(
-    core: EngineCore, sealer: Sealer, checkpointer: Checkpointer, throttle: Throttle, routing: Routing
+    core: EngineCore,
+    sealer: Sealer,
+    checkpointer: Checkpointer,
+    throttle: Throttle,
+    routing: Routing,
+    transactions: Transactions,
 ) -> EngineStats:
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
     totals = core.totals
     by_class = {durability.value: count for durability, count in totals.by_class.items()}
     routers = routing.registry.by_name.values()
     return EngineStats(
-        topics=len(core.topics),
+        topics=core.topic_count,
         topics_by_class=by_class,
         queue_topics=totals.queues,
         records_live=totals.records,
@@ -82,10 +96,15 @@ def collect_stats(
         router_lag=sum(max(router.source.head - router.cursor, 0) for router in routers),
         forwarded_total=sum(router.forwarded for router in routers),
         dead_letters_refused=totals.dead_letters_refused,
+        transactions_open=len(transactions.book.open),
+        transactions_staged_bytes=sum([entry.bytes for entry in transactions.book.open.values()]),
+        transactions_committed_total=transactions.commits,
+        transactions_aborted_total=transactions.aborts,
         checkpoints_total=checkpointer.completed,
         checkpoint_failures=checkpointer.failures,
         shards=[_shard_stats(shard) for shard in core.shards],
         throttle=throttle.stats(),
+        disk_full=core.room.short is not None,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )
 

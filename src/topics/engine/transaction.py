@@ -26,6 +26,7 @@ from topics.core.records import Record
 from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
+from topics.engine.write.holding import HeldTopics
 from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
@@ -90,6 +91,12 @@ class Transaction(Submission):
         self.needs_sync = False
 
     def committed(self, timing: CommitTiming) -> None:
+        held = self.path.held
+        if not held.active or not held.keeps(self, (self.topic,), timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
+        """It is as safe as it has to be, and it is its turn."""
         topic, books = self.topic, self.path.books
         topic.sync_inflight -= self.needs_sync
         books.before_change(topic)
@@ -110,6 +117,8 @@ class Transaction(Submission):
     def failed(self, error: TopicsError) -> None:
         topic = self.topic
         topic.sync_inflight -= self.needs_sync
+        if self.ceiling:
+            topic.ceiling_staged = topic.ceiling
         if self.first_seq:
             if self.block is not None:
                 self.path.unstage(topic, self.block)
@@ -161,7 +170,7 @@ class Bundle(Submission):
     """Transactions of one shard that are logged in one write. One that fails to be published keeps none of the others
     from it."""
 
-    __slots__ = ("_finished", "_parts")
+    __slots__ = ("_decides", "_finished", "_parts")
 
     def __init__(
         self,
@@ -169,15 +178,22 @@ class Bundle(Submission):
         needs_sync: bool,
         parts: Sequence[Transaction],
         finished: Callable[[TopicsError | None], None],
+        decides: bool,
     ) -> None:
         super().__init__(pieces, needs_sync)
         self._parts = parts
         self._finished = finished
+        self._decides = decides
 
     def committed(self, timing: CommitTiming) -> None:
+        held = self._parts[0].path.held
+        if not held.active or self._decides or not held.keeps(self, [part.topic for part in self._parts], timing):
+            self.settle(timing)
+
+    def settle(self, timing: CommitTiming) -> None:
         for part in self._parts:
             try:
-                part.committed(timing)
+                part.settle(timing)
             except Exception:
                 _log.exception("a transaction could not be published", extra={"topic": part.topic.name})
         self._finished(None)
@@ -211,28 +227,35 @@ class _Eviction(Transaction):
 class _Note(Submission):
     """A frame nobody waits for, or a place in the log that somebody does."""
 
-    __slots__ = ("_then",)
+    __slots__ = ("_then", "_undone")
 
-    def __init__(self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None) -> None:
+    def __init__(
+        self, pieces: list[bytes], needs_sync: bool, then: Callable[[], None] | None, undone: Callable[[], None]
+    ) -> None:
         super().__init__(pieces, needs_sync)
         self._then = then
+        self._undone = undone
 
     def committed(self, timing: CommitTiming) -> None:
         if self._then is not None:
             self._then()
 
     def failed(self, error: TopicsError) -> None:
-        """The shard is poisoned and says so itself."""
+        """The shard says so itself; what is still wanted is noted again once it is well."""
+        self._undone()
 
 
 class WritePath:
     def __init__(self, books: Books) -> None:
         self.books = books
+        self.held = HeldTopics()
+        """Topics for which nothing is published until a commit is decided."""
 
     # May it be done?
 
-    def check(self, topic: Topic, patient: bool = False) -> None:
-        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused.
+    def check(self, topic: Topic, patient: bool = False, frees: bool = False) -> None:
+        """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused, and
+        what makes room is logged on a full disk as well.
 
         To be called before anything is decided: single records that came earlier in this tick are staged first.
         """
@@ -244,7 +267,7 @@ class WritePath:
             raise TopicNotFoundError(topic.name)
         if books.quiet:
             books.begin()
-        books.shards[topic.shard].check_open(patient=patient)
+        books.shards[topic.shard].check_open(patient=patient, frees=frees)
 
     def admit(
         self, topic: Topic, records: Records, moved: bool = False, prepared: object = None
@@ -271,6 +294,11 @@ class WritePath:
         if quota or topic.rules.rejects:
             used = books.total_bytes + books.staged_bytes
             check_room(topic, len(records), payload_bytes(records), quota, used)
+
+    def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
+        """The same for records that the server's total has already."""
+        if topic.rules.rejects:
+            check_room(topic, count, size, 0, 0)
 
     def takes_notes(self, topic: Topic) -> bool:
         """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is
@@ -310,9 +338,16 @@ class WritePath:
             self._reserve_ahead(topic, shard)
 
     def log_together(
-        self, parts: Sequence[Transaction], finished: Callable[[TopicsError | None], None], gate: Gate = Gate.CLASS
+        self,
+        parts: Sequence[Transaction],
+        finished: Callable[[TopicsError | None], None],
+        gate: Gate = Gate.CLASS,
+        decides: bool = False,
     ) -> None:
-        """Logs transactions of one shard in one write, and publishes them together."""
+        """Logs transactions of one shard in one write, and publishes them together.
+
+        `decides` says that it is the commit that others wait for (`engine.write.holding`).
+        """
         shard = self.books.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
         needs_sync = False
@@ -323,7 +358,7 @@ class WritePath:
             needs_sync = needs_sync or self.waits(part.topic, last, bool(sealed), gate)
         # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
         needs_sync = needs_sync or (bool(pieces) and not all(part.topic.rules.logged for part in parts))
-        bundle = Bundle(pieces, needs_sync, parts, finished)
+        bundle = Bundle(pieces, needs_sync, parts, finished, decides)
         for part in parts:
             part.needs_sync = needs_sync
             part.topic.sync_inflight += needs_sync
@@ -337,13 +372,24 @@ class WritePath:
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
         """Logs a frame that nobody waits for, where that is possible."""
+        shard = self.books.shards[topic.shard]
+
+        def note_again() -> None:
+            shard.after_heal[topic.id, kind] = lambda: self.note(topic, kind, body)
+
         if self.takes_notes(topic):
-            shard = self.books.shards[topic.shard]
-            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None))
+            shard.submit(_Note(shard.frame(kind, topic.id, body), False, None, note_again))
+        elif shard.writer.halted:
+            note_again()
 
     def after_sync(self, shard_number: int, then: Callable[[], None]) -> None:
-        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails."""
-        self.books.shards[shard_number].submit(_Note([], True, then))
+        """Calls back once everything submitted to a shard so far is on the disk; never, when that fails for good."""
+        shard = self.books.shards[shard_number]
+
+        def wait_again() -> None:
+            shard.after_heal[object()] = lambda: self.after_sync(shard_number, then)
+
+        shard.submit(_Note([], True, then, wait_again))
 
     def is_synced(self, shard_number: int) -> bool:
         """Whether everything that was logged in a shard is on the disk."""
@@ -404,7 +450,10 @@ class WritePath:
             topic.ceiling = max(topic.ceiling, ceiling)
             topic.ceiling_staged = max(topic.ceiling_staged, ceiling)
 
-        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised))
+        def undone() -> None:
+            topic.ceiling_staged = topic.ceiling
+
+        shard.submit(_Note(shard.frame(FrameKind.CEILING, topic.id, encode_ceiling(ceiling)), True, raised, undone))
 
     # Caps of topics that hold more than a replay would find
 

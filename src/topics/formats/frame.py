@@ -80,6 +80,16 @@ class FrameKind(IntEnum):
     """A stream was deleted that forks still read: it is kept for them and shown to nobody else."""
     STREAM_CONTRACT = 21
     """What a stream promises about its entries was changed: its schemas or its profile."""
+    TXN_BEGIN = 24
+    """An attempt at a transaction begins (`formats.transaction`)."""
+    TXN_STAGE = 25
+    """Records are staged for a transaction: a block of the topic that keeps them until it is committed."""
+    TXN_END = 26
+    """An attempt at a transaction is over without a commit, and what it staged is gone."""
+    TXN_APPEND = 27
+    """One batch that counts only if its transaction is committed."""
+    TXN_COMMIT = 28
+    """A transaction is committed."""
     SNAPSHOT_HEAD = 32
     """Opens a snapshot file: which one it is and where in the log it stands."""
     TOPIC = 33

@@ -19,7 +19,10 @@ from topics.formats.routing import decode_forward
 
 _HEADER = Struct("<4sIQQQB7s")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
-_GIVE_OUT_SEQS = (FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD)
+_GIVE_OUT_SEQS = (
+    FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD, FrameKind.TXN_STAGE,
+    FrameKind.TXN_APPEND,
+)  # fmt: skip
 _LOGGED = {int(kind): kind for kind in FrameKind if kind < FrameKind.SNAPSHOT_HEAD}
 
 

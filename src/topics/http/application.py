@@ -7,15 +7,24 @@ from topics.http.exchange import Exchange
 from topics.http.messages import Refusal, RequestHead
 
 
+class OneRequest(int):
+    """A limit that holds for one request, and says nothing of the next one with the same head."""
+
+
 class Application(Protocol):
     """The product, seen from HTTP."""
+
+    admission: object
+    """Stands for everything that `admit` decides by besides the head. Another object takes its place whenever any of
+    that changes; until then a head that was admitted is, without being asked about again. Where a decision depends on
+    more than that, on the time for instance, `admit` gives the limit as `OneRequest`."""
 
     def admit(self, head: RequestHead) -> int | Refusal:
         """Decides on a request by its head alone, before its body: how many bytes the body may have once decoded, or
         the answer at once. Nothing is buffered for a request that is refused here.
 
-        It is asked for every request. One head may come for many of them: what the head says may be kept in its
-        `context`, while what was decided holds for one request."""
+        One head may come for many requests: what it says may be kept in its `context`. What was decided holds until
+        `admission` is another object."""
         ...
 
     def handle(self, exchange: Exchange) -> None:

@@ -14,7 +14,7 @@ from topics.http.limits import HttpLimits
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.
 _MEMBERS_MAX = 1000
-# Parts are folded together when there are this many, as a body of tiny chunks would cost fifty times its size.
+# Parts are joined when there are this many, as a body of tiny chunks would cost fifty times its size.
 _PARTS_MAX = 64
 # Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
 _UNCOUNTED_BYTES = 64 * 1024
@@ -52,16 +52,20 @@ class Budget:
 
 
 class PlainBody:
-    """A body as it is, of any length up to a limit."""
+    """A body as it is, of any length up to a limit.
 
-    __slots__ = ("_budget", "_buffer", "_limit", "_parts", "_taken", "nbytes")
+    Its parts are joined when there are many, and what comes of that again when there are many of it. So a body costs
+    its length while it comes, whatever its parts are, and twice that for the moment in which it is made whole.
+    """
+
+    __slots__ = ("_budget", "_levels", "_limit", "_taken", "nbytes")
 
     def __init__(self, limit: int, budget: Budget) -> None:
         self._limit = limit
         self._budget = budget
         self._taken = 0
-        self._parts: list[bytes] = []
-        self._buffer = bytearray()
+        self._levels: list[list[bytes]] = [[]]
+        """The parts that came last, then what was joined of earlier ones, and so on."""
         self.nbytes = 0
 
     def add(self, part: bytes) -> None:
@@ -72,25 +76,27 @@ class PlainBody:
             self._budget.take(nbytes - self._taken)
             self._taken = nbytes
         self.nbytes = nbytes
-        self._parts.append(part)
-        if len(self._parts) == _PARTS_MAX:
-            self._buffer += b"".join(self._parts)
-            self._parts.clear()
+        self._keep(part, 0)
+
+    def _keep(self, part: bytes, level: int) -> None:
+        parts = self._levels[level]
+        parts.append(part)
+        if len(parts) == _PARTS_MAX:
+            self._levels[level] = []
+            if level + 1 == len(self._levels):
+                self._levels.append([])
+            self._keep(b"".join(parts), level + 1)
 
     def finish(self) -> bytes:
-        if self._buffer:
-            self._buffer += b"".join(self._parts)
-            whole = bytes(self._buffer)
-        else:
-            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        parts = [part for level in reversed(self._levels) for part in level]
+        whole = parts[0] if len(parts) == 1 else b"".join(parts)
         self.release()
         return whole
 
     def release(self) -> None:
         self._budget.held_bytes -= self._taken
         self._taken = 0
-        self._parts = []
-        self._buffer = bytearray()
+        self._levels = [[]]
 
 
 class GzipBody:

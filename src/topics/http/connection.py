@@ -6,12 +6,17 @@ has found by then waits in the pipeline; what it has not seen stays in `_unparse
 
 Everything that starts handlers or feeds the parser is done by `go_on`, which is never entered twice: handlers answer
 inline, an answer makes room, and room lets the next request start, which must be a loop and not a recursion.
+
+A connection has a slice of time for what it sent. What is left then waits in line with what other connections have left
+(`http.turns`), and until it is through no more is read. So whoever asks for little is served at once, however much the
+others ask for.
 """
 
 import asyncio
 import logging
 from typing import cast
 
+from topics.http.application import OneRequest
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
 from topics.http.head_cache import HEAD_END, HeadCache
@@ -21,9 +26,9 @@ from topics.http.pipeline import Pipeline
 from topics.http.progress import Phase, Progress
 from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
 from topics.http.streams import Upgrade
+from topics.http.turns import GREEDY_S, SLICE_S
 
-# Pieces and waiting requests of one connection that are dealt with before the others have their turn: a client that
-# sends a quarter of a megabyte of tiny requests at once would otherwise hold all of them up.
+# Pieces and waiting requests that are dealt with in a slice, however short they take.
 _STEPS_MAX = 16
 
 _logger = logging.getLogger(__name__)
@@ -41,13 +46,16 @@ class Connection(asyncio.Protocol):
         "_hub",
         "_input_over",
         "_lingering",
+        "_modest_from",
         "_must_linger",
         "_pipeline",
         "_progress",
+        "_put_off",
         "_reader",
         "_reading",
         "_requests",
         "_since_bytes",
+        "_slice_end",
         "_transport",
         "_unparsed",
     )
@@ -60,6 +68,11 @@ class Connection(asyncio.Protocol):
         self._reader = RequestReader(self, hub.limits, hub.budget)
         self._progress = Progress()
         self._requests = 0
+        # Until when requests are started in this turn, and whether the connection is in line for another one.
+        self._slice_end = 0.0
+        self._put_off = False
+        # From when on it is served at once again, after it wanted more than a slice.
+        self._modest_from = 0.0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
         self._heads = HeadCache(hub.limits.body_bytes)
@@ -89,9 +102,11 @@ class Connection(asyncio.Protocol):
         self._pipeline = Pipeline(self, hub, self._transport)
         hub.adopt(self)
         hub.counters.connections_total += 1
-        if len(hub.connections) > hub.limits.connections_max:
+        if len(hub.connections) > hub.limits.connections_max and not hub.make_room():
             # No lingering: whoever opens connections without end should not have us keep them.
             self._refuse(HttpError(Fault.TOO_MANY_CONNECTIONS), linger=False)
+            return
+        hub.silent[self] = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is not None:
@@ -115,8 +130,11 @@ class Connection(asyncio.Protocol):
                 return
             self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
         self._since_bytes += nbytes
-        if at_rest and nbytes <= PIECE_BYTES:
+        now = hub.monotonic()
+        modest = now >= self._modest_from
+        if at_rest and nbytes <= PIECE_BYTES and modest:
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
+            self._slice_end = now + SLICE_S
             pipeline.corked = True
             self._feed(data)
             pipeline.corked = False
@@ -125,7 +143,10 @@ class Connection(asyncio.Protocol):
                 return
         else:
             self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
-        self.go_on()
+        if modest or self._put_off:
+            self.go_on()
+        else:
+            self._wait_in_line()
 
     def eof_received(self) -> bool:
         """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
@@ -148,6 +169,8 @@ class Connection(asyncio.Protocol):
             raise InputOver
         hub = self._hub
         hub.counters.requests += 1
+        if not self._requests:
+            hub.silent.pop(self, None)
         self._requests += 1
         candidate, self._candidate = self._candidate, None
         if candidate and length is not None:
@@ -195,7 +218,9 @@ class Connection(asyncio.Protocol):
                 # Not started from here: what follows the request is known only after the parser has returned.
                 pipeline.waiting.append(exchange)
                 return
-        if pipeline.waiting or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
+        # When its head was complete is as good as now, and costs nothing.
+        late = exchange.started >= self._slice_end
+        if pipeline.waiting or late or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
             pipeline.waiting.append(exchange)
         else:
             self._start(exchange)
@@ -206,14 +231,32 @@ class Connection(asyncio.Protocol):
         """Does what can be done now: starts requests that wait, reads more of them, sends what is gathered."""
         if self._pipeline.corked:
             return
-        self._pipeline.corked = True
-        for _ in range(_STEPS_MAX):
-            if not self._step():
-                break
-        else:
+        if self._put_off:
+            # Its turn comes; until then only what is answered goes out.
             self._pipeline.flush()
-            self._hub.call_soon(self.go_on)
-        self._pipeline.corked = False
+        else:
+            self.take_turn()
+
+    def take_turn(self) -> None:
+        """Does what can be done, for a slice of time. What is left then is put off."""
+        pipeline, monotonic = self._pipeline, self._hub.monotonic
+        self._put_off = False
+        end = self._slice_end = monotonic() + SLICE_S
+        pipeline.corked = True
+        steps = 0
+        while self._step():
+            steps += 1
+            if steps == _STEPS_MAX or monotonic() >= end:
+                pipeline.flush()
+                self._modest_from = end + GREEDY_S
+                self._wait_in_line()
+                break
+        pipeline.corked = False
+        self._throttle()
+
+    def _wait_in_line(self) -> None:
+        self._put_off = True
+        self._hub.wait_in_line(self)
         self._throttle()
 
     def after_answer(self) -> None:
@@ -271,10 +314,14 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        self._pipeline.recount()
         phase, progress = self._phase(transport)
         step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
         stuck_s = self._progress.look(phase, progress, now, step)
         if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
+            if not self._reading:
+                # It may only have been kept from going on by what others had left unread.
+                self.go_on()
             return
         if phase in (Phase.CLOSING, Phase.WRITING):
             transport.abort()
@@ -299,6 +346,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         if self._transport is not None:
+            self._hub.silent.pop(self, None)
             self._transport.abort()
 
     # Reading on.
@@ -335,12 +383,11 @@ class Connection(asyncio.Protocol):
     def _start_known(self, head: RequestHead, body: bytes) -> bool:
         """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
         the reader like any other, and is told why."""
-        hub, pipeline = self._hub, self._pipeline
-        try:
-            verdict = hub.application.admit(head)
-        except Exception:
+        hub, pipeline, heads = self._hub, self._pipeline, self._heads
+        application = hub.application
+        if heads.admission is not application.admission and not self._admits(head):
             return False
-        if hub.draining or not isinstance(verdict, int) or len(body) > verdict:
+        if hub.draining or len(body) > heads.limit:
             return False
         hub.counters.requests += 1
         self._requests += 1
@@ -348,12 +395,26 @@ class Connection(asyncio.Protocol):
         pipeline.exchanges.append(exchange)
         pipeline.corked = True
         try:
-            hub.application.handle(exchange)
+            application.handle(exchange)
         except Exception:
             self._failed(exchange)
         pipeline.corked = False
         if not pipeline.exchanges:
             pipeline.flush()
+        return True
+
+    def _admits(self, head: RequestHead) -> bool:
+        """Asks the application about a known head, and remembers a yes for as long as it holds."""
+        application, heads = self._hub.application, self._heads
+        admission = application.admission
+        try:
+            verdict = application.admit(head)
+        except Exception:
+            return False
+        if not isinstance(verdict, int):
+            return False
+        heads.limit = verdict
+        heads.admission = None if isinstance(verdict, OneRequest) else admission
         return True
 
     def _start(self, exchange: Exchange) -> None:
@@ -376,7 +437,7 @@ class Connection(asyncio.Protocol):
             # Only by reading on do we learn that the client went away.
             wanted = self._lingering or self._discarded_bytes <= self._hub.limits.linger_bytes
         else:
-            wanted = not self._unparsed and not self._pipeline.is_full()
+            wanted = not self._unparsed and not self._put_off and not self._pipeline.is_full()
         if wanted == self._reading or self._eof:
             return
         self._reading = wanted

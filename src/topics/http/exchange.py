@@ -10,6 +10,7 @@ from topics.http.encodings import accepts_gzip, compress
 from topics.http.messages import Answer, RequestHead
 from topics.http.render import LENGTH_LINES, Renderer, connection_line, is_bodiless
 from topics.http.streams import Stream, Upgrade
+from topics.http.unread import FLOOR_BYTES, Account
 
 _VARY = ("vary", "accept-encoding")
 _GZIPPED = ("content-encoding", "gzip")
@@ -44,6 +45,10 @@ class Channel(Protocol):
 
     def hand_over(self, exchange: "Exchange") -> Upgrade: ...
 
+    def room(self, account: Account) -> int:
+        """How many bytes the answer may have, for whoever asks."""
+        ...
+
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         """Compresses on a thread and calls `done` on the loop."""
         ...
@@ -69,6 +74,8 @@ class Exchange(msgspec.Struct, eq=False):
     body: bytes = b""
     # The bytes of the answer while earlier exchanges of the connection still wait for theirs.
     payload: tuple[bytes, ...] | None = None
+    # How long it is, while it waits for them.
+    held_bytes: int = 0
     answered: bool = False
     wants_continue: bool = False
     stream: Stream | None = None
@@ -78,6 +85,10 @@ class Exchange(msgspec.Struct, eq=False):
     def peer(self) -> str:
         """The client's address, host:port; empty once it is gone."""
         return "" if self.channel is None else self.channel.peer
+
+    def room(self, account: Account) -> int:
+        """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
+        return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
     @property
     def gone(self) -> bool:

@@ -9,8 +9,9 @@ A request that comes whole, while nothing else is under way on its connection, a
 the same bytes mean the same head. Nor has the number to be read: how many bytes came says what it must be, as everybody
 writes it, and the request has to begin with just that. This takes two thirds of the work out of a small request.
 
-What is kept is what the bytes say, never what was decided about them: the application is asked for each request whether
-it admits it (`Application.admit`), because it may be stopping by now, or allow less.
+What is kept is what the bytes say. That the application admitted them is kept for the last head alone, together with
+the object that stood for everything it decided by (`Application.admission`): once that is another one, because the
+server stops for instance, it is asked again.
 
 A connection knows only what itself has sent. So nobody can find out by trying whether another's head, with the key in
 it, is known; and a connection that sends ever new heads is soon no longer listened to in this way, and costs bounded
@@ -50,13 +51,17 @@ class Known(NamedTuple):
 class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
-    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "head", "lead", "nbytes")
+    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "admission", "head", "lead", "limit", "nbytes")
 
     def __init__(self, body_bytes_max: int) -> None:
         self._known: list[Known] = []
         self._body_bytes_max = min(body_bytes_max, _BODY_BYTES_MAX)
         self._fruitless = 0
         self.head = UNREAD_HEAD
+        self.admission: object = None
+        """Under which the last head was admitted; None when it is to be asked about."""
+        self.limit = 0
+        """How long its body may be then."""
         self.lead = b""
         """Everything before the body of the last request that was found."""
         self.nbytes = -1
@@ -77,7 +82,9 @@ class HeadCache:
                     length += 1
                     lead = b"%b%d%b" % (front, length, back)
             if data.startswith(lead) and len(lead) + length == nbytes:
-                self.head, self.lead, self.nbytes = head, lead, nbytes
+                if head is not self.head:
+                    self.head, self.admission = head, None
+                self.lead, self.nbytes = lead, nbytes
                 self._fruitless = 0
                 return True
         return False

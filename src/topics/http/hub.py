@@ -14,6 +14,8 @@ from topics.http.errors import HttpError
 from topics.http.limits import HttpLimits
 from topics.http.messages import Refusal
 from topics.http.render import Renderer
+from topics.http.turns import Turns, Waiting
+from topics.http.unread import Sender, Unread
 from topics.system.clock import Clock
 
 _logger = logging.getLogger(__name__)
@@ -73,7 +75,10 @@ class Hub:
         "limits",
         "monotonic",
         "renderer",
+        "silent",
         "spin",
+        "turns",
+        "unread",
     )
 
     def __init__(self, application: Application, limits: HttpLimits, clock: Clock) -> None:
@@ -85,7 +90,11 @@ class Hub:
         self.budget = Budget(limits.bodies_bytes)
         counters = self.counters = Counters()
         self.connections: set[Served] = set()
+        # Those that have not sent a whole head yet, the oldest first: where there is no room for more, they go.
+        self.silent: dict[Served, None] = {}
         self.spin = AdaptiveSpin(_soon, clock.monotonic, lambda: counters.bytes_in, limits.awake_s)
+        self.turns = Turns(clock.monotonic)
+        self.unread = Unread(limits.unread_bytes)
         self.draining = False
         # While draining: set whenever a connection is closed or owes no answer any more.
         self.changed = asyncio.Event()
@@ -98,8 +107,36 @@ class Hub:
     def abandon(self, connection: Served) -> None:
         """The connection is lost, or somebody else's."""
         self.connections.discard(connection)
+        self.silent.pop(connection, None)
         self.counters.connections_open -= 1
         self.changed.set()
+
+    def wait_in_line(self, connection: Waiting) -> None:
+        """Gives a connection another turn when those before it had theirs."""
+        if self.turns.add(connection):
+            self.call_soon(self._serve_line)
+
+    def _serve_line(self) -> None:
+        if self.turns.serve():
+            self.call_soon(self._serve_line)
+
+    def recount_soon(self, sender: Sender) -> None:
+        """A connection was given much to send: what the system took of it is known after this turn of the loop."""
+        self.unread.uncertain.append(sender)
+        if len(self.unread.uncertain) == 1:
+            self.call_soon(self._recount)
+
+    def _recount(self) -> None:
+        uncertain, self.unread.uncertain = self.unread.uncertain, []
+        for sender in uncertain:
+            sender.recount()
+
+    def make_room(self) -> bool:
+        """Ends the connection that has said nothing for the longest time, if there is one."""
+        for connection in self.silent:
+            connection.abort()
+            return True
+        return False
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""

@@ -17,8 +17,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # The largest body whatever the application allows; the application chooses a limit up to it for each request.
     body_bytes: int = 64 * MIB
-    # All bodies that are being received at this moment. It is what makes many large uploads at once bounded.
-    bodies_bytes: int = 512 * MIB
+    # All bodies that are being received at this moment. It is what makes many large uploads at once bounded. A body is
+    # there twice while it is made whole, and a few times while it is logged, so memory grows by about twice as much.
+    bodies_bytes: int = 256 * MIB
     # The longest time for so many bytes of a body, or for its end: one that drips in must not hold its place for ever.
     body_idle_timeout_s: float = 30.0
     body_step_bytes: int = KIB
@@ -36,6 +37,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Requests of one connection that may be under way at once; the next ones stay in the socket.
     pipeline_depth: int = 16
 
+    # What all clients together may leave unread: the fuller it is, the shorter are the answers.
+    unread_bytes: int = 256 * MIB
     # Bytes a client may leave unread before no more of its requests are read.
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.

@@ -19,6 +19,13 @@ from topics.http.hub import Hub
 from topics.http.messages import RequestHead
 from topics.http.render import CONTINUE, LENGTH_LINES
 from topics.http.streams import Stream, Upgrade
+from topics.http.unread import Account
+
+# From here on what was written is counted: less is mostly with the system before anybody could ask.
+_MUCH_BYTES = 16 * 1024
+
+NOBODY = Account()
+"""Whom unread bytes belong to that the application was not asked about."""
 
 # Small answers of one turn are sent together, up to this many; a large one is sent at once.
 _PIECES_MAX = 16
@@ -52,9 +59,13 @@ class Pipeline:
     """The exchanges of one connection."""
 
     __slots__ = (
+        "_account",
+        "_counted",
+        "_held_bytes",
         "_hub",
         "_owner",
         "_pieces",
+        "_released",
         "_transport",
         "corked",
         "exchanges",
@@ -74,6 +85,11 @@ class Pipeline:
         self._hub = hub
         self._transport = transport
         self._pieces: list[bytes] = []
+        # Who the unread bytes belong to, how many were counted, and how many of them wait for an answer before them.
+        self._account = NOBODY
+        self._counted = 0
+        self._held_bytes = 0
+        self._released = False
         self.renderer = hub.renderer
         self.gzip_min_bytes = hub.limits.gzip_min_bytes
         self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
@@ -103,6 +119,8 @@ class Pipeline:
         """Whether no more requests are to be read for now."""
         if self.write_paused or self.upgrading is not None:
             return True
+        if self._counted and self._hub.unread.exhausted:
+            return True
         # A request whose body is on the way must be read on, or it would never make room.
         return len(self.exchanges) - (self.receiving is not None) >= self._hub.limits.pipeline_depth
 
@@ -110,6 +128,9 @@ class Pipeline:
         """Whether an exchange that has `before` others before it can be given to the application now."""
         if self.write_paused or before >= self._hub.limits.pipeline_depth:
             return False
+        if self._counted and (self._hub.unread.exhausted or self._held_bytes > self._hub.limits.write_buffer_bytes):
+            # What is unread comes first; what only waits for its turn must not grow without end.
+            return before == 0 and not self._hub.unread.exhausted
         # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
         return before == 0 or exchange is not self.upgrading
 
@@ -139,6 +160,32 @@ class Pipeline:
             self._advance()
             if not self.corked:
                 self._owner.go_on()
+        else:
+            exchange.held_bytes = sum(map(len, payload))
+            self._held_bytes += exchange.held_bytes
+            self.recount()
+
+    def _let_go(self, exchange: Exchange) -> None:
+        """An answer that waited for those before it goes out, or nowhere."""
+        self._held_bytes -= exchange.held_bytes
+        exchange.held_bytes = 0
+        self._hub.recount_soon(self)
+
+    def room(self, account: Account) -> int:
+        if account is not self._account:
+            self._hub.unread.change(self._account, -self._counted)
+            self._hub.unread.change(account, self._counted)
+            self._account = account
+        return self._hub.unread.room(account)
+
+    def recount(self) -> None:
+        """Counts what is unread."""
+        if self._released:
+            return
+        unread = self._transport.get_write_buffer_size() + self._held_bytes
+        if unread != self._counted:
+            self._hub.unread.change(self._account, unread - self._counted)
+            self._counted = unread
 
     def is_last(self, exchange: Exchange) -> bool:
         return self._hub.draining and self.exchanges[-1] is exchange
@@ -198,16 +245,21 @@ class Pipeline:
             return False
         self._pieces = []
         if len(pieces) == 1:
-            self._hub.counters.bytes_out += len(pieces[0])
+            nbytes = len(pieces[0])
             self._transport.write(pieces[0])
         else:
-            self._hub.counters.bytes_out += sum(map(len, pieces))
+            nbytes = sum(map(len, pieces))
             self._transport.writelines(pieces)
+        self._hub.counters.bytes_out += nbytes
+        if nbytes > _MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
         return True
 
     def drained(self) -> None:
         """The client has caught up."""
         self.write_paused = False
+        self.recount()
         if self.exchanges and self.exchanges[0].stream is not None:
             self.exchanges[0].stream.drained()
 
@@ -238,11 +290,16 @@ class Pipeline:
         self.waiting = deque(exchange for exchange in self.waiting if exchange in kept)
         self.receiving = self.upgrading = None
         for exchange in lost:
+            if exchange.held_bytes:
+                self._let_go(exchange)
             exchange.lose()
 
     def release(self) -> None:
         """The connection is lost: nothing will ever be sent again."""
         self.lose_from(0)
+        self._hub.unread.change(self._account, -self._counted)
+        self._counted = self._held_bytes = 0
+        self._released = True
         # A lost connection should not wait for a collection of garbage.
         del self._owner
 
@@ -258,6 +315,8 @@ class Pipeline:
                     self._pieces.append(CONTINUE)
                 return
             exchange.payload = None
+            if exchange.held_bytes:
+                self._let_go(exchange)
             self._pieces += payload
             if len(payload) > 1 or len(self._pieces) > _PIECES_MAX:
                 self.flush()

@@ -36,12 +36,21 @@ class HttpServer:
         return self._hub.counters
 
     @property
+    def connections_max(self) -> int:
+        return self._hub.limits.connections_max
+
+    @property
     def connections(self) -> frozenset[Served]:
         return frozenset(self._hub.connections)
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
         """Threads are at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
         self._hub.spin.busy.append(busy)
+
+    @property
+    def unread_bytes(self) -> int:
+        """What clients have left unread, all of them together."""
+        return self._hub.unread.held_bytes
 
     @property
     def held_body_bytes(self) -> int:

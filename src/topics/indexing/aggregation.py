@@ -102,7 +102,7 @@ def parse_aggregation(body: bytes, config: SearchConfig, version: int) -> Aggreg
     try:
         asked = _decode(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode("body", error) from None
+        raise InvalidRequestError.from_decode("body", error, body) from None
     rollup = config.rollups.get(asked.rollup)
     if rollup is None:
         raise InvalidRequestError(f"rollup {quoted(asked.rollup)} is not declared", field="rollup")

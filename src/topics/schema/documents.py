@@ -22,7 +22,7 @@ def parse(what: str, body: bytes | memoryview | msgspec.Raw) -> Any:
     try:
         return _decode(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode(what, error) from None
+        raise InvalidRequestError.from_decode(what, error, bytes(body)) from None
 
 
 def parse_request(what: str, body: bytes) -> dict[str, Any]:

@@ -118,9 +118,12 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     is_full: bool = False
     """Whether there may be more behind the hits, or the keys."""
     matched: int = 0
-    buckets: msgspec.Raw = msgspec.Raw(b"\xc0")
+    buckets: bytes = b"[]"
+    """As JSON: nobody on the way has to look at them."""
     keys: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
+    scanned_bytes: int = 0
+    """What a filter looked at."""
     looked_at: int = 0
     missed: int = 0
     spent: str | None = None

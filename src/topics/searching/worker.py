@@ -34,7 +34,7 @@ from topics.searching.messages import (
 from topics.wire.cuts import data_parts, tag_texts, tag_value
 
 _decode = msgspec.json.Decoder().decode
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 
 
 class Held:
@@ -52,7 +52,12 @@ class Held:
         for first_seq, view in views(pieces, body):
             keys: dict[int, str] = {index: tag_value(text) for index, text in tag_texts(view, 0, view.count)}
             yield [
-                Entry(first_seq + index, None if self.config is None else self._value(first_seq + index, raw), 0, key)
+                Entry(
+                    first_seq + index,
+                    None if self.config is None else self._value(first_seq + index, raw),
+                    len(raw),
+                    key,
+                )
                 for index, raw in enumerate(data_parts(view, 0, view.count))
                 for key in (keys.get(index),)
             ]
@@ -127,7 +132,7 @@ class Worker:
             wanted = parse_aggregation(query.body, held.config, held.version)
             sums = aggregate([part], wanted, budget)
             buckets = sums.table.buckets(wanted, wanted.contributions().names)
-            return self._result(held, sums.coverage, buckets=msgspec.Raw(_encode(buckets)))
+            return self._result(held, sums.coverage, buckets=_encode(buckets))
         return self._search(held, part, query, budget)
 
     def _search(self, held: Held, part: FreshPart, query: SearchQuery, budget: Budget) -> Result:
@@ -161,10 +166,9 @@ class Worker:
         assert held.config is not None
         matcher = Matcher(bind_filter(head.filter, held.config), held.config, held.version)
         row, matches = matcher.row, matcher.matches
-        seqs = [
-            entry.number
-            for entries in held.entries(head.pieces, body)
-            for entry in entries
-            if matches(row(entry.value))
-        ]
-        return Result(seqs=tuple(seqs))
+        seqs: list[int] = []
+        scanned = 0
+        for entries in held.entries(head.pieces, body):
+            seqs += [entry.number for entry in entries if matches(row(entry.value))]
+            scanned += sum([entry.size for entry in entries])
+        return Result(seqs=tuple(seqs), scanned_bytes=scanned)

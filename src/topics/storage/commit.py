@@ -11,15 +11,23 @@ of them is cheaper than one each (`storage.writers` has the thread and the windo
 A write or sync that fails poisons the shard: everyone in its batch who was not answered yet and everything behind it
 fail, nothing of theirs is ever published, and the shard takes no more writes until a restart has looked at what the
 disk really holds.
+
+A write that fails for a reason that passes, a full disk or a lack of descriptors, only *halts* it. Its batch is taken
+out of the log again, it and everything behind it fail, and when nothing is on its way any more the numbers go on where
+the log ends and the shard takes writes again (`Shard.heal`).
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.latency import LatencyHistogram
+from topics.storage.room import Room
+from topics.storage.shortages import as_refusal, is_passing
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import LogMark, ShardLog
 
@@ -60,6 +68,13 @@ class Rotation:
         self.position = 0
 
 
+class Reopening:
+    """Asks the writer of a halted shard whether it can write again; `done` is told when it can."""
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self.done = done
+
+
 class Answer(Protocol):
     """Takes a group of submissions that fared alike back to the loop."""
 
@@ -77,7 +92,10 @@ class Writer:
         self._unsynced_since = 0.0
         self.synced_lsn = last_lsn
         """Every frame up to this one is on disk. Read by the loop thread, which may see it late but never early."""
-        self.poison: ReadOnlyError | None = None
+        self.poison: TopicsError | None = None
+        """What everyone is told while it takes no writes: for good, or for as long as it is halted."""
+        self._unfinished: Callable[[], None] | None = None
+        """What is left to be done of the commit that halted it."""
         self.on_poison: Callable[[], None] = lambda: None
         """Told when the shard stops taking writes, on whatever thread found out."""
         self.commits = 0
@@ -98,6 +116,10 @@ class Writer:
         waiting = batch
         try:
             self._write(batch, begun)
+        except OSError as error:
+            answer(batch, CommitTiming(), self._fail_write(error, start))
+            return
+        try:
             written = self.seconds()
             if written - begun > self.stall_s:
                 self.stalls += 1
@@ -110,11 +132,28 @@ class Writer:
                 answer([submission for submission in batch if not submission.needs_sync], timing, None)
             # Only here: as long as somebody waits for this sync, the loop does not write by itself.
             self._log.fill_ahead()
-            self._sync()
-            answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
         except OSError as error:
-            # What was answered already stays; a batch that failed as a whole is taken back.
-            answer(waiting, CommitTiming(), self._poison(error, start if len(waiting) == len(batch) else None))
+            self._fail_sync(error, waiting, answer, start if len(waiting) == len(batch) else None)
+            return
+        self._sync_for(waiting, timing, written, answer, start if len(waiting) == len(batch) else None)
+
+    def _sync_for(
+        self, waiting: list[Submission], timing: CommitTiming, written: float, answer: Answer, back_to: LogMark | None
+    ) -> None:
+        """Syncs and answers those who wait for it. Where the sync is put off, so are they."""
+        try:
+            self._sync()
+        except OSError as error:
+            if is_passing(error):
+                self._halt(error, partial(self._sync_for, waiting, timing, written, answer, back_to))
+            else:
+                self._fail_sync(error, waiting, answer, back_to)
+            return
+        answer(waiting, CommitTiming(timing.write_ms, (self.seconds() - written) * 1000.0), None)
+
+    def _fail_sync(self, error: OSError, waiting: list[Submission], answer: Answer, back_to: LogMark | None) -> None:
+        # What was answered already stays; a batch that failed as a whole is taken back.
+        answer(waiting, CommitTiming(), self._poison(error, back_to))
 
     def can_write_at_once(self, size: int) -> bool:
         """Whether a write needs nothing but the write: no new file, nobody else's failure to tell."""
@@ -122,7 +161,7 @@ class Writer:
 
     def unsynced_for(self) -> float | None:
         """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
-        return self.seconds() - self._unsynced_since if self._log.unsynced and self.poison is None else None
+        return self.seconds() - self._unsynced_since if self._log.unsynced and not self.broken else None
 
     def rotate(self, rotation: Rotation) -> TopicsError | None:
         if self.poison is None:
@@ -132,18 +171,69 @@ class Writer:
                 self.synced_lsn = self._written_lsn
                 rotation.position = self._log.next_number
             except OSError as error:
+                if is_passing(error):
+                    return as_refusal(error)
                 self._poison(error)
         return self.poison
 
     def sync(self) -> None:
         """The background sync of class disk: bounds how much a power cut can take."""
-        if self.poison is None and self._log.unsynced:
+        if not self.broken and self._log.unsynced:
             try:
                 self._sync()
             except OSError as error:
+                if is_passing(error):
+                    # Tried again in time; until then it counts as unsynced.
+                    self._unsynced_since = self.seconds()
+                    _log.warning("a sync of the log is put off", extra={"shard": self._shard, "error": str(error)})
+                else:
+                    self._poison(error)
+
+    @property
+    def broken(self) -> bool:
+        """Whether it takes no more writes for good."""
+        return isinstance(self.poison, ReadOnlyError)
+
+    @property
+    def halted(self) -> bool:
+        """Whether it takes no writes for now."""
+        return self.poison is not None and not self.broken
+
+    @property
+    def written_lsn(self) -> int:
+        """The last frame in the log."""
+        return self._written_lsn
+
+    @property
+    def all_synced(self) -> bool:
+        """Whether everything that was ever written is on the disk, and nothing else."""
+        return not self.broken and self._unfinished is None and self.synced_lsn == self._written_lsn
+
+    def can_reopen(self) -> bool:
+        """Whether a halted log could be written to now."""
+        try:
+            self._finish()
+            if not self.broken and self._unfinished is None:
+                self._log.make_ready()
+        except OSError as error:
+            if not is_passing(error):
                 self._poison(error)
+            return False
+        return not self.broken and self._unfinished is None
+
+    def _finish(self) -> None:
+        """Does what is left of the commit that halted the log. Raises `OSError` where that still cannot be done."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
+            try:
+                unfinished()
+            except OSError:
+                self._unfinished = unfinished
+                raise
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._finish()
         self.sync()
         self._log.close()
 
@@ -171,14 +261,33 @@ class Writer:
         """After a mistake of ours in the middle of a commit: nobody can say what the log holds, so it takes no more."""
         return self._poison(OSError(f"an unexpected failure: {error!r}"))
 
+    def _fail_write(self, error: OSError, start: LogMark) -> TopicsError:
+        if not is_passing(error):
+            return self._poison(error, start)
+        restore = partial(self._log.restore, start)
+        try:
+            restore()
+        except OSError as worse:
+            if not is_passing(worse):
+                return self._poison(worse, start)
+            return self._halt(worse, restore)
+        return self._halt(error, None)
+
+    def _halt(self, error: OSError, unfinished: Callable[[], None] | None) -> TopicsError:
+        """Takes nothing more until `unfinished` could be done and there is a file to write to."""
+        poison = self.poison = as_refusal(error)
+        self._unfinished = unfinished
+        _log.warning("a log shard takes no writes for now", extra={"shard": self._shard, "error": str(error)})
+        return poison
+
     def _poison(self, error: OSError, back_to: LogMark | None = None) -> ReadOnlyError:
         if back_to is not None:
             self._log.take_back(back_to)
-        self.poison = ReadOnlyError(self._shard, str(error))
+        poison = self.poison = ReadOnlyError(self._shard, str(error))
         # A failed background sync has no caller to tell: without this line nobody would know before the next write.
         _log.error("a log shard takes no more writes", extra={"shard": self._shard, "error": str(error)})
         self.on_poison()
-        return self.poison
+        return poison
 
 
 class Committer(Protocol):
@@ -201,15 +310,20 @@ class Committer(Protocol):
 
     def rotate(self, rotation: Rotation) -> None: ...
 
+    def reopen(self, reopening: Reopening) -> None: ...
+
     def close(self) -> None: ...
 
 
 class Shard:
     """The loop side of a shard. Its committer decides who runs the writer: a thread, or the caller itself."""
 
-    def __init__(self, number: int, writer: Writer, next_lsn: int, queue_bytes_max: int) -> None:
+    def __init__(
+        self, number: int, writer: Writer, next_lsn: int, queue_bytes_max: int, room: Room | None = None
+    ) -> None:
         self.number = number
         self.writer = writer
+        self.room = room or Room()
         self.next_lsn = next_lsn
         self.first_lsn = next_lsn
         """Where this run began to count frames."""
@@ -223,6 +337,8 @@ class Shard:
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: Callable[[], None] | None = None
         """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
+        self.after_heal: dict[object, Callable[[], None]] = {}
+        """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
         self.on_settled: Callable[[], None] = lambda: None
         """Called once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
@@ -242,10 +358,11 @@ class Shard:
     @property
     def coalesces(self) -> bool:
         """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
-        return self.committer.coalesces and self.writer.poison is None and not self.full
+        return self.committer.coalesces and self.writer.poison is None and self.room.short is None and not self.full
 
-    def check_open(self, size: int = 0, patient: bool = False) -> None:
-        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused.
+    def check_open(self, size: int = 0, patient: bool = False, frees: bool = False) -> None:
+        """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. What
+        makes room is taken on a full disk as well.
 
         To be called before anything is staged: what came earlier in this tick and was only coalesced goes first.
         """
@@ -253,6 +370,8 @@ class Shard:
             self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison
+        if self.room.short is not None and not frees:
+            raise self.room.short
         if self.queue_bytes and self.queue_bytes + size > self._queue_bytes_max and not patient:
             self.refused += 1
             raise ThrottledError.under_pressure(retry_after_ms=100)
@@ -290,6 +409,22 @@ class Shard:
                 # One caller's broken callback must not keep the answers of the others.
                 _log.exception("a commit callback failed")
         self.on_settled()
+
+    def heal(self) -> None:
+        """Takes writes again after a failure that has passed. To be called now and then."""
+        if self.writer.halted:
+            self.committer.reopen(Reopening(self._reopened))
+
+    def _reopened(self) -> None:
+        if self.writer.halted and not self.queue_depth:
+            # Whatever was numbered behind the failure has failed with it, so the numbers go on where the log ends.
+            self.next_lsn = self.writer.written_lsn + 1
+            self.writer.poison = None
+            _log.warning("a log shard takes writes again", extra={"shard": self.number})
+            waiting, self.after_heal = self.after_heal, {}
+            for action in waiting.values():
+                action()
+            self.on_settled()
 
 
 class InlineCommitter:
@@ -338,6 +473,11 @@ class InlineCommitter:
             rotation.done(rotation.position)
         else:
             rotation.failed(error)
+
+    def reopen(self, reopening: Reopening) -> None:
+        self.flush()
+        if self._shard.writer.can_reopen():
+            reopening.done()
 
     def close(self) -> None:
         self.flush()

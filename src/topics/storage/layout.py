@@ -2,6 +2,7 @@
 
 .topics.lock                     held while a server runs; says who holds it
 machine                          what the last server left behind: its boot, and how far it may have come
+reserve                          room kept back for a full disk; its content means nothing
 wal/shard-NN/<16 digits>.wal     the log, one folder a shard, files numbered from 1
 meta/snapshot-<16 digits>.bin    the newest full snapshot and the ones that add to it
 meta/newest                      the head of the newest snapshot once more, so that its loss does not go unnoticed
@@ -28,6 +29,10 @@ class Layout(NamedTuple):
     @property
     def machine(self) -> str:
         return f"{self.root}/machine"
+
+    @property
+    def reserve(self) -> str:
+        return f"{self.root}/reserve"
 
     @property
     def wal(self) -> str:

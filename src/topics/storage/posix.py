@@ -10,9 +10,12 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from topics.storage.fs import BytesLike
+
+T = TypeVar("T")
 
 _FILE_BITS, _FOLDER_BITS, _OTHERS = 0o666, 0o777, 0o077
 
@@ -25,6 +28,46 @@ _CLOSED = -1
 # a sealed segment is seldom read at once. The disk wants whole sectors at whole addresses.
 _DIRECT_BYTES_MIN = 64 * 1024
 _SECTOR_BYTES = 4096
+
+
+class _SpareDescriptors:
+    """A few descriptors that are kept open for nothing, to be given up when there are no others.
+
+    Connections leave the files their part (`topics.system.descriptors`), but nobody keeps a library, or the rest of
+    the machine, from taking it. With these a log file is still turned, and whoever is next finds them there again.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._fds: list[int] = []
+        self._mutex = threading.Lock()
+
+    def insist(self, call: Callable[[], T]) -> T:
+        """Calls what needs a descriptor; a second time, with spare ones given up, where there was none."""
+        try:
+            return call()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        self._give_up()
+        return call()
+
+    def refill(self) -> None:
+        """Takes back what was given up, as far as that is possible now."""
+        if len(self._fds) == self._count:
+            return
+        with self._mutex, contextlib.suppress(OSError):
+            while len(self._fds) < self._count:
+                self._fds.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+    def _give_up(self) -> None:
+        with self._mutex:
+            while self._fds:
+                os.close(self._fds.pop())
+
+
+_SPARE_COUNT = 8
+_spare = _SpareDescriptors(_SPARE_COUNT)
 
 
 class PosixFile:
@@ -77,12 +120,13 @@ class PosixFile:
             return memoryview(b"")  # The kernel refuses to map nothing.
         # The mapping keeps a descriptor of its own until the last view of it is gone, so it outlives close() and
         # remove(), and a process that holds many maps needs that many descriptors more.
-        return memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ))
+        return _spare.insist(lambda: memoryview(mmap.mmap(self._fd, length, access=mmap.ACCESS_READ)))
 
     def close(self) -> None:
         fd, self._fd = self._fd, _CLOSED
         if fd != _CLOSED:
             os.close(fd)
+            _spare.refill()
 
 
 class _Staging(threading.local):
@@ -150,7 +194,8 @@ class PosixFileSystem:
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> PosixFile:
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        fd = os.open(path, flags | os.O_CREAT, _mode_in(path, _FILE_BITS)) if create else os.open(path, flags)
+        mode = _mode_in(path, _FILE_BITS) if create else 0
+        fd = _spare.insist(lambda: os.open(path, flags | (os.O_CREAT if create else 0), mode))
         # Linux opens a folder for reading without complaint and only the first read would fail.
         if flags == os.O_RDONLY and stat.S_ISDIR(os.fstat(fd).st_mode):
             os.close(fd)
@@ -167,7 +212,7 @@ class PosixFileSystem:
         os.rmdir(path)
 
     def list_dir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(_spare.insist(lambda: os.listdir(path)))
 
     def make_dirs(self, path: str) -> None:
         path = os.path.normpath(path)
@@ -187,7 +232,7 @@ class PosixFileSystem:
         self.sync_dir(parent)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fd = _spare.insist(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY))
         try:
             os.fsync(fd)
         finally:

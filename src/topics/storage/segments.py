@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from topics.core.errors import ColdStoreUnavailableError
+from topics.core.errors import ColdStoreUnavailableError, RetryLaterError
 from topics.formats.segment import (
     CHUNK_BYTES,
     DELETED,
@@ -29,6 +29,7 @@ from topics.storage.layout import Layout
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.objects.tiers import TieredFileSystem
 from topics.storage.places import is_object_store
+from topics.storage.shortages import as_refusal, is_passing, lacks_descriptors
 from topics.wire.cuts import RowsOnly, View
 
 T = TypeVar("T")
@@ -68,6 +69,10 @@ class SegmentDamaged(Exception):
         self.reason = reason
         self.first = first
         self.last = last
+
+
+UNREADABLE = (SegmentDamaged, RetryLaterError)
+"""What keeps somebody from looking into a segment, for good or for now."""
 
 
 class OpenSegment:
@@ -120,6 +125,8 @@ class SegmentStore:
         self._cached = 0
         self._lock = threading.Lock()
         self._folders: set[str] = set()
+        self.serving = False
+        """Whether anybody is served: a start fails with the system's own words."""
         self._far: TieredFileSystem | None = None
         if is_object_store(layout.cold_root):
             if not isinstance(fs, TieredFileSystem):
@@ -230,13 +237,20 @@ class SegmentStore:
                 return read(path)
             except StoreUnavailable:
                 raise
-            except (ValueError, OSError):
-                if not self._drop_copies(key):
+            except (ValueError, OSError) as error:
+                if lacks_descriptors(error):
+                    # Most of ours are held by segments that nobody reads at this moment.
+                    self._unmap_all()
+                elif is_passing(error) or not self._drop_copies(key):
                     raise
                 return read(path)
         except StoreUnavailable as error:
             raise ColdStoreUnavailableError(error.why) from error
         except (ValueError, OSError) as error:
+            if isinstance(error, OSError) and is_passing(error):
+                if not self.serving:
+                    raise
+                raise as_refusal(error) from error
             raise SegmentDamaged(path, str(error), 0, -1) from error
 
     def _drop_copies(self, key: SegmentKey) -> bool:
@@ -244,6 +258,12 @@ class SegmentStore:
             return False
         path = self.path(key)
         return any([self._far.drop_copies(path + ending) for ending in (".data", ".idx")])
+
+    def _unmap_all(self) -> None:
+        with self._lock:
+            self._cache.clear()
+            self._far_indexes.clear()
+            self._cached = 0
 
     def forget(self, key: SegmentKey) -> None:
         """Unmaps a segment as soon as nobody reads it any more."""

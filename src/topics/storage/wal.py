@@ -7,13 +7,25 @@ so when frames stand in file n+1, every frame of file n was on disk.
 Reserved room that was never written costs a sync twice: besides the data, the file system has to note that the room is
 in use now. While syncs are small and each has somebody waiting, the room ahead is therefore filled with zeros, a piece
 at a time, which is what it reads as anyway.
+
+A call that fails for a reason that passes (`storage.shortages`) is tried again a few times. A sync is not simply
+repeated: the pages it could not write may count as clean by now, and the next sync would succeed over a hole. What the
+cache still holds is checked frame by frame, written once more, and then synced.
 """
 
+import contextlib
+import errno
+from collections.abc import Callable
 from typing import NamedTuple
 
+from topics.formats.frame import Frame, read_frame
 from topics.storage.fs import File, FileSystem
 from topics.storage.layout import wal_file
+from topics.storage.shortages import is_full, is_passing
 
+_TRIES = 3
+_NARROW_BYTES = 64 * 1024
+"""What a log file reserves on a full disk: deletes are small."""
 _ZEROS = bytes(256 * 1024)
 _SMALL_SYNC_BYTES = 64 * 1024
 """A sync of more than this takes its time for the data."""
@@ -29,7 +41,16 @@ class LogMark(NamedTuple):
 class ShardLog:
     """The growing end of a shard's log."""
 
-    def __init__(self, fs: FileSystem, folder: str, next_number: int, file_bytes: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        folder: str,
+        next_number: int,
+        file_bytes: int,
+        on_full: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_full` is told when the disk has no room for the next file, and may make some."""
+        self._on_full = on_full
         self._fs = fs
         self._folder = folder
         self._file_bytes = file_bytes
@@ -69,15 +90,36 @@ class ShardLog:
         ahead = max(self._filled, self._offset)
         small = self._offset - self._synced <= _SMALL_SYNC_BYTES
         if self._file is not None and small and ahead - self._offset < _SMALL_SYNC_BYTES and ahead < self._room:
-            self._filled = min(ahead + len(_ZEROS), self._room)
-            self._file.write_at(ahead, _ZEROS[: self._filled - ahead])
+            filled = min(ahead + len(_ZEROS), self._room)
+            try:
+                self._file.write_at(ahead, _ZEROS[: filled - ahead])
+            except OSError as error:
+                # Nothing is lost by it but a little speed.
+                if not is_passing(error):
+                    raise
+            else:
+                self._filled = filled
 
     def sync(self) -> None:
         """Makes everything written before this call durable; a write that comes meanwhile may or may not be."""
         offset = self._offset
         if self._file is not None and offset != self._synced:
-            self._file.sync()
+            try:
+                self._file.sync()
+            except OSError as error:
+                if not is_passing(error):
+                    raise
+                _insist(lambda: self._write_and_sync_again(offset))
             self._synced = offset
+
+    def _write_and_sync_again(self, upto: int) -> None:
+        file = self._file
+        assert file is not None
+        data = file.read_at(self._synced, upto - self._synced)
+        if not _is_whole(data, upto - self._synced):
+            raise OSError(errno.EIO, "a sync failed, and what it should have written is gone")
+        file.write_at(self._synced, data)
+        file.sync()
 
     def rotate(self) -> None:
         """Finishes the current file; the next write starts a new one."""
@@ -100,21 +142,82 @@ class ShardLog:
             except OSError:
                 pass
 
+    def restore(self, mark: LogMark) -> None:
+        """After a write that failed for a reason that passes: the log ends at a mark again, durably.
+
+        Raises `OSError` where that cannot be done: then nobody knows what the log holds.
+        """
+        file = self._file
+        if file is None:
+            return
+        offset = mark.offset if mark.next_number == self.next_number else 0
+        _insist(lambda: file.truncate(offset))
+        _insist(file.sync)
+        self._offset = self._synced = offset
+        # The room behind it went with the truncation, so the next write begins a file.
+        self._room = self._filled = offset
+
+    def make_ready(self) -> None:
+        """Makes sure of a file to write to. Raises `OSError` while there cannot be one."""
+        if self._file is None or self._offset >= self._room:
+            self.rotate()
+            self._open_next(0)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def _open_next(self, needed: int) -> None:
+        size = max(self._file_bytes, needed)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                self._make_next(size)
+                return
+            except OSError as error:
+                if not tries_left or not is_passing(error):
+                    raise
+                if is_full(error):
+                    self._on_full()
+                    size = max(min(self._file_bytes, _NARROW_BYTES), needed)
+
+    def _make_next(self, size: int) -> None:
         file = self._fs.open(wal_file(self._folder, self.next_number), create=True)
         try:
-            self._room = max(self._file_bytes, needed)
-            file.allocate(self._room)
+            file.allocate(size)
             file.sync()
             self._fs.sync_dir(self._folder)
         except OSError:
+            # What was reserved before the disk was full would only be missing elsewhere.
+            with contextlib.suppress(OSError):
+                file.truncate(0)
             file.close()
             raise
+        self._room = size
         self._file = file
         self._offset = self._synced = self._filled = 0
         self.next_number += 1
+
+
+def _insist(action: Callable[[], None]) -> None:
+    """Does something, a few times if it fails for a reason that passes."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            action()
+            return
+        except OSError as error:
+            if not tries_left or not is_passing(error):
+                raise
+
+
+def _is_whole(data: bytes, length: int) -> bool:
+    """Whether bytes of the log are frames from the first to the last."""
+    if len(data) != length:
+        return False
+    view, offset = memoryview(data), 0
+    while offset < length:
+        found = read_frame(view, offset)
+        if not isinstance(found, Frame):
+            return False
+        offset = found.end
+    return offset == length

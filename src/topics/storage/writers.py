@@ -19,7 +19,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from topics.core.errors import TopicsError
-from topics.storage.commit import Rotation, Shard, Submission
+from topics.storage.commit import Reopening, Rotation, Shard, Submission
 from topics.storage.timing import CommitTiming
 from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
 
@@ -30,7 +30,7 @@ class _Stop:
     """Ends the thread."""
 
 
-_Work = list[Submission] | Rotation | _Stop
+_Work = list[Submission] | Rotation | Reopening | _Stop
 Run = Callable[[], None]
 
 
@@ -95,6 +95,11 @@ class ThreadCommitter:
         self._hand_over()
         self.outstanding += 1
         self._queue.put(rotation)
+
+    def reopen(self, reopening: Reopening) -> None:
+        self._hand_over()
+        self.outstanding += 1
+        self._queue.put(reopening)
 
     def close(self) -> None:
         """Commits what was submitted, syncs, ends the thread and gives the last answers."""
@@ -192,6 +197,8 @@ class ThreadCommitter:
             self._writer.commit(taken, self._answer)
         if isinstance(work, Rotation):
             self._rotate(work)
+        elif isinstance(work, Reopening):
+            self._reopen(work)
         elif isinstance(work, _Stop):
             self._writer.close()
             return False
@@ -222,6 +229,16 @@ class ThreadCommitter:
                 rotation.done(rotation.position)
             else:
                 rotation.failed(error)
+
+        self._post(answer)
+
+    def _reopen(self, reopening: Reopening) -> None:
+        ready = self._writer.can_reopen()
+
+        def answer() -> None:
+            self.outstanding -= 1
+            if ready:
+                reopening.done()
 
         self._post(answer)
 

@@ -3,10 +3,11 @@
 from topics.streams.appending import Appended, AppendRequest
 from topics.streams.lifecycle import Created, CreateRequest, Deleted, ForkFrom, StreamInfo
 from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.reading import CHUNK_BYTES, ReadSpec, StreamSlice
 from topics.streams.service import Streams
 
 __all__ = [
+    "CHUNK_BYTES",
     "AppendRequest",
     "Appended",
     "CreateRequest",

@@ -50,7 +50,7 @@ def read_json(body: bytes, key: str | None) -> list[Record]:
             return [Record(value, key) for value in _decode_list(body)]
         return [Record(_decode_value(body), key)]
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode("body", error) from error
+        raise InvalidRequestError.from_decode("body", error, body) from error
 
 
 def check_count(body: bytes, most: int = VALUES_MAX) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from topics.core.errors import ColdStoreUnavailableError
+from topics.core.errors import RetryLaterError
 from topics.core.loss import Tombstone
 from topics.core.rows import TRAIT_TAGS
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
@@ -99,7 +99,7 @@ class _Cut:
             before = (len(self._pieces), self._size, self._wanted, self._in_block, self._skip)
             try:
                 stop = self._take_run(run, lo, hi)
-            except ColdStoreUnavailableError:
+            except RetryLaterError:
                 # What is nearby can be given; the next read starts with what is not.
                 self._take_back(*before)
                 if self._pieces:

@@ -8,11 +8,13 @@ from topics.testing.clock import ManualClock
 from topics.testing.dice import SeededDice
 from topics.testing.disk import FakeDisk, PowerCut
 from topics.testing.disk_model import SECTOR_BYTES, Survival
-from topics.testing.faults import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
+from topics.testing.faults import LACK_OF_DESCRIPTORS, LACK_OF_ROOM, NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 from topics.testing.model import Fate, Gap, Home, Model, ModelKey, ModelRecord, ModelTopic
 from topics.testing.objects import FolderStore
 
 __all__ = [
+    "LACK_OF_DESCRIPTORS",
+    "LACK_OF_ROOM",
     "NO_FAULTS",
     "SECTOR_BYTES",
     "FakeDisk",

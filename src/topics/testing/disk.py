@@ -68,6 +68,8 @@ class FakeDisk:
         self._root = Folder()
         self._locked: set[Inode] = set()
         self._crashed = False
+        self.capacity_bytes: int | None = None
+        """How long all files may be together; None is no bound. It may be changed at any time."""
         self._mutex = threading.RLock()
 
     def crash(self, survive: Survival, seed: int = 0) -> "FakeDisk":
@@ -184,6 +186,18 @@ class FakeDisk:
         if self._crashed:
             raise PowerCut("this disk has crashed; to crash one disk in several ways, crash clones of it")
 
+    @property
+    def used_bytes(self) -> int:
+        """How long all files are together."""
+        with self._mutex:
+            return _length_of(self._root)
+
+    def _make_room(self, inode: Inode, length: int, path: str) -> None:
+        """Raises where a file would not fit that is to be so long."""
+        more = length - inode.live.length
+        if self.capacity_bytes is not None and more > 0 and _length_of(self._root) + more > self.capacity_bytes:
+            raise os_error(errno.ENOSPC, path)
+
     def _node(self, path: str) -> "Inode | Folder":
         node: Inode | Folder = self._root
         for part in split_path(path):
@@ -215,6 +229,10 @@ class FakeDisk:
         return node
 
 
+def _length_of(node: Inode | Folder) -> int:
+    return node.live.length if isinstance(node, Inode) else sum(map(_length_of, node.live.values()))
+
+
 class FakeFile:
     """An open file of a `FakeDisk`. It stays with its bytes when the name is moved or removed."""
 
@@ -231,7 +249,9 @@ class FakeFile:
 
     def write_at(self, offset: int, data: BytesLike) -> None:
         with self._disk._change("write", self._path):
-            self._usable(offset, write=True).write(offset, bytes(data))
+            inode = self._usable(offset, write=True)
+            self._disk._make_room(inode, offset + len(data), self._path)
+            inode.write(offset, bytes(data))
 
     def write_whole(self, pieces: Sequence[BytesLike]) -> None:
         self.truncate(0)
@@ -247,7 +267,9 @@ class FakeFile:
 
     def allocate(self, length: int) -> None:
         with self._disk._change("allocate", self._path):
-            self._usable(length, write=True).do(Resize(length, may_shrink=False))
+            inode = self._usable(length, write=True)
+            self._disk._make_room(inode, length, self._path)
+            inode.do(Resize(length, may_shrink=False))
 
     def sync(self) -> None:
         with self._disk._change("sync", self._path):

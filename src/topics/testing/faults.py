@@ -24,6 +24,24 @@ class Fault(enum.Enum):
     EIO = "the device fails; nothing of the call takes effect"
     ENOSPC = "no room is left; nothing of the call takes effect"
     SHORT = "room runs out half way: a write leaves its first half and raises ENOSPC; any other call raises EIO"
+    EMFILE = "the process has no descriptor left; nothing of the call takes effect"
+    ENOMEM = "the system has no memory left; nothing of the call takes effect"
+    EINTR = "the call is interrupted; nothing of it takes effect"
+
+
+LACK_OF_ROOM = frozenset(("create", "make_dirs", "allocate", "write", "rename"))
+"""What a full disk refuses: removing, shortening and syncing need no room."""
+LACK_OF_DESCRIPTORS = frozenset(("create", "open", "lock", "sync_dir", "list_dir", "make_dirs", "map"))
+"""What needs a descriptor of its own."""
+
+_CODES = {
+    Fault.EIO: errno.EIO,
+    Fault.ENOSPC: errno.ENOSPC,
+    Fault.SHORT: errno.EIO,
+    Fault.EMFILE: errno.EMFILE,
+    Fault.ENOMEM: errno.ENOMEM,
+    Fault.EINTR: errno.EINTR,
+}
 
 
 @dataclass(frozen=True)
@@ -37,12 +55,18 @@ class FaultPlan:
     """Whether every later call fails too, as on a dead or full disk, or only this one."""
     include_reads: bool = False
     """Whether reading calls are counted, and so can be failed, as well."""
+    until: int | None = None
+    """The number of the call from which on a lasting fault is over, as when somebody made room; None is never."""
+    only: frozenset[str] = frozenset()
+    """Only these operations fail, where any are named; all are counted."""
     within: str = ""
     """Only calls on paths that begin like this fail, as when one of several disks does; all are counted."""
 
-    def hits(self, number: int, path: str = "") -> bool:
+    def hits(self, number: int, path: str = "", operation: str = "") -> bool:
         due = self.call is not None and (number == self.call or (self.lasting and number > self.call))
-        return due and path.startswith(self.within)
+        over = self.until is not None and number >= self.until
+        meant = not self.only or operation in self.only
+        return due and not over and meant and path.startswith(self.within)
 
 
 NO_FAULTS = FaultPlan()
@@ -118,12 +142,13 @@ class FaultyFileSystem:
         with self._mutex:
             self.calls += 1
             self.trace.append((operation, path))
-            if not self.plan.hits(self.calls, path):
+            if not self.plan.hits(self.calls, path, operation):
                 return None
             self.failed += 1
             fault = self.plan.fault
-            full = fault is Fault.ENOSPC or (fault is Fault.SHORT and operation == "write")
-            code = errno.ENOSPC if full else errno.EIO
+            code = _CODES[fault]
+            if fault is Fault.SHORT and operation == "write":
+                code = errno.ENOSPC
             return OSError(code, f"injected {fault.name} at call {self.calls}, {operation}", path)
 
 

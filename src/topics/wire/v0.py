@@ -217,6 +217,8 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     wal_replay_complete: bool
     topics: int
+    read_only_shards: list[int]
+    disk_full: bool
 
 
 class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):

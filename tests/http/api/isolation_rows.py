@@ -9,6 +9,7 @@ in twice: once with names that exist, once with names that do not. Words in sing
 | `{{topic}}` `{{queue}}` `{{stream}}` | a topic, queue and stream of the other tenant |
 | `{{router}}` | a router of the other tenant, between its topics |
 | `{{sub}}` | the id of a subscription of the other tenant |
+| `{{transaction}}` | a transaction of the other tenant |
 | `{{wid}}` | a watch session of the other tenant |
 | `{{cursor}}` | the cursor of a list that ends with the other tenant's topic |
 | `{{event}}` | the id of an event of the other tenant's topic |
@@ -39,6 +40,7 @@ _WORK = {"accept": "text/event-stream"}
 _TEXT = {"content-type": "text/plain"}
 _SUBSCRIPTIONS = "/v1/stream/__ds/subscriptions"
 _HELD = {"node": "w", "seqs": [1]}
+_STAGE: dict[str, Any] = {"sequence": 1, "part": "p", **_ONE}
 _SAID = {"wake_id": "wake_x", "generation": 0, "acks": [{"stream": "{{stream}}", "offset": "-1"}]}
 
 
@@ -121,6 +123,21 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/routers/{own}r", {"source": "{own}t", "dest": "{{topic}}", "create_dest": False}),
     ),
     "DELETE /v0/routers/{router}": (Ask("/v0/routers/{{router}}"),),
+    # Transactions. Each tenant has ids of its own: those of another are not there.
+    "POST /v0/transactions": (Ask("/v0/transactions", {"id": "{{transaction}}", "sequence": -1}, answers=[400]),),
+    "GET /v0/transactions/{transaction}": (Ask("/v0/transactions/{{transaction}}", answers=[404]),),
+    "POST /v0/transactions/{transaction}/stage": (
+        Ask("/v0/transactions/{own}x/stage", {**_STAGE, "topic": "{{topic}}"}),
+        Ask("/v0/transactions/{own}x/stage", {**_STAGE, "topic": "{own}new", "config": _config()}),
+        Ask("/v0/transactions/{own}x/stage", {**_STAGE, "topic": "{own}t", "config": _config()}),
+        Ask("/v0/transactions/{{transaction}}/stage", {**_STAGE, "topic": "{own}t"}, answers=[404]),
+    ),
+    "POST /v0/transactions/{transaction}/commit": (
+        Ask("/v0/transactions/{{transaction}}/commit", {"sequence": 1}, answers=[404]),
+    ),
+    "POST /v0/transactions/{transaction}/abort": (
+        Ask("/v0/transactions/{{transaction}}/abort", {"sequence": 1}, answers=[404]),
+    ),
     # Following.
     "POST /v0/watch": (
         Ask("/v0/watch", {"topics": {"{{topic}}": {}}}),
@@ -228,6 +245,8 @@ NAMED_FIELDS: dict[str, frozenset[str]] = {
     "Unsubscribe": frozenset({"topic", "topics"}),
     "RouterBody": frozenset({"source", "dest"}),
     "RedriveBody": frozenset({"source"}),
+    "TransactionBody": frozenset({"id"}),
+    "StageBody": frozenset({"topic", "config"}),
     "WatchBody": frozenset({"topics", "cursor"}),
     "SubscriptionRequest": frozenset({"pattern", "streams", "webhook", "wake_stream"}),
     "query": frozenset({"prefix", "cursor", "source", "dest", "token"}),
@@ -255,6 +274,10 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "NackBody": frozenset({"node", "seqs", "lease_ids", "delay_ms"}),
     "ExtendBody": frozenset({"node", "seqs", "lease_ids", "lease_ms"}),
     "RedriveBody": frozenset({"max"}),
+    "TransactionBody": frozenset({"sequence", "attempt", "timeout_ms"}),
+    "StageBody": frozenset({"sequence", "attempt", "part", "records", "node", "create"}),
+    "CommitBody": frozenset({"sequence", "attempt", "parts"}),
+    "AbortBody": frozenset({"sequence", "attempt"}),
     "WatchBody": frozenset({
         "node", "limit", "max_batch_bytes", "heartbeat_ms", "include_meta", "include_tags", "include_data",
         "consistency",

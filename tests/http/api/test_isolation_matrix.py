@@ -44,7 +44,7 @@ def _cursor(name: str) -> str:
 
 def _words(kind: str, wid: str) -> dict[str, str]:
     """The names of the other tenant: those that exist, or others of the same length that do not."""
-    names = {word: f"acme:{kind}-{word}" for word in ("topic", "queue", "stream", "router")}
+    names = {word: f"acme:{kind}-{word}" for word in ("topic", "queue", "stream", "router", "transaction")}
     event = encode_map({names["topic"]: 1}).decode()
     return {**names, "sub": f"{kind}-sub", "wid": wid, "cursor": _cursor(names["topic"]), "event": event}
 
@@ -85,6 +85,8 @@ class World:
             wanted = {"type": "pull-wake", "streams": [name], "wake_stream": name}
             assert client.put(f"/v1/stream/__ds/subscriptions/{sub}", json=wanted).is_success
         assert self.acme.post(f"/v1/stream/{real['stream']}", content=SECRET, headers=text).is_success
+        begun = {"id": real["transaction"], "sequence": 1}
+        assert self.acme.post("/v0/transactions", json=begun).status_code == 201
         watch = self.acme.post("/v0/watch", json={"topics": {real["topic"]: {}}}).json()
         self.real["wid"] = watch["wid"]
 

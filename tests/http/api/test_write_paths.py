@@ -235,7 +235,20 @@ _TOPIC: Row = {
     "record too large": _NO_RECORD,
 }
 
+_STAGE: Row = {
+    **_APPEND,
+    "being deleted": (404, "topic_not_found"),
+    "full": Goes("there may be room by the time it is committed"),
+}
+
 TABLE: dict[str, Row] = {
+    "stage for a transaction": _STAGE,
+    "commit": {
+        **_APPEND,
+        "being deleted": (404, "topic_not_found"),
+        "quota": Goes("what is staged was counted when it was staged"),
+        "record too large": Goes("it was let in when it was staged"),
+    },
     "append of a batch": _APPEND,
     "lone append": _CREATING,
     "lone keyed append": _CREATING,

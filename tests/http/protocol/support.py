@@ -49,6 +49,11 @@ class App:
         self.exchanges: list[Exchange] = []
         self.refusals: list[HttpError] = []
 
+    @property
+    def admission(self) -> object:
+        """Another one each time: it wants to be asked about every request."""
+        return object()
+
     def admit(self, head: RequestHead) -> int | Refusal:
         if head.context is None:
             self.admitted.append(head)

@@ -249,10 +249,23 @@ def test_a_body_that_compresses_very_well_is_no_bomb_while_it_is_small(loops: Lo
     loops.run(scene)
 
 
+def test_a_connection_that_says_nothing_makes_room_for_one_that_may(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        silent, second = await site.connect(), await site.connect()
+        await until(lambda: site.server.counters.connections_open == 2)
+        third = await site.connect()
+        assert (await third.ask(get("/"))).status == 200
+        assert await silent.rest() == b""
+        assert (await second.ask(get("/"))).status == 200
+
+    loops.run(scene, connections_max=2)
+
+
 def test_connections_over_the_limit_are_refused(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         first, second = await site.connect(), await site.connect()
-        await until(lambda: site.server.counters.connections_open == 2)
+        for speaking in (first, second):
+            assert (await speaking.ask(get("/"))).status == 200
         third = await site.connect()
         [reply] = split_answers(await third.rest())
         assert (reply.status, reply.json["code"]) == (503, "too_many_connections")

@@ -1,5 +1,7 @@
 """Series by topic: what the library would write, only sooner."""
 
+import json
+
 import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,8 +34,11 @@ def engine() -> Engine:
 
 def test_text_and_metrics_tell_the_same(engine: Engine) -> None:
     series = series_of(engine)
-    found = parsed(as_text(series).decode())
-    assert found == {one.name: values(one.metric()) for one in series}
+    found = parsed(b"".join(as_text(series)).decode())
+    for one in series:
+        samples = json.loads(b"[%b]" % b"".join(one.json_pieces()))
+        assert {sample["labels"]["topic"]: sample["value"] for sample in samples} == found[one.name]
+        assert {sample["name"] for sample in samples} == {one.name}
     assert found["topics_topic_head_seq"] == {"q": 2.0, "log": 3.0}
     assert found["topics_topic_queue_ready"] == {"q": 2.0}
 
@@ -42,7 +47,7 @@ def test_text_and_metrics_tell_the_same(engine: Engine) -> None:
 @pytest.mark.parametrize("value", [0, 7, 1_000_000, 123_456_789_012, 2**60])
 def test_any_name_and_any_number_is_read_back(name: str, value: int) -> None:
     series = TopicSeries("topics_topic_head_seq", "Highest assigned seq.", [name], [value])
-    assert parsed(as_text([series]).decode()) == {"topics_topic_head_seq": {name: float(value)}}
+    assert parsed(b"".join(as_text([series])).decode()) == {"topics_topic_head_seq": {name: float(value)}}
 
 
 def test_a_scrape_has_every_metric_once_in_both_forms(engine: Engine) -> None:
@@ -59,4 +64,12 @@ def test_the_first_topics_by_name_have_series(engine: Engine, monkeypatch: pytes
     monkeypatch.setattr("topics.api.topic_series.TOPIC_SERIES_MAX", 1)
     assert are_truncated(engine)
     assert series_of(engine)[0].topics == ["log"]
-    assert as_text(series_of(engine)).decode().count("{") == 4
+    assert b"".join(as_text(series_of(engine))).count(b"{") == 4
+
+
+def test_many_topics_are_told_piece_by_piece() -> None:
+    topics, values = [f"topic-{number}" for number in range(600)], list(range(600))
+    series = TopicSeries("topics_topic_head_seq", "Highest assigned seq.", topics, values)
+    assert len(list(series.text_pieces())) == 4
+    assert json.loads(b"[%b]" % b"".join(series.json_pieces()))[599]["value"] == 599
+    assert parsed(b"".join(series.text_pieces()).decode())["topics_topic_head_seq"]["topic-599"] == 599.0

@@ -14,6 +14,7 @@ from topics.client.options import DEFAULT_URL
 # What gives an object at once, and waits when that is used.
 LAZY = (
     "follow",
+    "transaction",
     "watch",
     "ws",
     "topic_pages",

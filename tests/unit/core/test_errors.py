@@ -13,6 +13,7 @@ from topics.core.errors import (
     ColdStoreUnavailableError,
     CorruptSegmentError,
     DamageError,
+    DiskFullError,
     Finding,
     FolderBusyError,
     IdempotencyConflictError,
@@ -34,6 +35,7 @@ from topics.core.errors import (
     StreamClosedError,
     StreamConflictError,
     StreamGoneError,
+    SystemBusyError,
     ThrottledError,
     TopicExistsIncompatibleError,
     TopicFullError,
@@ -41,10 +43,18 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
     TopicStateError,
+    TransactionBusyError,
+    TransactionFencedError,
+    TransactionForeignError,
+    TransactionIncompleteError,
+    TransactionNotFoundError,
+    TransactionSequenceError,
+    TransactionStateError,
+    TransactionTooLargeError,
     quoted,
 )
 
-GROUPS = {TopicStateError, RetryLaterError, OperatorError}
+GROUPS = {TopicStateError, TransactionStateError, RetryLaterError, OperatorError}
 FINDING = Finding("wal/00/0000000000000001.log", "the checksum of a frame does not match", byte_range=(128, 512))
 
 ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
@@ -81,10 +91,39 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
     ),
     (ProducerFencedError("p", 4), "producer_fenced", TopicStateError, {"producer": "p", "epoch": 4}),
     (OffsetGoneError("no", stream="s"), "offset_gone", TopicStateError, {"stream": "s"}),
+    (
+        TransactionTooLargeError("bytes", 9),
+        "transaction_too_large",
+        InvalidRequestError,
+        {"what": "bytes", "max": 9},
+    ),
+    (TransactionNotFoundError("t"), "transaction_not_found", TransactionStateError, {"transaction": "t"}),
+    (TransactionForeignError("t"), "transaction_foreign", TransactionStateError, {"transaction": "t"}),
+    (
+        TransactionFencedError("t", 4),
+        "transaction_fenced",
+        TransactionStateError,
+        {"transaction": "t", "sequence": 4},
+    ),
+    (
+        TransactionSequenceError("t", 3, 4),
+        "transaction_sequence",
+        TransactionStateError,
+        {"transaction": "t", "sequence": 3, "committed": 4},
+    ),
+    (
+        TransactionIncompleteError("t", ["p", "q"]),
+        "transaction_incomplete",
+        TransactionStateError,
+        {"transaction": "t", "missing": 2, "first_missing": "p"},
+    ),
+    (TransactionBusyError("t"), "transaction_busy", RetryLaterError, {"transaction": "t"}),
     (AppendTimeoutError(), "append_timeout", RetryLaterError, {}),
     (ThrottledError.over_cap("max_topics", 5), "throttled", RetryLaterError, {"limit": "max_topics", "max": 5}),
     (ThrottledError.under_pressure(250), "throttled", RetryLaterError, {"retry_after_ms": 250}),
     (ColdStoreUnavailableError("refused"), "cold_store_unavailable", RetryLaterError, {}),
+    (DiskFullError(), "disk_full", RetryLaterError, {"retry_after_ms": 1000}),
+    (SystemBusyError("no file descriptors"), "system_busy", RetryLaterError, {"retry_after_ms": 1000}),
     (SearchUnavailableError("gone"), "search_unavailable", RetryLaterError, {}),
     (NotReadyError(0.5), "not_ready", RetryLaterError, {"replay_progress": 0.5}),
     (ShuttingDownError(), "shutting_down", RetryLaterError, {}),
@@ -191,14 +230,30 @@ class Body(msgspec.Struct):
         (b"{}", "body: Object missing required field count", None),
         (b"[]", "body: Expected object, got array", None),
         (b'{"count":', "body: Input data was truncated", None),
+        (
+            b'{"count":1,"names":["\\ud800"]}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (
+            b'{"names":["\\ud800"],"count":1,"more":"and more"}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (
+            b'{"count":1,"names":["\\udc00 low"]}',
+            "body: a string holds half of a surrogate pair, such as \\ud800, which is no character",
+            None,
+        ),
+        (b'{"count":1,"names":["\\ud800\\u00', "body: Input data was truncated", None),
         (b'{"count":1,"names":["\xff"]}', "body: the text is not valid UTF-8", None),
         (b'{"x":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "body: the JSON is nested too deeply", None),
     ],
-    ids=["type", "list", "missing", "array", "cut", "utf-8", "deep"],
+    ids=["type", "list", "missing", "array", "cut", "half", "early half", "other half", "cut pair", "utf-8", "deep"],
 )
 def test_a_decode_failure_becomes_a_refusal_that_names_the_field(raw: bytes, message: str, field: str | None) -> None:
     with pytest.raises((ValueError, RecursionError)) as caught:
         msgspec.json.decode(raw, type=Body)
-    refusal = InvalidRequestError.from_decode("body", caught.value)
+    refusal = InvalidRequestError.from_decode("body", caught.value, raw)
     assert refusal.message == message
     assert refusal.detail == ({} if field is None else {"field": field})

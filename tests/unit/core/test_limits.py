@@ -29,6 +29,14 @@ DEFAULTS = {
     "max_wait_ms": 30_000,
     "max_claim": 1_000,
     "strict_config": False,
+    "max_transactions": 1_000,
+    "max_transaction_ids": 10_000,
+    "max_transaction_parts": 10_000,
+    "max_transaction_records": 5_000_000,
+    "max_transaction_bytes": 268_435_456,
+    "max_staged_bytes": 1_073_741_824,
+    "transaction_timeout_ms": 3_600_000,
+    "transaction_retention_ms": 604_800_000,
 }
 
 

@@ -304,8 +304,8 @@ RUNNERS = [
 
 # Their values differ from run to run; that they are there, and of which type, does not.
 _VOLATILE = {
-    "$ts", "last_write_ts", "last_read_ts", "effective_priority", "uptime_ms", "version", "server_total_ms",
-    "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
+    "$ts", "last_write_ts", "last_read_ts", "expires_ts", "effective_priority", "uptime_ms", "version",
+    "server_total_ms", "wal_append_ms", "fsync_ms", "wid", "stream_url", "lease_id", "deadline", "token", "expires_ms",
 }  # fmt: skip
 _LEFT_OUT = "…"
 

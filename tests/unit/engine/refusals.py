@@ -47,6 +47,9 @@ class UnwillingGuard:
     def hides(self, topic: Topic) -> bool:
         return False
 
+    def over(self, topic: Topic) -> bool:
+        return False
+
     def sweep(self, topic: Topic) -> None: ...
 
     def drop(self, topic: Topic, done: Callable[..., None]) -> None:

@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 
 from tests.unit.engine.conftest import (
@@ -33,7 +35,7 @@ from topics.formats.block import encode_block_head
 from topics.formats.control import encode_create, encode_evict
 from topics.formats.frame import FrameKind, seal_frame
 from topics.storage.layout import wal_file
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
 from topics.wire.fragments import encode_fragments
 
 SHARD = "data/wal/shard-00"
@@ -346,6 +348,18 @@ def test_a_missing_segment_refuses_the_start_and_names_its_records(disk: FakeDis
     assert (finding.topic, finding.seq_range) == ("t", (3, 4))
 
 
+def test_a_start_on_a_full_disk_takes_nothing_for_damage(disk: FakeDisk) -> None:
+    """Recovery seals what the log holds, and what it cannot write is still in the log."""
+    engine = open_engine(disk, segment_max_events=100)
+    append(engine, "t", *range(4))
+    crashed = killed(disk)
+    full = FaultyFileSystem(crashed, FaultPlan(call=1, fault=Fault.ENOSPC, lasting=True, within="data/topics/0"))
+    with pytest.raises(OSError) as raised:
+        open_engine(full, segment_max_events=2)
+    assert raised.value.errno == errno.ENOSPC
+    assert seqs(open_engine(killed(crashed), segment_max_events=2), "t") == [1, 2, 3, 4]
+
+
 def test_a_cold_segment_needs_the_cold_folder(disk: FakeDisk) -> None:
     engine = open_with_cold(disk)
     append(engine, "t", 1, 2)
@@ -454,7 +468,7 @@ def test_a_state_that_cannot_be_made_durable_is_no_start_and_can_be_tried_again(
     open_engine(probe)
     renamed = 1 + next(n for n, (operation, path) in enumerate(probe.trace) if "snapshot-" in path)
     faulty = FaultyFileSystem(crashed, FaultPlan(call=renamed))
-    with pytest.raises(OSError, match="could not be made durable"):
+    with pytest.raises(OSError, match="injected EIO"):
         open_engine(faulty)
     assert values(open_engine(crashed), "t") == [1, 2]
 

@@ -119,6 +119,12 @@ _BURIAL: Row = {
     "shutting down": ShuttingDownError,
     "record too large": Goes("the job was let in where it entered; where it is from is not held against it"),
 }
+_COMMIT: Row = {
+    **_APPEND,
+    "being deleted": TopicNotFoundError,
+    "quota": Goes("what is staged was counted when it was staged, and is counted once"),
+    "record too large": Goes("it was let in when it was staged"),
+}
 _REDRIVE: Row = {
     **_BURIAL,
     "gone": TopicNotFoundError,
@@ -236,6 +242,14 @@ TABLE: dict[str, Row] = {
         "this write fails": Goes("the jobs have arrived, and the next start takes them away where they were"),
         "record too large": _BURIAL["record too large"],
     },
+    "stage for a transaction": {
+        **_APPEND,
+        "being deleted": TopicNotFoundError,
+        "full": Goes("there may be room by the time it is committed"),
+    },
+    "commit, one shard": _COMMIT,
+    "commit, two shards": _COMMIT,
+    "commit, its books": _COMMIT,
     "ack": _JOB,
     "nack": {**_JOB, "this write fails": ReadOnlyError},
     "extend": {

@@ -34,6 +34,7 @@ from topics.engine.queues import (
 )
 from topics.engine.queues.state import find_queue
 from topics.engine.streams.state import stream_of
+from topics.engine.transactions import BeginRequest, StageRequest, TransactionRef
 from topics.formats.stream import Producer
 from topics.streams import AppendRequest, CreateRequest, ForkFrom
 
@@ -269,6 +270,46 @@ def _redrive(world: World) -> Answers:
     return told(lambda done: world.engine.queues.redrive(JOBS, RedriveRequest(max=1), done))
 
 
+# Transactions
+
+
+def _begun(books: int, staged: bool) -> Callable[[World], None]:
+    """A transaction whose books are in a shard; the target is in shard 0."""
+
+    def prepare(world: World) -> None:
+        _log(world)
+        world.come_to(books)
+        request = BeginRequest(id=TRANSACTION, sequence=1)
+        (begun,) = told(lambda done: world.engine.transactions.begin(request, _anywhere, done))
+        assert not isinstance(begun, TopicsError), begun
+        if staged:
+            (answer,) = _stage(world)
+            assert not isinstance(answer, TopicsError), answer
+
+    return prepare
+
+
+def _stage(world: World) -> Answers:
+    records = [Record.of("first"), Record.of(world.payload)]
+    request = StageRequest(ref=_REF, topic=TARGET, records=records, part="p", create=False)
+    return told(lambda done: world.engine.transactions.stage(request, done))
+
+
+def _is_staged(world: World) -> bool:
+    return bool(world.engine.transactions.book.open[TRANSACTION].parts)
+
+
+def _commit(world: World) -> Answers:
+    return told(lambda done: world.engine.transactions.commit(_REF, None, _anywhere, done))
+
+
+def _anywhere(name: str) -> None: ...
+
+
+TRANSACTION = "t"
+_REF = TransactionRef(id=TRANSACTION, sequence=1)
+
+
 # Jobs
 
 
@@ -391,6 +432,10 @@ PATHS: dict[str, Path] = {
     "redrive, one shard": Path(JOBS, _buried(apart=False), _redrive, _has_long(JOBS)),
     "redrive, two shards": Path(JOBS, _buried(apart=True), _redrive, _has_long(JOBS)),
     "redrive, its source": Path(DEAD, _buried(apart=True), _redrive, _has_long(JOBS)),
+    "stage for a transaction": Path(TARGET, _begun(books=0, staged=False), _stage, _is_staged),
+    "commit, one shard": Path(TARGET, _begun(books=0, staged=True), _commit, _has_new),
+    "commit, two shards": Path(TARGET, _begun(books=1, staged=True), _commit, _has_new),
+    "commit, its books": Path(TARGET, _begun(books=1, staged=True), _commit, _has_new, shard=lambda world: 1),
     "ack": Path(
         JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "ack"), lambda world: "one" not in world.values(JOBS)
     ),

@@ -104,6 +104,11 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.STREAM_RENEW, 19),
         (FrameKind.STREAM_RETIRE, 20),
         (FrameKind.STREAM_CONTRACT, 21),
+        (FrameKind.TXN_BEGIN, 24),
+        (FrameKind.TXN_STAGE, 25),
+        (FrameKind.TXN_END, 26),
+        (FrameKind.TXN_APPEND, 27),
+        (FrameKind.TXN_COMMIT, 28),
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
@@ -111,7 +116,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 23
+    assert len(FrameKind) == 28
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.http.protocol.memory import Memory
 from tests.http.protocol.support import App, get, keep, post, split_answers
 from topics.http import Refusal, RequestHead
+from topics.http.application import OneRequest
 
 
 def bodies(memory: Memory) -> list[bytes]:
@@ -284,3 +285,58 @@ def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
     memory.send(post("/", b"2"))
     assert [answer.status for answer in split_answers(memory.answered)] == [200, 503]
     memory.leave()
+
+
+class Steady(App):
+    """An application whose decisions hold until it says otherwise; it counts what it is asked."""
+
+    admission: object = "first"  # type: ignore[assignment]
+    asked = 0
+    verdict: int | Refusal = 1_000_000
+
+    def admit(self, head: RequestHead) -> int | Refusal:
+        self.asked += 1
+        return self.verdict
+
+
+def test_a_known_head_is_asked_about_once_for_as_long_as_that_holds() -> None:
+    app = Steady()
+    memory = Memory(app)
+    for _ in range(5):
+        memory.send(get("/"))
+    assert (app.asked, len(app.exchanges)) == (2, 5), "when it was new, and when it was known for the first time"
+    app.admission, app.verdict = "second", Refusal(503)
+    memory.send(get("/"))
+    assert len(app.exchanges) == 5 and b" 503 " in memory.answered
+    app.admission, app.verdict = "third", 1_000_000
+    for _ in range(3):
+        memory.send(get("/"))
+    assert len(app.exchanges) == 8
+    memory.leave()
+
+
+def test_what_holds_for_one_request_is_asked_each_time() -> None:
+    app = Steady()
+    app.verdict = OneRequest(1_000_000)
+    memory = Memory(app)
+    for _ in range(5):
+        memory.send(get("/"))
+    assert (app.asked, len(app.exchanges)) == (5, 5)
+    memory.leave()
+
+
+def test_another_head_is_asked_about_again_and_a_longer_body_is_measured() -> None:
+    app = Steady()
+    memory = Memory(app)
+    for _ in range(2):
+        memory.send(get("/a"))
+        memory.send(get("/b"))
+    asked = app.asked
+    memory.send(get("/a"))
+    assert app.asked == asked + 1, "what was decided of /b says nothing of /a"
+    app.verdict, app.admission = 10, "less"
+    post = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n%b"
+    memory.send(post % (4, b"1234"))
+    memory.send(post % (4, b"1234"))
+    memory.send(post % (11, b"12345678901"))
+    assert b" 413 " in memory.answered

@@ -32,17 +32,10 @@ HEADS: list[Head] = [
 ]
 
 
-def same(one: Head, other: Head) -> bool:
-    if isinstance(one, Answer) and isinstance(other, Answer) and one.result is not None and other.result is not None:
-        # A raw value has no equality.
-        return (one.request, one.result.hits, one.result.seqs) == (other.request, other.result.hits, other.result.seqs)
-    return one == other
-
-
 @pytest.mark.parametrize("cut", [1, 3, 7, 50, 10_000])
 def test_messages_come_through_however_they_are_cut(cut: int) -> None:
     sent = b"".join(encode_message(head, (b"rows", memoryview(b"text"))) for head in HEADS)
     messages = Messages()
     taken = [message for at in range(0, len(sent), cut) for message in messages.feed(sent[at : at + cut])]
-    assert all(same(message.head, head) for message, head in zip(taken, HEADS, strict=True))
+    assert [message.head for message in taken] == HEADS
     assert all(bytes(message.body) == b"rowstext" for message in taken)

@@ -1,4 +1,4 @@
-"""Records on their way into topics: chunks are the same whenever the rows are."""
+"""Records on their way into topics."""
 
 import pyarrow as pa
 import pytest
@@ -7,36 +7,40 @@ from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from topics.spark.connector.options import OptionError, write_options
-from topics.spark.connector.sink import Chunks, check_schema
+from topics.spark.connector.sink import Chunks, StreamSink, check_schema
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9).map(str)), max_size=30)
 
 
-def chunks(rows: list[tuple[str, str]], cuts: int, size: int) -> list[tuple[str, int, list[bytes]]]:
+def chunks(rows: list[tuple[str, str]], cuts: int, size: int) -> list[tuple[str, list[bytes]]]:
     """What comes out when the rows arrive in batches of `cuts`."""
     made = Chunks(write_options({"batchRecords": str(size)}))
-    found = []
-    for begin in range(0, len(rows), cuts):
-        part = rows[begin : begin + cuts]
-        batch = pa.RecordBatch.from_pydict({"topic": [row[0] for row in part], "data": [row[1] for row in part]})
-        found += list(made.add(batch))
-    found += list(made.rest())
-    return [(topic, number, [bytes(record.data) for record in records]) for topic, number, records in found]
+    batches = [
+        pa.RecordBatch.from_pydict({"topic": [row[0] for row in part], "data": [row[1] for row in part]})
+        for part in (rows[begin : begin + cuts] for begin in range(0, len(rows), cuts))
+    ]
+    return [(topic, [bytes(record.data) for record in records]) for topic, records in made.all(batches)]
 
 
-@given(ROWS, st.integers(1, 7), st.integers(1, 7), st.integers(1, 5))
-def test_chunks_do_not_depend_on_how_the_rows_arrive(
-    rows: list[tuple[str, str]], one: int, other: int, size: int
-) -> None:
-    found = chunks(rows, one, size)
-    assert sorted(found) == sorted(chunks(rows, other, size))
+@given(ROWS, st.integers(1, 7), st.integers(1, 5))
+def test_chunks_hold_every_row_once_in_its_order(rows: list[tuple[str, str]], cuts: int, size: int) -> None:
+    found = chunks(rows, cuts, size)
+    assert all(0 < len(records) <= size for _, records in found)
     for topic in ("a", "b"):
-        mine = [part for part in found if part[0] == topic]
-        assert [number for _, number, _ in mine] == list(range(len(mine)))
-        assert all(len(records) <= size for *_, records in mine)
-        assert [data for *_, records in mine for data in records] == [
+        assert [data for name, records in found if name == topic for data in records] == [
             row[1].encode() for row in rows if row[0] == topic
         ]
+
+
+@pytest.mark.parametrize("given", ["", "a/b", "-x", "x" * 201])
+def test_a_write_id_is_a_name(given: str) -> None:
+    with pytest.raises(OptionError, match="writeId"):
+        write_options({"writeId": given})
+
+
+def test_a_stream_is_never_written_in_pieces() -> None:
+    with pytest.raises(OptionError, match="atomic"):
+        StreamSink(write_options({"topic": "a", "atomic": "false"}), StructType().add("data", StringType()))
 
 
 def test_a_row_without_data_or_topic_is_refused() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from topics.core.errors import ReadOnlyError, ThrottledError, TopicsError
+from topics.core.errors import DiskFullError, ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import Frame, FrameKind, find_frames
 from topics.storage.commit import InlineCommitter, Rotation, Shard, Submission, Writer
 from topics.storage.layout import wal_file
@@ -311,7 +311,7 @@ def test_a_failed_write_fails_the_whole_group_and_is_taken_back() -> None:
     bench.fail_call(WRITE, Fault.SHORT)
     bench.flush()
     assert names(bench) == ["before", "plain", "sync"]
-    assert all(isinstance(outcome, ReadOnlyError) for _, outcome in bench.told[1:])
+    assert all(isinstance(outcome, DiskFullError) for _, outcome in bench.told[1:])
     assert [frame.lsn for frame in bench.frames()] == [1]
 
 

@@ -13,7 +13,7 @@ from topics.core.errors import InvalidRequestError, SearchUnavailableError, Topi
 from topics.engine import Engine
 from topics.searching.messages import Add, Ask, Drop, Filter, Head, Open, SearchQuery
 from topics.streams import Position, Streams
-from topics.streams.search import filtering, following
+from topics.streams.search import fetching, filtering, following
 from topics.streams.search.searcher import InlineSearcher, ResultDone
 from topics.streams.search.service import Outcome, StreamSearch
 
@@ -182,9 +182,18 @@ def test_an_index_that_nobody_asks_for_makes_room(streams: Streams) -> None:
         world.put(name, 1)
     assert world.found("a") == [1]
     assert world.found("b") == [1]
-    assert world.searcher.kinds() == [Open, Add, Ask, Open, Add, Ask, Drop]
+    assert world.searcher.kinds() == [Open, Add, Ask, Open, Drop, Add, Ask]
     assert world.found("a") == [1]
-    assert world.searcher.kinds() == [Open, Add, Ask, Drop]
+    assert world.searcher.kinds() == [Open, Drop, Add, Ask]
+
+
+def test_an_index_that_is_only_filtered_by_takes_room_as_well(streams: Streams) -> None:
+    world = World(streams.engine, memory_bytes=3 * following.EMPTY_BYTES)
+    for name in "abcde":
+        world.describe(name)
+        world.put(name, 1)
+        assert slice_of(world.streams, name, filter="status:1").count == 1
+    assert world.searcher.kinds().count(Drop) == 2
 
 
 def test_only_the_newest_entries_are_searched_where_there_are_too_many(streams: Streams) -> None:
@@ -208,6 +217,7 @@ def test_a_stream_without_a_description_is_refused(streams: Streams) -> None:
 def test_a_filtered_read_stops_when_it_has_looked_at_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len('{"status": 1}')
     monkeypatch.setattr(filtering, "SCAN_BYTES", 3 * size)
+    monkeypatch.setattr(filtering, "PACK_RECORDS", 3)
     world.put("a", *[1] * 8)
     part = slice_of(world.streams, "a", filter="status:2")
     assert (part.count, part.position, part.scan_limit_bytes) == (0, Position(3), 3 * size)
@@ -233,6 +243,18 @@ def test_a_filter_that_the_stream_no_longer_knows_is_refused(world: World) -> No
     update(world.streams, "a", search={"primaryTimestampField": "eventTime", "fields": fields})
     with pytest.raises(InvalidRequestError, match="not indexed"):
         slice_of(world.streams, "a", filter="status:1")
+
+
+def test_entries_that_are_too_large_for_one_answer_make_a_shorter_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "ANSWER_BYTES", 20)
+    world.put("a", 1, 2, 3, 4)
+    answers: list[Any] = []
+    world.streams.search.fetch(world.streams.topic("a"), [4, 2, 1], answers.append)
+    assert answers == [fetching.Fetched({4: b'{"status": 4}', 2: b'{"status": 2}'}, 2)]
+    world.streams.search.fetch(world.streams.topic("a"), [], answers.append)
+    assert answers[1] == fetching.Fetched({}, 0)
 
 
 def test_what_is_counted(world: World) -> None:

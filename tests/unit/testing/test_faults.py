@@ -87,8 +87,8 @@ def test_every_call_can_be_failed(call: int, fault: Fault) -> None:
     operation, path = ALL[call - 1]
     with pytest.raises(OSError, match=f"injected {fault.name} at call {call}, {operation}: '{path}'") as caught:
         work(fs)
-    full = fault is Fault.ENOSPC or (fault is Fault.SHORT and operation == "write")
-    assert caught.value.errno == (errno.ENOSPC if full else errno.EIO)
+    short = errno.ENOSPC if operation == "write" else errno.EIO
+    assert caught.value.errno == (short if fault is Fault.SHORT else getattr(errno, fault.name))
     assert fs.trace == ALL[:call]
     assert (fs.calls, fs.failed) == (call, 1)
 

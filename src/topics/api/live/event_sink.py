@@ -10,11 +10,12 @@ from topics.http.streams import Stream
 class EventSink(Sink):
     """Made before the answer begins, as it may be refused; `attach` gives it the stream."""
 
-    __slots__ = ("_leave", "_live", "_stream", "_unsweep", "_waits")
+    __slots__ = ("_leave", "_live", "_stream", "_unsweep", "_waits", "key")
 
     def __init__(self, live: Live, key: Key, waits: set[Waiting]) -> None:
         super().__init__(live.run_queue, live.slow_limits)
         self._leave = live.connections.enter(key)
+        self.key = key
         self._live = live
         self._waits = waits
         self._stream = Stream.lost()

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from topics.api.auth import Key
 from topics.api.calls import Call
 from topics.api.live.frames import Cursor, Done, Found, Frame, FrameKind, Source
 from topics.api.live.sink import Sink
@@ -44,6 +45,11 @@ class LongPoll(Sink):
         self._answer = answer
         self._subscription: Subscription | None = None
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> Key:
+        """Whose request it is."""
+        return self._call.key
 
     def begin(self, cursor: Cursor) -> None:
         """Answers with what there is, or follows the topic until there is something."""

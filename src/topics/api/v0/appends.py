@@ -9,6 +9,7 @@ from msgspec.structs import astuple, replace
 from topics.api.auth import Key, Scope
 from topics.api.isolation import check_config
 from topics.api.v0.bodies import decode_body
+from topics.core.config import TopicConfigPatch
 from topics.engine import AppendResult, Batch, Engine
 from topics.wire.v0 import AppendBody
 
@@ -40,19 +41,25 @@ def with_key(batch: Batch, key: str | None) -> Batch:
 
 
 def with_config_of(key: Key, engine: Engine, topic: str, batch: Batch) -> Batch:
-    """The batch with the config that the key may create the topic with. Raises ForbiddenError.
+    """The batch with the config that the key may create the topic with. Raises ForbiddenError."""
+    config = batch.config if batch.config is None else allowed_config(key, engine, topic, batch.config)
+    return batch if config is batch.config else replace(batch, config=config)
+
+
+def allowed_config(key: Key, engine: Engine, topic: str, config: TopicConfigPatch) -> TopicConfigPatch | None:
+    """The config that the key may create the topic with. Raises ForbiddenError.
 
     Creating with a config of one's own is the control plane by another door, so it needs the scope of that. Where the
     topic exists its config counts and this one does not; it is dropped then for whoever may not create with it, as the
     topic may be gone by the time the batch is let in.
     """
     known = engine.core.by_name.get(topic)
-    check_config(key, batch.config, None if known is None else known.config)
+    check_config(key, config, None if known is None else known.config)
     if known is None:
         key.check(Scope.ADMIN)
     elif Scope.ADMIN not in key.scopes:
-        return replace(batch, config=None)
-    return batch
+        return None
+    return config
 
 
 def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, before: bytes = b"") -> bytes:

@@ -21,7 +21,7 @@ def decode_body(what: str, decode: Callable[[bytes], T], body: bytes) -> T:
             body.decode()
         return decode(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode(what, error) from error
+        raise InvalidRequestError.from_decode(what, error, body) from error
 
 
 def check_number(what: str, field: str, value: int, maximum: int | None = None) -> None:

@@ -74,7 +74,7 @@ def diff(call: Call) -> None:
     body = call.exchange.body
     asked = decode_body("diff", _decode_diff, body) if body else DiffBody()
     limits = call.engine.core.limits
-    request = _read_request(asked, limits)
+    request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
     streams = call.flag("streams", False) if call.exchange.head.query else False
     if not wait_ms:
@@ -98,7 +98,7 @@ def _read(engine: Engine, name: str, request: ReadRequest, streams: bool, done: 
         engine.read(name, request, done)
 
 
-def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
+def _read_request(asked: DiffBody, limits: Limits, max_bytes: int) -> ReadRequest:
     check_number("diff", "from_seq", asked.from_seq, MAX_U64)
     check_number("diff", "limit", asked.limit)
     check_number("diff", "wait_ms", asked.wait_ms)
@@ -110,7 +110,7 @@ def _read_request(asked: DiffBody, limits: Limits) -> ReadRequest:
         from_seq=asked.from_seq, limit=limits.clamp_limit(asked.limit),
         nodes=() if node is None else (node,) if isinstance(node, str) else tuple(node),
         include_tags=asked.include_tags, include_meta=asked.include_meta,
-        max_bytes=limits.clamp_batch_bytes(asked.max_batch_bytes), epoch=asked.epoch,
+        max_bytes=max_bytes, epoch=asked.epoch,
     )  # fmt: skip
 
 

@@ -14,6 +14,8 @@ from topics.api.openapi_operation import Parameter
 from topics.api.refusals import V1_CODE_BY_STATUS
 from topics.api.v1.listing import ListedStream
 from topics.api.v1.openapi_parts import (
+    AGGREGATE_BODY,
+    AGGREGATED,
     ANSWER_HEADERS,
     BODIES,
     ENTRIES,
@@ -25,6 +27,10 @@ from topics.api.v1.openapi_parts import (
     REGISTRY,
     REGISTRY_BODY,
     REQUEST_HEADERS,
+    ROUTING_KEYS,
+    SEARCH_BODY,
+    SEARCH_QUERY,
+    SEARCHED,
     SUBSCRIPTION,
     TEMPLATES,
     TEMPLATES_BODY,
@@ -79,7 +85,8 @@ _WRITTEN = ("Stream-Next-Offset", "Stream-Closed", "Producer-Epoch", "Producer-S
 _CREATED = ("Stream-Next-Offset", "Stream-Closed", "Stream-Expires-At")
 _READ = (
     "Stream-Next-Offset", "Stream-End-Offset", "Stream-Up-To-Date", "Stream-Closed", "Stream-Gap", "Stream-Cursor",
-    "Stream-Expires-At", "Stream-SSE-Data-Encoding", "ETag", "Cache-Control",
+    "Stream-Expires-At", "Stream-SSE-Data-Encoding", "Stream-Filter-Scan-Limit-Reached",
+    "Stream-Filter-Scan-Limit-Bytes", "Stream-Filter-Scanned-Bytes", "ETag", "Cache-Control",
 )  # fmt: skip
 _APPEND_HEADERS = (
     "Stream-Key", "Stream-Timestamp", "Stream-Seq", "Stream-Closed", "Producer-Id", "Producer-Epoch", "Producer-Seq",
@@ -155,6 +162,26 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         "updateStreamProfile", "Give a stream another profile.",
         {200: Told("The profile as it is now.", {_JSON: PROFILE})}, (409, 410, 413, 415),
         body={_JSON: PROFILE_BODY}, body_required=True,
+    ),
+    ("GET", f"{_STREAM}/_search"): Described(
+        "findEntries", "Search the entries of a stream, with the fields of the body as parameters.",
+        {200: Told("A page of hits.", {_JSON: SEARCHED})}, (410,), SEARCH_QUERY,
+    ),
+    ("POST", f"{_STREAM}/_search"): Described(
+        "searchStream", "Search the entries of a stream.", {200: Told("A page of hits.", {_JSON: SEARCHED})},
+        (410, 413, 415), body={_JSON: SEARCH_BODY},
+    ),
+    ("POST", f"{_STREAM}/_aggregate"): Described(
+        "aggregateStream", "Measures of a rollup, in intervals of time.",
+        {200: Told("The buckets that hold something.", {_JSON: AGGREGATED})}, (410, 413, 415),
+        body={_JSON: AGGREGATE_BODY}, body_required=True,
+    ),
+    ("GET", f"{_STREAM}/_routing_keys"): Described(
+        "listRoutingKeys", "The keys of a stream in their order.",
+        {200: Told("A page of them.", {_JSON: ROUTING_KEYS})}, (410,),
+        query=(
+            Parameter("limit", whole(1), "How many."), Parameter("after", {"type": "string"}, "Only keys behind this."),
+        ),
     ),
     ("GET", f"{_STREAM}/touch/meta"): Described(
         "getTouches", "The cursor to wait from, and counters.", {200: Told("How it stands.", {_JSON: TOUCH_META})},

@@ -31,6 +31,7 @@ READ_QUERY = (
     Parameter("offset", _OFFSET, "-1 the start, now the end, or an offset; a live read must give one."),
     Parameter("since", _MOMENT, "Begin at a time, RFC 3339 or nanoseconds since 1970; an offset wins."),
     Parameter("key", _TEXT, "Only entries of this key."),
+    Parameter("filter", _TEXT, "Only entries that fit, by declared search fields: status:>=500 AND has:error."),
     Parameter("format", {"type": "string", "enum": ["json", "raw"]}, "An array, or bytes one behind the other."),
     Parameter("live", {"type": "string", "enum": ["long-poll", "true", "1", "sse"]}, "Wait for what comes."),
     Parameter("timeout", _DURATION, "How long a long poll may wait, such as 250ms or 2s."),
@@ -63,6 +64,9 @@ ANSWER_HEADERS: dict[str, str] = {
     "Stream-TTL": "How long the stream lives unused, in seconds.",
     "Stream-Expires-At": "When the stream ends.",
     "Stream-SSE-Data-Encoding": "base64, where data is neither text nor JSON.",
+    "Stream-Filter-Scan-Limit-Reached": "true: the filter stopped where it had looked at enough.",
+    "Stream-Filter-Scan-Limit-Bytes": "How much one read with a filter looks at.",
+    "Stream-Filter-Scanned-Bytes": "How much it looked at.",
     "Stream-Expected-Seq": "The Stream-Seq that the next must be above.",
     "Stream-Received-Seq": "The Stream-Seq that was sent.",
     "Producer-Epoch": "The current run of the producer.",
@@ -154,3 +158,48 @@ TEMPLATES_BODY: Schema = {
     "properties": {"templates": {**_TEMPLATES, "minItems": 1}, "inactivityTtlMs": _LIFETIME},
 }
 TEMPLATES = _object(activated=_LIST, denied=_LIST, limits={"type": "object"})
+
+# Search
+
+_BOOLEAN: Schema = {"type": "boolean"}
+_SIZE: Schema = {"type": "integer", "minimum": 1, "maximum": 500}
+_MOMENT_OR_MS: Schema = {"anyOf": [_TEXT, {"type": "integer"}]}
+_NAMES_LIST: Schema = {"type": "array", "items": _TEXT}
+SEARCH_QUERY = (
+    Parameter("q", _TEXT, "The query."),
+    Parameter("size", _SIZE, "Hits of a page; 50 unless told."),
+    Parameter("search_after", _TEXT, "The next_search_after of the page before, as a JSON array."),
+    Parameter("sort", _TEXT, "_score, offset or fields with :asc or :desc, separated by commas."),
+    Parameter("timeout_ms", whole(0), "How long it may take."),
+    Parameter("track_total", _BOOLEAN, "Whether to count all hits."),
+    Parameter("explain", _BOOLEAN, "Whether the answer says how it was made."),
+    Parameter("_source", _BOOLEAN, "Whether hits hold their entries."),
+    Parameter("fields", _TEXT, "The fields that hits hold, separated by commas."),
+)
+SEARCH_BODY: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "q": _TEXT, "size": _SIZE, "search_after": {"type": "array"}, "sort": {"anyOf": [_TEXT, _NAMES_LIST]},
+        "timeout_ms": whole(0), "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN,
+        "fields": _NAMES_LIST,
+    },
+}  # fmt: skip
+SEARCHED = _object(
+    stream=_TEXT, snapshot_end_offset=_TEXT, took_ms={"type": "number"}, timed_out=_BOOLEAN,
+    coverage={"type": "object"}, total=_object(value=whole(0), relation={"enum": ["eq", "gte"]}), hits=_LIST,
+    next_search_after={"anyOf": [{"type": "array"}, {"type": "null"}]},
+)  # fmt: skip
+AGGREGATE_BODY: Schema = {
+    "type": "object",
+    "required": ["rollup", "from", "to", "interval"],
+    "properties": {
+        "rollup": _TEXT, "from": _MOMENT_OR_MS, "to": _MOMENT_OR_MS, "interval": _TEXT, "q": _TEXT,
+        "group_by": _NAMES_LIST, "measures": _NAMES_LIST,
+    },
+}  # fmt: skip
+AGGREGATED = _object(rollup=_TEXT, to=_TEXT, interval=_TEXT, coverage={"type": "object"}, buckets=_LIST)
+ROUTING_KEYS = _object(
+    stream=_TEXT, coverage={"type": "object"}, took_ms={"type": "number"}, keys=_NAMES_LIST,
+    next_after={"anyOf": [_TEXT, {"type": "null"}]},
+)  # fmt: skip

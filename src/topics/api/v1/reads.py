@@ -14,7 +14,7 @@ from topics.core.errors import InvalidRequestError, TopicsError, quoted
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
-from topics.streams import ReadSpec, Streams, StreamSlice
+from topics.streams import CHUNK_BYTES, ReadSpec, Streams, StreamSlice
 from topics.streams.contents import is_json
 from topics.streams.offsets import NOW, offset_of, tail_offset
 from topics.streams.search.filtering import SCAN_BYTES
@@ -51,10 +51,12 @@ def parse_read(call: Call, streams: Streams) -> ReadCall:
     position = streams.locate(topic, offset, read_time_ms("since", since) if since else None)
     as_json = _as_json(given.value("format"), content_type)
     filtered = _filter(given.text("filter"), topic, content_type, live)
+    # An event stream goes on for long, and is bounded by what its connection takes.
+    max_bytes = CHUNK_BYTES if live == "sse" else call.room(CHUNK_BYTES)
     return ReadCall(
         topic=topic,
         offset=offset,
-        spec=ReadSpec(position=position, as_json=as_json, key=given.key(), filter=filtered),
+        spec=ReadSpec(position=position, as_json=as_json, key=given.key(), filter=filtered, max_bytes=max_bytes),
         content_type=content_type,
         live=live,
         cursor=given.text("cursor"),

@@ -12,11 +12,13 @@ from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.extraction import declared_fields
+from topics.indexing.grammar import parse_query, print_query
 from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
 from topics.searching.messages import Hit
 from topics.streams.offsets import Position, offset_of
+from topics.streams.search.fetching import Fetched
 from topics.streams.search.packing import chain_of
 from topics.streams.search.service import Outcome
 
@@ -32,18 +34,21 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes], spent_ms: float) -> dict[str, Any]:
-    topic, result = asked.topic, outcome.result
+def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
+    topic, result, found = asked.topic, outcome.result, fetched.entries
+    # Where the entries were too large for one answer, the page is shorter.
+    reached = result.hits[: fetched.reached]
     # An entry that was removed since it was found is no hit any more.
     show = declared_fields(asked.config, asked.version)
-    hits = [_hit(asked, hit, found[hit.seq], show) for hit in result.hits if hit.seq in found]
-    goes_on = result.is_full and bool(result.hits)
+    hits = [_hit(asked, hit, found[hit.seq], show) for hit in reached if hit.seq in found]
+    goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
     timed_out = outcome.spent == "time"
     exact = outcome.complete and not timed_out
     total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
     if asked.track_total:
         total = {"value": result.matched, "relation": "eq" if exact else "gte"}
     took = int(spent_ms)
+    explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
     return {
         "stream": topic.name,
         "snapshot_end_offset": offset_of(topic, Position(outcome.head)),
@@ -53,7 +58,30 @@ def search_body(asked: SearchRequest, outcome: Outcome, found: dict[int, bytes],
         "coverage": _search_coverage(topic, outcome, took, len(found)),
         "total": total,
         "hits": hits,
-        "next_search_after": _place(asked, result.hits[-1].place) if goes_on else None,
+        "next_search_after": _place(asked, reached[-1].place) if goes_on else None,
+        **explained,
+    }
+
+
+def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
+    """How the query was understood, and what each part of the plan did."""
+    topic, result = asked.topic, outcome.result
+    node = parse_query(asked.query.q)
+    parts: list[dict[str, Any]] = [
+        {
+            "part": "fresh",
+            "first_offset": offset_of(topic, Position(outcome.first)),
+            "last_offset": offset_of(topic, Position(max(outcome.last, outcome.first - 1))),
+            "entries": result.looked_at,
+            "matched": result.matched,
+        }
+    ]
+    if outcome.missed:
+        parts.append({"part": "omitted", "entries_at_most": outcome.missed, "spent": outcome.spent})
+    return {
+        "query": None if node is None else print_query(node),
+        "sort": [f"{key.name}:{'asc' if key.ascending else 'desc'}" for key in asked.sort.keys],
+        "parts": parts,
     }
 
 
@@ -143,7 +171,6 @@ def _flag(value: bool) -> str:
 
 
 def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str, Any]:
-    buckets = msgspec.msgpack.decode(outcome.result.buckets)
     return {
         "stream": topic.name,
         "rollup": ask.name,
@@ -158,7 +185,7 @@ def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str
             "scanned_tail_docs": outcome.result.looked_at,
             "index_families_used": [],
         },
-        "buckets": buckets or [],
+        "buckets": msgspec.Raw(outcome.result.buckets),
     }
 
 

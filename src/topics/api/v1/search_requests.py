@@ -18,7 +18,7 @@ from topics.streams.contracts import contract_of
 from topics.streams.offsets import read_offset
 
 _NO_LONGER = "track_total_hits is no longer supported"
-_NAMES = ("q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields")
+_NAMES = ("q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain")
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     sort: Sort
     timeout_ms: int
     track_total: bool
+    explain: bool
     source: bool
     fields: tuple[str, ...] | None
 
@@ -40,6 +41,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_sourc
     sort: list[str] | str | None = None
     timeout_ms: int | None = None
     track_total: bool = False
+    explain: bool = False
     source: bool = True
     fields: list[str] | None = None
 
@@ -74,6 +76,7 @@ def parse_search_call(call: Call, topic: Topic, config: SearchConfig, max_timeou
         sort=sort,
         timeout_ms=min(timeout_ms, max_timeout_ms),
         track_total=body.track_total,
+        explain=body.explain,
         source=body.source,
         fields=None if body.fields is None else tuple(config.aliases.get(name, name) for name in body.fields),
     )
@@ -99,7 +102,7 @@ def _from_query(call: Call) -> _Body:
             if not (text.isascii() and text.isdigit() and len(text) <= 9):
                 raise InvalidRequestError(f"{name}: must be a whole number", field=name)
             given[name] = int(text)
-    for name in ("track_total", "_source"):
+    for name in ("track_total", "explain", "_source"):
         if name in given:
             if given[name] not in ("true", "false"):
                 raise InvalidRequestError(f"{name}: must be true or false", field=name)

@@ -17,6 +17,7 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.searching.messages import AggregateQuery, Query
 from topics.streams import Streams
 from topics.streams.contracts import contract_of
+from topics.streams.search.fetching import Fetched
 from topics.streams.search.service import Outcome, search_config_of
 
 SEARCH_TIMEOUT_MS = 3_000
@@ -42,7 +43,7 @@ class SearchRoutes:
             streams.search.fetch(
                 topic,
                 [hit.seq for hit in outcome.result.hits],
-                lambda found: self._tell(call, asked, outcome, found, pending),
+                lambda fetched: self._tell(call, asked, outcome, fetched, pending),
             )
 
         self._query(call, streams, topic, asked.query, asked.timeout_ms, render)
@@ -52,15 +53,15 @@ class SearchRoutes:
         call: Call,
         asked: SearchRequest,
         outcome: Outcome,
-        found: dict[int, bytes] | TopicsError,
+        fetched: Fetched | TopicsError,
         pending: Pending,
     ) -> None:
         if not pending.met():
             return
-        if isinstance(found, TopicsError):
-            refuse(call, found)
+        if isinstance(fetched, TopicsError):
+            refuse(call, fetched)
             return
-        body = search_body(asked, outcome, found, call.spent_ms())
+        body = search_body(asked, outcome, fetched, call.spent_ms())
         headers: tuple[Header, ...] = (NO_STORE, *search_headers(body))
         answer(call, 408 if body["timed_out"] else 200, headers, _encode(body), "application/json")
 

@@ -217,4 +217,4 @@ def _read(call: Call, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(call.exchange.body, type=kind)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError.from_decode("body", error) from error
+        raise InvalidRequestError.from_decode("body", error, call.exchange.body) from error

@@ -4,12 +4,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
+from topics.client import (
+    follow,
+    queue_requests,
+    requests,
+    streams,
+    transaction_requests,
+    watch,
+    work_stream,
+    worker_state,
+    ws_session,
+)
 from topics.client._async.loops import AsyncFollower, AsyncStreamLoop, AsyncTail, AsyncWatcher
 from topics.client._async.net import sleep as net_sleep
 from topics.client._async.pool import AsyncPool, AsyncTransport
 from topics.client._async.producer import AsyncProducer
 from topics.client._async.seeking import cursor_of_last, cursor_since
+from topics.client._async.transaction import AsyncTransaction
 from topics.client._async.worker import AsyncWorker
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.errors import ClientClosed, ClientError
@@ -118,6 +129,12 @@ class AsyncClient:
     extend = _call(queue_requests.extend)
     redrive = _call(queue_requests.redrive)
     list_leases = _call(queue_requests.list_leases)
+    begin_transaction = _call(transaction_requests.begin_transaction)
+    get_transaction = _call(transaction_requests.get_transaction)
+    stage = _call(transaction_requests.stage)
+    commit_transaction = _call(transaction_requests.commit_transaction)
+    abort_transaction = _call(transaction_requests.abort_transaction)
+    transaction = _opens(transaction_requests.transaction, AsyncTransaction, AsyncTransaction)
     put_stream = _call(streams.put_stream)
     fork_stream = _call(streams.fork_stream)
     append_stream = _call(streams.append_stream)

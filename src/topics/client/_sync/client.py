@@ -5,12 +5,23 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
-from topics.client import follow, queue_requests, requests, streams, watch, work_stream, worker_state, ws_session
+from topics.client import (
+    follow,
+    queue_requests,
+    requests,
+    streams,
+    transaction_requests,
+    watch,
+    work_stream,
+    worker_state,
+    ws_session,
+)
 from topics.client._sync.loops import Follower, StreamLoop, Tail, Watcher
 from topics.client._sync.net import sleep as net_sleep
 from topics.client._sync.pool import Pool, Transport
 from topics.client._sync.producer import Producer
 from topics.client._sync.seeking import cursor_of_last, cursor_since
+from topics.client._sync.transaction import Transaction
 from topics.client._sync.worker import Worker
 from topics.client.answers import RouterSummary, TopicPage, TopicSummary
 from topics.client.errors import ClientClosed, ClientError
@@ -119,6 +130,12 @@ class Client:
     extend = _call(queue_requests.extend)
     redrive = _call(queue_requests.redrive)
     list_leases = _call(queue_requests.list_leases)
+    begin_transaction = _call(transaction_requests.begin_transaction)
+    get_transaction = _call(transaction_requests.get_transaction)
+    stage = _call(transaction_requests.stage)
+    commit_transaction = _call(transaction_requests.commit_transaction)
+    abort_transaction = _call(transaction_requests.abort_transaction)
+    transaction = _opens(transaction_requests.transaction, Transaction, Transaction)
     put_stream = _call(streams.put_stream)
     fork_stream = _call(streams.fork_stream)
     append_stream = _call(streams.append_stream)

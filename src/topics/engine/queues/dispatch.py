@@ -79,7 +79,8 @@ class Dispatcher:
         """Comes before every change of the book that is logged, and before anything is decided."""
         topic = queue.jobs.topic
         if leases_are_logged(topic):
-            self._core.path.check(topic, patient=True)
+            # Who takes jobs and acknowledges them makes room.
+            self._core.path.check(topic, patient=True, frees=True)
 
     def change(
         self,

@@ -13,7 +13,7 @@ from topics.engine.queues.messages import ClaimedJob
 from topics.engine.state.runs import Block, Run, RunReader, Segment, first_live
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
-from topics.storage.segments import SegmentDamaged
+from topics.storage.segments import UNREADABLE, SegmentDamaged
 from topics.wire.cuts import Range
 
 _DELETED = bytes((DELETED,))
@@ -39,7 +39,7 @@ class TopicJobs:
             return False
         try:
             flags = self._reader.flags(topic.id, run)
-        except SegmentDamaged:
+        except UNREADABLE:
             return True
         return flags is None or flags[seq - run.first_seq] != DELETED
 

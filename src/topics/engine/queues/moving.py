@@ -13,6 +13,7 @@ of one commit. A destination of class ephemeral logs no arrival: what is moved t
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from topics.core.errors import TopicsError
 from topics.core.records import Record
@@ -92,8 +93,11 @@ class Departure(Transaction):
 
     def undo(self, error: TopicsError) -> None:
         """What has arrived counts all the same. This log takes nothing more, so readers see it now, and recovery sees
-        to it."""
+        to it; or, where the log takes nothing only for now, a later frame."""
         if self._arrived:
+            shard = self.path.books.shards[self.topic.shard]
+            for kind, body, _ in self.frames if shard.writer.halted else ():
+                shard.after_heal[object()] = partial(self.path.note, self.topic, kind, body)
             books, before = self.path.books, self.topic.live_bytes
             books.before_change(self.topic)
             self._feature.depart(self.topic, self._reason, self._ranges)

@@ -144,7 +144,7 @@ class Queues:
         core.check_accepting()
         topic, book = queue.jobs.topic, queue.book
         if core.path.logs_removals(topic):
-            core.path.check(topic, patient=True)
+            core.path.check(topic, patient=True, frees=True)
         self._dispatcher.refresh(queue)
         leases, skipped = book.held(request.node, request.seqs, tokens)
         if not leases:

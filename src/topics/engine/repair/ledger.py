@@ -20,6 +20,7 @@ from topics.formats.queue import decode_delay, decode_departure, decode_lease
 from topics.formats.routing import decode_forward, decode_router, decode_unroute
 from topics.formats.snapshot import TopicState
 from topics.formats.stream import creation_in, decode_renewal, head_at_creation, mark_in
+from topics.formats.transaction import decode_begun, decode_committed, decode_ended
 from topics.schema.contract import decode_contract
 from topics.storage.damage.log_walk import Hole
 
@@ -175,6 +176,9 @@ class Ledger:
     def _stream_contract(self, account: Account, frame: Frame, path: str) -> None:
         decode_contract(frame.body)
 
+    def _transaction(self, account: Account, frame: Frame, path: str) -> None:
+        _TRANSACTION_BODIES[frame.kind](frame.body)
+
     def _tell(
         self, frame: Frame, path: str, what: str, account: Account | None = None, seqs: SeqRange | None = None
     ) -> None:
@@ -185,6 +189,12 @@ _QUEUE_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
     FrameKind.LEASE: decode_lease,
     FrameKind.DELAY: decode_delay,
     FrameKind.DEPARTURE: decode_departure,
+}
+
+_TRANSACTION_BODIES: dict[FrameKind, Callable[[memoryview], object]] = {
+    FrameKind.TXN_BEGIN: decode_begun,
+    FrameKind.TXN_END: decode_ended,
+    FrameKind.TXN_COMMIT: decode_committed,
 }
 
 _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
@@ -207,5 +217,10 @@ _TAKE: dict[FrameKind, Callable[[Ledger, Account, Frame, str], None]] = {
     FrameKind.STREAM_CLOSE: Ledger._stream_close,
     FrameKind.STREAM_RENEW: Ledger._stream_renew,
     FrameKind.STREAM_RETIRE: Ledger._nothing,
+    FrameKind.TXN_BEGIN: Ledger._transaction,
+    FrameKind.TXN_STAGE: Ledger._append,
+    FrameKind.TXN_END: Ledger._transaction,
+    FrameKind.TXN_APPEND: Ledger._append,
+    FrameKind.TXN_COMMIT: Ledger._transaction,
     FrameKind.STREAM_CONTRACT: Ledger._stream_contract,
 }

@@ -35,6 +35,7 @@ from topics.storage.damage.staging import (
 )
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
 from topics.system.clock import Clock
@@ -114,7 +115,8 @@ class Repair:
         )
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
-        core = EngineCore(options, self._layout, store, self._clock, self._dice)
+        room = DiskRoom(self._fs, self._layout.reserve, 0, 0)
+        core = EngineCore(options, self._layout, store, self._clock, self._dice, room)
         core.features.add(QueueFeature(core))
         StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]

@@ -253,6 +253,18 @@ class Salvage(Recovery):
         self._core.applier.append(topic, block)
         topic.next_base = block.next_base
 
+    def _skip_block(self, topic: Topic, body: memoryview) -> None:
+        block = Block.of(decode_block(body))
+        self._go_on_at(topic, block.first_seq - 1)
+        if block.first_seq <= topic.head:
+            return
+        if self._look.ledger.damaged_shards:
+            # The commit that these records belonged to may have been in a damaged place.
+            self._lose(topic, (block.first_seq, block.last_seq), False)
+        else:
+            super()._skip_block(topic, body)
+        topic.next_base = block.next_base
+
     def _forward(self, topic: Topic, frame: Frame) -> None:
         forward = decode_forward(frame.body)
         if not topic.config.durability.logged:

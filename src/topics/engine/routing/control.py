@@ -311,7 +311,7 @@ class RouterController:
             return
         # Not yet, or not any more, should this be the second attempt and be refused.
         router.closing = False
-        core.path.check(source)
+        core.path.check(source, frees=True)
         router.closing = True
         if router.inflight:
             # Answered when nothing more of it can be published.

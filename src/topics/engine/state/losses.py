@@ -19,7 +19,7 @@ from itertools import islice
 from topics.core.loss import LossReason, LostRange
 from topics.engine.state.runs import RunReader, live_ranges
 from topics.engine.topic import Topic
-from topics.storage.segments import SegmentDamaged
+from topics.storage.segments import UNREADABLE
 
 EXACT_MAX = 64
 """Up to so many ranges are kept exactly as they were lost."""
@@ -80,7 +80,7 @@ def anything_live(topic: Topic, reader: RunReader, first: int, last: int) -> boo
         try:
             if live_ranges(reader.flags(topic.id, run), lo, hi):
                 return True
-        except SegmentDamaged:
+        except UNREADABLE:
             return True
         seq = run.last_seq + 1
     return False

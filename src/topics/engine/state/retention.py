@@ -12,7 +12,7 @@ from topics.engine.state.losses import forget_below
 from topics.engine.state.runs import Run, RunReader, Segment, first_live, live_ranges
 from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
-from topics.storage.segments import SegmentDamaged
+from topics.storage.segments import UNREADABLE
 from topics.wire.cuts import Range, payload_sizes
 
 _STRETCH = 256
@@ -124,7 +124,7 @@ class Retention:
         lo = max(topic.earliest - run.first_seq, 0)
         try:
             flags = self._reader.flags(topic.id, run)
-        except SegmentDamaged:
+        except UNREADABLE:
             flags = None
         first = first_live(flags, lo, run.count)
         topic.earliest = run.first_seq + (first if first < run.count else lo)
@@ -159,7 +159,7 @@ class Retention:
             count = sum([end - begin for begin, end in ranges])
             size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
             return count, size, run.first_seq + ranges[-1][1] - 1
-        except SegmentDamaged:
+        except UNREADABLE:
             # Nobody can look inside. All of it goes, or its counts stay and the floor alone hides what is below.
             whole = hi == run.count
             return (run.live, run.live_bytes, run.last_seq) if whole else (0, 0, 0)
@@ -198,7 +198,7 @@ class Retention:
         lo = max(topic.earliest - run.first_seq, 0)
         try:
             return live_ranges(self._reader.flags(topic.id, run), lo, run.count)
-        except SegmentDamaged:
+        except UNREADABLE:
             return [(lo, run.count)]
 
     def _sizes(self, topic: Topic, run: Run, lo: int, hi: int) -> Iterator[tuple[int, int]]:
@@ -207,7 +207,7 @@ class Retention:
             end = min(begin + _STRETCH, hi)
             try:
                 views = list(self._reader.views(topic.id, run, begin, end, check=False))
-            except SegmentDamaged:
+            except UNREADABLE:
                 # Nobody can look inside: count what is left as one.
                 yield hi - 1, run.live_bytes
                 return
@@ -218,7 +218,7 @@ class Retention:
         for run in topic.runs_from(topic.earliest):
             try:
                 expired = self._reader.written_before(topic.id, run, deadline)
-            except SegmentDamaged:
+            except UNREADABLE:
                 # Its newest record is young enough, and nobody can tell about the others.
                 expired = 0
             if expired < run.count:

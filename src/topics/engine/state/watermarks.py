@@ -9,6 +9,8 @@ from topics.core.names import is_own_name, is_topic_name
 from topics.formats.queue import PART_NAME, decode_part
 from topics.formats.snapshot import TopicState
 from topics.formats.stream import PART_NAME as STREAM
+from topics.formats.transaction import PART_NAME as TRANSACTIONS_PART
+from topics.formats.transaction import decode_part as decode_transactions
 
 SeqRange = tuple[int, int]
 
@@ -43,6 +45,7 @@ def state_problems(state: TopicState, tail: list[SeqRange]) -> Iterator[str]:
     if any(first > last for first, last in lost) or not _ascending(lost) or (lost and lost[-1][1] > state.head):
         yield "its lost ranges overlap, are out of order or lie beyond its head"
     yield from _queue_problems(state)
+    yield from _transaction_problems(state)
     if any(last > state.head for last in _last_keyed(state)):
         yield "it knows an idempotency key of records beyond its head"
 
@@ -83,6 +86,18 @@ def _queue_problems(state: TopicState) -> Iterator[str]:
     # A delay may speak of jobs beyond the head: it is logged ahead of them.
     if any(seq > state.head for seq in leased) or any(seq > state.head for seq, _ in part.delivered):
         yield "its queue knows jobs beyond its head"
+
+
+def _transaction_problems(state: TopicState) -> Iterator[str]:
+    if TRANSACTIONS_PART not in state.parts:
+        return
+    try:
+        part = decode_transactions(state.parts[TRANSACTIONS_PART])
+    except ValueError as error:
+        yield f"its transactions make no sense: {error}"
+        return
+    if any(one.first_seq + one.count - 1 > state.head for entry in part.open for one in entry.parts):
+        yield "a transaction has staged records beyond its head"
 
 
 def _ascending(ranges: Iterable[SeqRange]) -> bool:

@@ -212,7 +212,7 @@ class StreamFeature:
     def _retire(self, topic: Topic, done: DropDone) -> None:
         """A stream that forks read is there for them alone from now on."""
         core, state = self._core, self.state(topic)
-        core.path.check(topic)
+        core.path.check(topic, frees=True)
 
         def retired(timing: CommitTiming) -> None:
             state.retired = True

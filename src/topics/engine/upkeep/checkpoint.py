@@ -76,6 +76,8 @@ class Checkpointer:
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
         self.running = False
+        self.error: Exception | None = None
+        """Why the last one failed."""
         self.failures = 0
         self.completed = 0
         self._due: list[Topic] = []
@@ -91,7 +93,9 @@ class Checkpointer:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
         self.running = True
         # One that rewrites everything is due when what was added since outweighs it.
-        full = full or not self.chain or self.added_bytes > self.full_bytes
+        # On a full disk it would need more room than there is, and it is the small one that makes room.
+        due = self.added_bytes > self.full_bytes and self._core.room.short is None
+        full = full or not self.chain or due
         trash, self._core.trash = self._core.trash, []
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         succeeded = False
@@ -279,6 +283,7 @@ class Checkpointer:
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
+        self.error = error
         _log.error("a checkpoint failed; the log is kept", extra={"error": str(error)})
         core = self._core
         if written:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 
 from topics.core.errors import TopicsError
+from topics.core.names import is_own_name
 from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
 from topics.engine.state.runs import Segment
@@ -51,7 +52,7 @@ class Housekeeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_checkpoint = core.steady()
         self._place = 0
-        self._moving = False
+        self._moving = self._regaining = False
         self._cold_after = 0
         """When the cold tier is tried again that failed; milliseconds."""
 
@@ -85,6 +86,7 @@ class Housekeeper:
         for chore in self._core.chores:
             chore()
         self.bound_memory()
+        self._heal()
         self._checkpoint_when_due()
 
     def _look_at_some_topics(self) -> None:
@@ -120,13 +122,31 @@ class Housekeeper:
             core.before_change(topic)
             self._sealer.cut(topic)
 
+    def _heal(self) -> None:
+        """Looks whether a shortage has passed."""
+        for shard in self._core.shards:
+            shard.heal()
+        if self._core.room.short is not None and not self._regaining:
+            self._regaining = True
+            self._run_job(self._regain())
+
+    def _regain(self) -> Job:
+        try:
+            yield OffLoop(self._core.room.regain)
+        except OSError as error:
+            _log.error("the reserve for a full disk cannot be made", extra={"error": str(error)})
+        finally:
+            self._regaining = False
+
     def _checkpoint_when_due(self) -> None:
         core = self._core
         logged = sum([shard.logged_bytes for shard in core.shards])
         now = core.steady()
+        # On a full disk every delete waits for the checkpoint that removes files.
+        interval_ms = core.options.snapshot_interval_ms if core.room.short is None else 0
         # Sealing and moves to the cold tier log nothing, but whoever reads the files waits for a catalog that tells.
         changed = logged > 0 or any(core.dirty)
-        old = changed and now - self._last_checkpoint >= core.options.snapshot_interval_ms
+        old = changed and now - self._last_checkpoint >= interval_ms
         if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
             return
         if any(shard.writer.poison is not None for shard in core.shards):
@@ -139,6 +159,8 @@ class Housekeeper:
     def movable(self, topic: Topic) -> list[Segment]:
         """The sealed segments beyond what the hot folder should keep, oldest first."""
         options = self._core.options
+        if is_own_name(topic.name):
+            return []  # The loop reads the server's own records, and must not wait for the cold tier.
         hot = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
         keep, kept = 0, 0
         for segment in reversed(hot):

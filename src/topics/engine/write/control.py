@@ -127,5 +127,5 @@ class Controller:
 
 def drop_topic(core: EngineCore, topic: Topic, done: DropDone) -> None:
     """Deletes a topic with everything in it."""
-    core.path.check(topic)
+    core.path.check(topic, frees=True)
     core.path.log(Drop(core, topic, done), Gate.SYNC)

@@ -99,5 +99,5 @@ class Deleter:
     def _log_delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
         path = self._core.path
         if path.logs_removals(topic):
-            path.check(topic)
+            path.check(topic, frees=True)
         path.log(Delete(self._core, topic, before_seq, ranges, done))

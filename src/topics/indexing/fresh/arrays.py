@@ -11,7 +11,7 @@ Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int32]
 
-_FIRST_ROOM = 1024
+_FIRST_ROOM = 64
 
 
 class Growing:

@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from topics.config.values import SettingsError
+from topics.core.names import is_topic_name
 from topics.spark.connector.offsets import Bound, parse_bounds
 from topics.spark.segments import GROUP_BYTES
 from topics.storage.layout import Layout
@@ -21,11 +22,13 @@ _KNOWN = (
     "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
     "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
-    "batchRecords", "create", "idempotencyWindowMs", "writeId",
+    "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark itself reads and passes on."""
 _BY_LOWER = {name.lower(): name for name in _KNOWN}
+
+_WRITE_ID_CHARS_MAX = 200
 
 DEFAULT_URL = "http://127.0.0.1:4000"
 
@@ -99,7 +102,7 @@ class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     topic: str | None
     batch_records: int
     create: bool
-    idempotency_window_ms: int
+    atomic: bool
     write_id: str | None
 
 
@@ -152,9 +155,21 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic"),
         batch_records=_number(options, "batchRecords", 1, 5_000),
         create=_flag(options, "create", True),
-        idempotency_window_ms=_number(options, "idempotencyWindowMs", 0, 3_600_000),
-        write_id=options.get("writeId"),
+        atomic=_flag(options, "atomic", True),
+        write_id=_write_id(options),
     )
+
+
+def _write_id(options: Mapping[str, str]) -> str | None:
+    # It was needed while writes were told apart by keys that the server forgot; jobs that still set it go on.
+    _number(options, "idempotencyWindowMs", 0, 0)
+    given = options.get("writeId")
+    if given is not None and (not is_topic_name(given) or len(given) > _WRITE_ID_CHARS_MAX):
+        raise OptionError(
+            f"option writeId is {given!r}; accepted is 1 to {_WRITE_ID_CHARS_MAX} of A-Z a-z 0-9 . _ : - beginning "
+            "with a letter or digit"
+        )
+    return given
 
 
 def _access(options: Mapping[str, str]) -> Access:

@@ -1,14 +1,20 @@
 """What Spark sees of the connector when it writes. Imports pyspark.
 
-Every append carries an idempotency key made of what Spark repeats exactly when it runs a task or a micro-batch again:
-the query, the batch, the partition and the number of the chunk in it. So a task that is tried again, a batch that is
-replayed after the driver was killed, or an answer that got lost all end in the same records, once. The server remembers
-keys for the topic's `idempotency_window_ms`; a query that must survive being down for longer needs a longer window,
-and the sink refuses to start with a shorter one than it was told to count on.
+A write is a transaction of the server. Tasks stage what they write, each under names that no other task and no other
+attempt of the same task uses, and tell the driver which; the driver commits exactly what its successful tasks told.
+Until then nobody sees anything, and then everybody sees all of it, whichever topics it goes to.
+
+| | id | sequence | attempt |
+|---|---|---|---|
+| `writeStream` | the query, or `writeId` | the micro-batch | the run of the query, which replaces an earlier one |
+| `write` | `writeId`, or a new one for each `save()` | 0 | one for each `save()` |
+
+A batch that is run again may cut its rows otherwise, have other rows or fewer. If it was not committed, what it stages
+now takes the place of what was staged before. If it was, the server says so and nothing changes.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
@@ -16,94 +22,182 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
-from topics.client import Client, NewRecord, TopicNotFound
+from topics.client import Client, ClientError, NewRecord, TransactionTooLarge
 from topics.spark.connector.options import OptionError, WriteOptions
 from topics.system.dice import SystemDice
 
 _CHUNK_BYTES = 8 * 1024 * 1024
-_NEW_TOPIC_WINDOW_MS = 7 * 24 * 3_600_000
 _COLUMNS = ("topic", "tag", "node", "meta", "data")
+
+
+@dataclass(frozen=True)
+class Step:
+    """The transaction that a task writes for."""
+
+    id: str
+    sequence: int
+    attempt: str
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task wrote."""
+    """What a task staged, or found committed already."""
 
-    records: int
-    deduplicated: int
+    step: Step
+    partition: int
+    parts: list[str] = field(default_factory=list)
+    records: int = 0
 
 
 class _Sink:
+    advice = ""
+    """What to do about a transaction that is too large."""
+
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_schema(schema, options)
         self._options = options
 
-    def _append_all(self, batches: Iterator[pa.RecordBatch], key: str) -> Written:
-        written = Written(0, 0)
-        with Client(self._options.url, api_key=self._options.api_key) as client:
+    def _client(self) -> Client:
+        return Client(self._options.url, api_key=self._options.api_key)
+
+    def stage_all(self, batches: Iterator[pa.RecordBatch], step: Step, partition: int, task: int) -> Written:
+        """Stages the rows of a task. `task` tells it from every other attempt at the same partition."""
+        written = Written(step, partition)
+        with self._client() as client:
+            begun = client.begin_transaction(step.id, step.sequence, attempt=step.attempt)
             chunks = Chunks(self._options)
-            for batch in batches:
-                for topic, number, records in chunks.add(batch):
-                    self._append(client, topic, records, f"{key}/{number}", written)
-            for topic, number, records in chunks.rest():
-                self._append(client, topic, records, f"{key}/{number}", written)
+            if begun.state == "committed":
+                # Rows are still taken, so that what makes them comes to its end as it did before.
+                for _ in batches:
+                    pass
+                return written
+            for topic, records in chunks.all(batches):
+                self._stage(client, written, f"{partition}.{task}.{len(written.parts)}", topic, records)
         return written
 
-    def _append(self, client: Client, topic: str, records: list[NewRecord], key: str, written: Written) -> None:
-        answer = client.append_many(
-            topic, records, idempotency_key=key, create=self._options.create or None, return_seqs=False
-        )
-        written.records += answer.count
-        written.deduplicated += answer.count if answer.deduped else 0
+    def _stage(self, client: Client, written: Written, part: str, topic: str, records: list[NewRecord]) -> None:
+        step = written.step
+        try:
+            client.stage(
+                step.id, step.sequence, topic, records, part=part, attempt=step.attempt, create=self._options.create
+            )
+        except TransactionTooLarge as error:
+            raise OptionError(f"{error}: {self.advice}") from error
+        written.parts.append(part)
+        written.records += len(records)
+
+    def commit_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Makes all of it visible, in the order of the partitions."""
+        told = sorted(_told(messages), key=lambda written: written.partition)
+        if not told:
+            return  # There was not even an empty partition.
+        step = told[0].step
+        with self._client() as client:
+            parts = [part for written in told for part in written.parts]
+            client.commit_transaction(step.id, step.sequence, attempt=step.attempt, parts=parts)
+
+    def abort_all(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Lets go of what is staged, where that is possible; the server does it by itself in time."""
+        told = _told(messages)
+        if told:
+            step = told[0].step
+            try:
+                with self._client() as client:
+                    client.abort_transaction(step.id, step.sequence, attempt=step.attempt)
+            except ClientError:
+                pass
+
+
+def _told(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """`df.write`: a task may be tried again; a second `save()` is another write, unless `writeId` says otherwise."""
+    """`df.write`: a second `save()` is another write, unless `writeId` says otherwise."""
+
+    advice = (
+        "a DataFrame is written as one transaction. Raise TOPICS_MAX_TRANSACTION_BYTES or its companions, or write it "
+        "with the option atomic=false, a chunk at a time"
+    )
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._write_id = options.write_id or SystemDice().token(12).hex()
+        attempt = SystemDice().token(12).hex()
+        self._step = Step(f"spark:{options.write_id or attempt}", 0, attempt)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        return self._append_all(iterator, f"spark/{self._write_id}/{context.partitionId()}")
+        if self._options.atomic:
+            return self.stage_all(iterator, self._step, context.partitionId(), context.taskAttemptId())
+        return self.append_all(iterator, context.partitionId())
+
+    def append_all(self, batches: Iterator[pa.RecordBatch], partition: int) -> Written:
+        """Appends the rows of a task at once. A task that is tried again repeats itself under the same keys, and fails
+        where its rows have changed since."""
+        written = Written(self._step, partition)
+        with self._client() as client:
+            for number, (topic, records) in enumerate(Chunks(self._options).all(batches)):
+                client.append_many(
+                    topic, records, idempotency_key=f"{self._step.id}/{partition}/{number}",
+                    create=self._options.create, return_seqs=False,
+                )  # fmt: skip
+                written.records += len(records)
+        return written
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.atomic:
+            self.commit_all(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        if self._options.atomic:
+            self.abort_all(messages)
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
     """`df.writeStream`."""
 
+    advice = (
+        "a micro-batch is written as one transaction. Make it smaller, by maxRecordsPerTrigger for example, or raise "
+        "TOPICS_MAX_TRANSACTION_BYTES or its companions"
+    )
+
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._ready = False
+        if not options.atomic:
+            raise OptionError("option atomic is for batches: a stream writes every micro-batch as a whole")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
-        if self._options.topic is not None:
-            with Client(self._options.url, api_key=self._options.api_key) as client:
-                check_window(client, self._options.topic, self._options)
         query = self._options.write_id or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        return self._append_all(iterator, f"spark/{query}/{batch}/{context.partitionId()}")
+        # Spark names the jobs of a query after its run. A run tries a batch once: if it fails, the query ends.
+        run = context.getLocalProperty("spark.jobGroup.id") or "run"
+        step = Step(f"spark:{query}", int(batch or 0), run)
+        return self.stage_all(iterator, step, context.partitionId(), context.taskAttemptId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """There is nothing left to do: each append was final, and its key makes repeating it harmless."""
+        self.commit_all(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was written stays and is not written again: the batch will be run with the same keys."""
+        self.abort_all(messages)
 
 
 class Chunks:
-    """Lines records up, topic by topic, and hands them out in appends of a bounded size, numbered from 0."""
+    """Lines records up, topic by topic, and hands them out in requests of a bounded size."""
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._waiting: dict[str, list[NewRecord]] = {}
         self._bytes: dict[str, int] = {}
-        self._numbers: dict[str, int] = {}
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, int, list[NewRecord]]]:
+    def all(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, list[NewRecord]]]:
+        for batch in batches:
+            yield from self.add(batch)
+        yield from self.rest()
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[tuple[str, list[NewRecord]]]:
         columns = {name: batch[name].to_pylist() for name in batch.schema.names if name in _COLUMNS}
         nothing = [None] * batch.num_rows
         fields = [columns.get(name, nothing) for name in _COLUMNS]
@@ -118,17 +212,15 @@ class Chunks:
             if len(waiting) >= self._options.batch_records or self._bytes[target] >= _CHUNK_BYTES:
                 yield self._take(target)
 
-    def rest(self) -> Iterator[tuple[str, int, list[NewRecord]]]:
+    def rest(self) -> Iterator[tuple[str, list[NewRecord]]]:
         for topic in sorted(self._waiting):
             if self._waiting[topic]:
                 yield self._take(topic)
 
-    def _take(self, topic: str) -> tuple[str, int, list[NewRecord]]:
-        number = self._numbers.get(topic, 0)
-        self._numbers[topic] = number + 1
+    def _take(self, topic: str) -> tuple[str, list[NewRecord]]:
         self._bytes[topic] = 0
         records, self._waiting[topic] = self._waiting[topic], []
-        return topic, number, records
+        return topic, records
 
 
 def check_schema(schema: StructType, options: WriteOptions) -> None:
@@ -138,23 +230,6 @@ def check_schema(schema: StructType, options: WriteOptions) -> None:
         raise OptionError('a DataFrame to write needs a column data with JSON text: to_json(struct("*")) makes one')
     if "topic" not in names and options.topic is None:
         raise OptionError("which topic to write to is said by the option topic or by a column topic")
-    for field in schema.fields:
-        if field.name in _COLUMNS and not isinstance(field.dataType, StringType):
-            raise OptionError(f"column {field.name} must be a string, not {field.dataType.simpleString()}")
-
-
-def check_window(client: Client, topic: str, options: WriteOptions) -> None:
-    """Makes sure that keys are remembered for as long as the query counts on; makes the topic where it may."""
-    try:
-        window = client.get_topic(topic, touch=False).config.idempotency_window_ms
-    except TopicNotFound:
-        if not options.create:
-            raise
-        client.put_topic(topic, {"idempotency_window_ms": max(_NEW_TOPIC_WINDOW_MS, options.idempotency_window_ms)})
-        return
-    if window < options.idempotency_window_ms:
-        raise OptionError(
-            f"topic {topic} remembers idempotency keys for {window} ms, and this query counts on "
-            f"{options.idempotency_window_ms} ms to write once: raise the topic's idempotency_window_ms, or lower the "
-            "option idempotencyWindowMs to the longest time that the query may be down"
-        )
+    for field_ in schema.fields:
+        if field_.name in _COLUMNS and not isinstance(field_.dataType, StringType):
+            raise OptionError(f"column {field_.name} must be a string, not {field_.dataType.simpleString()}")

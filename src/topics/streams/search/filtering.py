@@ -4,7 +4,7 @@ A read ends with a full answer, at the end of the stream, or when it has looked 
 all that was looked at, matching or not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from topics.core.errors import SearchUnavailableError, TopicsError
 from topics.core.loss import Tombstone
@@ -17,7 +17,7 @@ from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stats import SearchStats
-from topics.wire.cuts import View, data_span, parts_of
+from topics.wire.cuts import View, data_of, parts_of
 
 SCAN_BYTES = 104_857_600
 """What one filtered read looks at."""
@@ -99,25 +99,19 @@ class FilteredRead:
         if isinstance(result, TopicsError):
             self._finish() if self._pieces else self._done(result)
             return
-        matching = set(result.seqs)
-        for first_seq, view in views(sent.pieces, memoryview(b"".join(sent.body))):
-            for index in range(view.count):
-                seq = first_seq + index
-                begin, end = data_span(view, index)
-                if self._scanned + end - begin > SCAN_BYTES and self._scanned:
-                    self._finish(limited=True)
-                    return
-                wanted = seq in matching and self._has_key(view, index)
-                if wanted and not self._put(seq, bytes(view.text[begin:end])):
-                    self._finish()
-                    return
-                self._scanned += end - begin
-                self._cursor = seq
+        for seq, view, index in _found(sent, result.seqs):
+            if self._has_key(view, index) and not self._put(seq, data_of(view, index)):
+                # Everything before it was looked at.
+                self._cursor = max(self._cursor, seq - 1)
+                self._finish()
+                return
+        self._scanned += result.scanned_bytes
         self._cursor = max(self._cursor, sent.through)
-        if self._cursor < self._end() and len(self._pieces) < self._spec.max_records and self._scanned < SCAN_BYTES:
+        is_behind = self._cursor < self._end()
+        if is_behind and len(self._pieces) < self._spec.max_records and self._scanned < SCAN_BYTES:
             self._later(0, self._next)
         else:
-            self._finish(limited=self._scanned >= SCAN_BYTES and self._cursor < self._end())
+            self._finish(limited=is_behind and self._scanned >= SCAN_BYTES)
 
     def _has_key(self, view: View, index: int) -> bool:
         return self._spec.key is None or parts_of(view, index).tag == self._spec.key
@@ -153,3 +147,12 @@ class FilteredRead:
                 self._scanned if limited else None,
             )
         )
+
+
+def _found(sent: Pack, seqs: Sequence[int]) -> Iterator[tuple[int, View, int]]:
+    """Where the entries of some seqs, which ascend, stand in what was sent."""
+    at = 0
+    for first_seq, view in views(sent.pieces, memoryview(b"".join(sent.body))):
+        while at < len(seqs) and seqs[at] < first_seq + view.count:
+            yield seqs[at], view, seqs[at] - first_seq
+            at += 1

@@ -15,6 +15,9 @@ from topics.searching.messages import Add, Drop, Open
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack, window_start
 from topics.streams.search.searcher import Later, Searcher
 
+EMPTY_BYTES = 32 * 1024
+"""What an index takes before it told how much: that of a stream that is only ever filtered never does."""
+
 Brought = Callable[["Followed | TopicsError"], None]
 
 
@@ -30,7 +33,7 @@ class Followed:
         """No entry up to this one is in it."""
         self.through = start
         self.sent_bytes = 0
-        self.memory_bytes = 0
+        self.memory_bytes = EMPTY_BYTES
         self.target = start
         self.feeding = False
         self.waiting: list[tuple[int, Brought]] = []
@@ -70,6 +73,8 @@ class Follower:
             start = window_start(topic, self._stream_bytes)
             self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
             known = Followed(self._indexes, topic, description, self._searcher.generation, start)
+            self._followed[topic.id] = known
+            self._make_room(known)
         self._followed[topic.id] = known
         return known
 
@@ -130,8 +135,12 @@ class Follower:
             followed.told()
 
     def weigh(self, followed: Followed, memory_bytes: int) -> None:
-        """Notes what an index takes. Those that nobody asked for longest make room."""
+        """Notes what an index takes."""
         followed.memory_bytes = memory_bytes
+        self._make_room(followed)
+
+    def _make_room(self, followed: Followed) -> None:
+        """Drops the indexes that nobody asked for longest, until those that are left fit."""
         total = sum(known.memory_bytes for known in self._followed.values())
         for known in list(self._followed.values()):
             if total <= self._memory_bytes:

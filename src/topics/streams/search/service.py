@@ -17,8 +17,8 @@ from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
 from topics.searching.messages import Ask, Query, Result
-from topics.streams.offsets import Position
-from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.search.fetching import Fetch, Fetched
 from topics.streams.search.filtering import FilteredRead
 from topics.streams.search.following import Followed, Follower
 from topics.streams.search.packing import removed_between
@@ -35,6 +35,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: Result
     head: int
     """The last entry when the query came."""
+    first: int
+    """Entries from here to `last` were looked at."""
+    last: int
     missed_sealed: int = 0
     """Entries that were not looked at, at most."""
     missed_tail: int = 0
@@ -116,29 +119,9 @@ class StreamSearch:
     def removed(self, topic: Topic, first: int, last: int) -> tuple[tuple[int, int], ...]:
         return removed_between(topic, self._engine.core.reader, first, last)
 
-    def fetch(self, topic: Topic, seqs: list[int], done: Callable[[dict[int, bytes] | TopicsError], None]) -> None:
-        """The entries of some seqs, promoted; those that are gone by now are missing."""
-        found: dict[int, bytes] = {}
-        state = {"open": len(seqs)}
-        promoter = description_of(topic).promoter
-
-        def take(seq: int, outcome: StreamSlice | TopicsError) -> None:
-            state["open"] -= 1
-            if isinstance(outcome, StreamSlice) and outcome.count:
-                found[seq] = outcome.body[1:-1]
-            if not state["open"]:
-                done(found)
-
-        if not seqs:
-            done(found)
-        for seq in seqs:
-            spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
-            self._engine.read_as(
-                topic,
-                spec.request(),
-                cutter(spec, promoter),
-                lambda outcome, seq=seq: take(seq, outcome),  # type: ignore[misc]
-            )
+    def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
+        """The entries of some seqs."""
+        Fetch(self._engine, topic, description_of(topic).promoter, seqs, done).run()
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """A read that a filter restricts."""
@@ -222,6 +205,8 @@ class _Asking:
             Outcome(
                 result=result,
                 head=self._head,
+                first=first,
+                last=last,
                 missed_sealed=missed_sealed,
                 missed_tail=missed_tail,
                 missed_segments=len(sealed) if missed_sealed else 0,

@@ -12,50 +12,18 @@ import msgspec
 from topics.core.batch import Batch
 from topics.core.config import TopicConfig
 from topics.core.durability import Durability
-from topics.core.errors import TopicNotFoundError, TopicsError
+from topics.core.errors import TopicsError
+from topics.core.names import SUBSCRIPTIONS_TOPIC
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest
+from topics.engine.own_topic import Hidden
 from topics.engine.read import execute_read, plan_read
-from topics.engine.topic import Records, Topic
+from topics.engine.topic import Topic
 from topics.engine.write.appending import make_topic
 
-NAME = "__ds/subscriptions"
+NAME = SUBSCRIPTIONS_TOPIC
 Done = Callable[[TopicsError | None], None]
-
-
-class Hidden:
-    """The guard of a topic that is the server's own (`engine.topic.Guard`)."""
-
-    def __init__(self) -> None:
-        self.lifted = False
-
-    def check_append(self, topic: Topic) -> None:
-        raise TopicNotFoundError(topic.name)
-
-    def rewrites(self, topic: Topic) -> bool:
-        return False
-
-    def postpones(self, topic: Topic, records: Sequence[Record], prepared: object, retry: object) -> bool:
-        return False
-
-    def admit(self, topic: Topic, records: Records, moved: bool, prepared: object = None) -> None:
-        return None
-
-    def hides(self, topic: Topic) -> bool:
-        return not self.lifted
-
-    def over(self, topic: Topic) -> bool:
-        return not self.lifted
-
-    def sweep(self, topic: Topic) -> None: ...
-
-    def drop(self, topic: Topic, done: Callable[..., None]) -> None:
-        raise TopicNotFoundError(topic.name)
-
-    def removed(self, topic: Topic) -> None: ...
-
-    def release(self, source: Topic) -> None: ...
 
 
 class Store:

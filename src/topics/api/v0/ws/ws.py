@@ -61,7 +61,6 @@ class Session(Sink):
 
     __slots__ = (
         "_engine",
-        "_key",
         "_leave",
         "_live",
         "_peer_closed",
@@ -74,6 +73,7 @@ class Session(Sink):
         "_unswept",
         "_waiting",
         "_waits",
+        "key",
     )
 
     def __init__(
@@ -85,7 +85,7 @@ class Session(Sink):
         self.push = socket.write
         self._engine = engine
         self._live = live
-        self._key = key
+        self.key = key
         self._leave = leave
         self._unswept = live.sweep.add(self)
         self._subscriptions: dict[str, Subscription] = {}
@@ -179,7 +179,7 @@ class Session(Sink):
         def done(outcome: AppendResult | TopicsError) -> None:
             self._publish_bytes -= nbytes
             if isinstance(outcome, TopicsError):
-                frame = error_frame(told_to(self._key, outcome), command.request_id)
+                frame = error_frame(told_to(self.key, outcome), command.request_id)
             else:
                 spent_ms = (self.run_queue.seconds() - started) * 1000.0
                 frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
@@ -190,10 +190,10 @@ class Session(Sink):
             if command.config is not None and self._strict:
                 check_inline_config(text)
             batch = with_key(command, command.idempotency_key)
-            if self._key is not ANYONE:
-                self._key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
+            if self.key is not ANYONE:
+                self.key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
                 if command.config is not None:
-                    batch = with_config_of(self._key, self._engine, command.topic, batch)
+                    batch = with_config_of(self.key, self._engine, command.topic, batch)
             if self._stopping:
                 raise ShuttingDownError()
             self._engine.append(command.topic, batch, done)
@@ -211,14 +211,14 @@ class Session(Sink):
         try:
             self._replies.now(self._follow(command))
         except TopicsError as error:
-            self._replies.now(error_frame(told_to(self._key, error), command.request_id))
+            self._replies.now(error_frame(told_to(self.key, error), command.request_id))
 
     def _follow(self, command: Subscribe) -> bytes:
         """Checks everything, then begins with everything: a command that is refused changes nothing."""
         starts = starts_of(command)
         projection = projection_of(command, self._engine.core.limits)
         for name in starts:
-            self._key.check(Scope.READ, name)
+            self.key.check(Scope.READ, name)
         if self._stopping:
             raise ShuttingDownError()
         self._check_room(starts)

@@ -1,0 +1,128 @@
+"""What the search benchmark searches: logs of requests thrown by seeded dice, their description, and ten kinds of
+queries, each in the language of the server and of SQLite."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+_SEED = 16
+_VOCABULARY = [f"w{number}" for number in range(5000)]
+_WEIGHTS = [1 / (rank + 1) for rank in range(5000)]
+_STATUSES = (200, 200, 200, 201, 404, 500, 503)
+_REGIONS = ("us-east-1", "eu-west-1", "ap-southeast-1", "us-west-2")
+
+
+def entries(count: int) -> Iterator[dict[str, Any]]:
+    """Entries of about 200 bytes. The first words of the vocabulary are in most of them."""
+    dice = random.Random(_SEED)
+    now = 1_774_400_000_000
+    for number in range(count):
+        now += dice.randint(0, 20)
+        moment = datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="milliseconds")[:23] + "Z"
+        yield {
+            "eventTime": moment,
+            "service": f"svc-{dice.randrange(40)}",
+            "status": dice.choice(_STATUSES),
+            "duration": round(dice.expovariate(1 / 200), 2),
+            "requestId": id_of(number),
+            "region": dice.choice(_REGIONS),
+            "message": " ".join(dice.choices(_VOCABULARY, _WEIGHTS, k=8)),
+            "why": " ".join(dice.choices(_VOCABULARY, _WEIGHTS, k=5)) if number % 3 == 0 else None,
+        }
+
+
+def id_of(number: int) -> str:
+    return f"req_{number * 2654435761 % 2**32:08x}"
+
+
+def encoded(count: int) -> list[bytes]:
+    return [msgspec.json.encode(entry) for entry in entries(count)]
+
+
+def _field(kind: str, name: str, *flags: str) -> dict[str, Any]:
+    more = {"analyzer": "unicode_word_v1"} if kind == "text" else {}
+    return {
+        "kind": kind,
+        "bindings": [{"version": 1, "jsonPointer": f"/{name}"}],
+        **dict.fromkeys(flags, True),
+        **more,
+    }
+
+
+DESCRIPTION: dict[str, Any] = {
+    "schema": {"type": "object"},
+    "routingKey": {"jsonPointer": "/service", "required": True},
+    "search": {
+        "primaryTimestampField": "eventTime",
+        "defaultFields": [{"field": "message", "boost": 2}, {"field": "why", "boost": 1.5}],
+        "fields": {
+            "eventTime": _field("date", "eventTime", "column", "sortable"),
+            "service": _field("keyword", "service", "exact", "prefix", "sortable"),
+            "status": _field("integer", "status", "exact", "column", "sortable"),
+            "duration": _field("float", "duration", "column", "sortable", "aggregatable"),
+            "requestId": _field("keyword", "requestId", "exact", "prefix"),
+            "region": _field("keyword", "region", "exact"),
+            "message": _field("text", "message", "positions"),
+            "why": _field("text", "why", "positions"),
+        },
+        "rollups": {
+            "load": {
+                "dimensions": ["service"],
+                "intervals": ["1m"],
+                "measures": {
+                    "requests": {"kind": "count"},
+                    "latency": {"kind": "summary", "field": "duration", "histogram": "log2_v1"},
+                },
+            }
+        },
+    },
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of question. `sql` is what SQLite is asked, None where it has no answer of the same kind."""
+
+    name: str
+    body: dict[str, Any]
+    sql: str | None
+    is_paged: bool = False
+    """Whether it is asked for its tenth page."""
+
+
+_FTS = (
+    "SELECT body FROM logs JOIN words ON words.rowid = logs.rowid WHERE words MATCH '{}' "
+    "ORDER BY logs.rowid DESC LIMIT 50"
+)
+_WHERE = "SELECT body FROM logs WHERE {} LIMIT 50"
+KINDS = (
+    Kind("exact", {"q": "service:svc-3"}, _WHERE.format("service = 'svc-3' ORDER BY rowid DESC")),
+    Kind("unique id", {"q": f"requestId:{id_of(77)}"}, _WHERE.format(f"request_id = '{id_of(77)}'")),
+    Kind("prefix", {"q": "requestId:req_a*"}, _WHERE.format("request_id GLOB 'req_a*' ORDER BY rowid DESC")),
+    Kind(
+        "range, sorted",
+        {"q": "status:>=500", "sort": ["eventTime:desc"]},
+        _WHERE.format("status >= 500 ORDER BY event_time DESC"),
+    ),
+    Kind(
+        "boolean",
+        {"q": "(service:svc-1 OR service:svc-2) status:>=500 -region:us-east-1"},
+        _WHERE.format("service IN ('svc-1', 'svc-2') AND status >= 500 AND region <> 'us-east-1' ORDER BY rowid DESC"),
+    ),
+    Kind("word", {"q": "w5"}, _FTS.format("w5")),
+    Kind("two words", {"q": "w5 w7"}, _FTS.format("w5 w7")),
+    Kind("phrase", {"q": '"w0 w1"'}, _FTS.format('"w0 w1"')),
+    Kind(
+        "has, not", {"q": "has:why -status:200"}, _WHERE.format("why IS NOT NULL AND status <> 200 ORDER BY rowid DESC")
+    ),
+    Kind(
+        "page 10",
+        {"q": "status:>=200", "sort": ["duration:asc"]},
+        _WHERE.format("status >= 200 ORDER BY duration") + " OFFSET 450",
+        is_paged=True,
+    ),
+)

@@ -1,0 +1,134 @@
+"""The parts of `make bench-spark` that are about numbers of things: many topics, and many deletes.
+
+`python -m bench.spark_many TOPICS RECORDS` measures these two alone.
+"""
+
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import LongType, StructField, StructType
+
+from bench.spark_load import fill, serving
+from topics.client import Client
+from topics.config.settings import Settings
+from topics.spark.archive.manifest import masked
+from topics.spark.archive.reading import archived_records, manifests_of
+from topics.spark.archive.store import ArchiveStore
+from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.session import SparkOptions, open_session
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+
+RECORDS_A_TOPIC = 50
+RECORDS_A_DELETE = 10
+"""One record in so many is deleted, each a range of its own."""
+
+_COLUMNS = StructType([StructField("seq", LongType(), False)])
+
+
+@dataclass
+class ManyTopics:
+    topics: int
+    plan: list[float] = field(default_factory=list)
+    offsets: list[float] = field(default_factory=list)
+    offset_bytes: int = 0
+    tasks: int = 0
+
+
+@dataclass
+class ManyDeletes:
+    records: int
+    ranges: int
+    plain: list[float] = field(default_factory=list)
+    masked: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.masked) / statistics.median(self.plain)
+
+
+def many_topics(url: str, topics: int, tries: int) -> ManyTopics:
+    """Plans a batch and asks for the offsets of a stream over so many topics, as Spark does and without a Spark."""
+    with Client(url) as client:
+        for number in range(topics):
+            client.append_many(f"many.{number}", [{"n": n} for n in range(RECORDS_A_TOPIC)])
+    given = {"url": url, "topicPattern": "many.*"}
+    reader = TopicsDataSource(given).reader(_COLUMNS)
+    stream = TopicsDataSource({**given, "startingOffsets": "earliest"}).streamReader(_COLUMNS)
+    assert isinstance(reader, TopicsReader)
+    assert isinstance(stream, TopicsStreamReader)
+    start = stream.initialOffset()
+    found = ManyTopics(topics, tasks=len(reader.partitions()))
+    for _ in range(tries):
+        found.plan.append(seconds(reader.partitions))
+        found.offsets.append(seconds(lambda: stream.latestOffset(start, stream.getDefaultReadLimit())))
+    found.offset_bytes = len(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+    return found
+
+
+def many_deletes(spark: SparkSession, archive: str, tries: int) -> ManyDeletes:
+    """Reads an archive of one topic with scattered deletes, and the same files without a look at them. They take turns.
+
+    The deletes are put into the manifest: how they get there is another matter.
+    """
+    store = ArchiveStore(PosixFileSystem(), archive)
+    [manifest] = manifests_of(store)
+    last = manifest.covered[-1][1]
+    ranges = [(seq, seq) for seq in range(RECORDS_A_DELETE // 2, last + 1, RECORDS_A_DELETE)]
+    store.save(masked(manifest, ranges, manifest.catalog, manifest.updated_ms))
+    folder = store.topic_folder(manifest.topic_id)
+    paths = [f"{folder}/{file.path}" for file in manifest.files]
+    found = ManyDeletes(manifest.rows, len(ranges))
+    for number in range(tries + 1):
+        plain, shown = (
+            seconds(lambda: total(spark.read.parquet(*paths))),
+            seconds(lambda: total(archived_records(spark, archive))),
+        )
+        if number:
+            found.plain.append(plain)
+            found.masked.append(shown)
+    return found
+
+
+def total(frame: DataFrame) -> None:
+    frame.agg(f.sum(f.length("data")), f.max("seq")).collect()
+
+
+def seconds(do: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    do()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    topics, records = int(sys.argv[1]), int(sys.argv[2])
+    folder = Path(tempfile.mkdtemp(prefix="topics-bench-spark-"))
+    try:
+        with serving(folder / "many") as url:
+            print(many_topics(url, topics, 5))
+        fill(folder / "data", 0, records)
+        settings, files = Settings(data_dir=str(folder / "data"), archive="1"), PosixFileSystem()
+        pipeline = make_pipeline(settings, files, InlineExecutor(files), SystemClock())
+        while pipeline.round():
+            pass
+        spark = open_session(SparkOptions(app_name="bench"))
+        found = many_deletes(spark, str(folder / "data" / "archive"), 5)
+        print(found, f"ratio {found.ratio:.2f}")
+        spark.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

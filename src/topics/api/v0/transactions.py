@@ -1,0 +1,128 @@
+"""Transactions: begin, look, stage, commit, abort.
+
+A key may stage and commit what it may write to. The ids are no names of topics: every tenant, which is the keys with
+the same prefixes, has ids of its own. An open transaction is its key's own.
+"""
+
+from functools import partial
+
+import msgspec
+
+from topics.api.auth import Scope
+from topics.api.calls import Call
+from topics.api.v0.appends import allowed_config
+from topics.api.v0.bodies import decode_body
+from topics.core.errors import TopicsError
+from topics.engine.transactions import (
+    BeginRequest,
+    StagedResult,
+    StageRequest,
+    TransactionRef,
+    TransactionResult,
+)
+from topics.engine.transactions.messages import scoped
+from topics.wire.transactions import (
+    AbortBody,
+    CommitBody,
+    PlacedOut,
+    StageAnswer,
+    StageBody,
+    TransactionAnswer,
+    TransactionBody,
+)
+
+_encode = msgspec.json.Encoder().encode
+_decode_begin = msgspec.json.Decoder(TransactionBody).decode
+_decode_stage = msgspec.json.Decoder(StageBody).decode
+_decode_commit = msgspec.json.Decoder(CommitBody).decode
+_decode_abort = msgspec.json.Decoder(AbortBody).decode
+
+
+def begin(call: Call) -> None:
+    body = decode_body("transaction", _decode_begin, call.exchange.body)
+    known = call.engine.transactions.book.open.get(scoped(call.key.tenant, body.id))
+    attempt = known.attempt if known is not None else None
+
+    def done(outcome: TransactionResult | TopicsError) -> None:
+        begun = not isinstance(outcome, TopicsError) and outcome.state == "open" and outcome.attempt != attempt
+        _answer(call, outcome, 201 if begun else 200)
+
+    request = BeginRequest(
+        id=body.id,
+        sequence=body.sequence,
+        attempt=body.attempt,
+        timeout_ms=body.timeout_ms,
+        owner=call.key.owner,
+        tenant=call.key.tenant,
+    )
+    call.engine.transactions.begin(request, partial(_permit, call), done)
+
+
+def look(call: Call) -> None:
+    _answer(call, call.engine.transactions.find(call.topic, call.key.owner, partial(_permit, call), call.key.tenant))
+
+
+def stage(call: Call) -> None:
+    body = decode_body("stage", _decode_stage, call.exchange.body)
+    _permit(call, body.topic)
+    config = None if body.config is None else allowed_config(call.key, call.engine, body.topic, body.config)
+
+    def done(outcome: StagedResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            call.refuse(outcome)
+            return
+        answer = StageAnswer(
+            id=outcome.id, sequence=outcome.sequence, attempt=outcome.attempt, part=outcome.part, topic=outcome.topic,
+            count=outcome.count, records=outcome.records, bytes=outcome.bytes,
+        )  # fmt: skip
+        call.reply(200, _encode(answer))
+
+    request = StageRequest(
+        ref=_ref(call, body.sequence, body.attempt), topic=body.topic, records=body.records, part=body.part,
+        node=body.node, create=body.create, config=config,
+    )  # fmt: skip
+    call.engine.transactions.stage(request, done)
+
+
+def commit(call: Call) -> None:
+    body = decode_body("commit", _decode_commit, call.exchange.body)
+    ref = _ref(call, body.sequence, body.attempt)
+    call.engine.transactions.commit(ref, body.parts, partial(_permit, call), partial(_answer, call))
+
+
+def abort(call: Call) -> None:
+    body = decode_body("abort", _decode_abort, call.exchange.body)
+    call.engine.transactions.abort(_ref(call, body.sequence, body.attempt), partial(_answer, call))
+
+
+def _ref(call: Call, sequence: int, attempt: str | None) -> TransactionRef:
+    return TransactionRef(
+        id=call.topic, sequence=sequence, attempt=attempt, owner=call.key.owner, tenant=call.key.tenant
+    )
+
+
+def _permit(call: Call, topic: str) -> None:
+    call.key.check(Scope.WRITE, topic)
+
+
+def _answer(call: Call, outcome: TransactionResult | TopicsError, status: int = 200) -> None:
+    if isinstance(outcome, TopicsError):
+        call.refuse(outcome)
+        return
+    if outcome.state == "committed":
+        placed = [
+            PlacedOut(topic=one.topic, first_seq=one.first_seq, last_seq=one.last_seq, count=one.count)
+            for one in outcome.topics
+        ]
+        answer = TransactionAnswer(
+            id=outcome.id, sequence=outcome.sequence, state=outcome.state, records=outcome.records,
+            deduped=outcome.deduped, topics=placed,
+        )  # fmt: skip
+    elif outcome.state == "open":
+        answer = TransactionAnswer(
+            id=outcome.id, sequence=outcome.sequence, state=outcome.state, attempt=outcome.attempt or msgspec.UNSET,
+            parts=outcome.parts, records=outcome.records, bytes=outcome.bytes, expires_ts=outcome.expires_ts,
+        )  # fmt: skip
+    else:
+        answer = TransactionAnswer(id=outcome.id, sequence=outcome.sequence, state=outcome.state, records=0)
+    call.reply(status, _encode(answer))

@@ -1,0 +1,1 @@
+"""Commands about the keys of a server: `topics key`."""

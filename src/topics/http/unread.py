@@ -1,0 +1,60 @@
+"""What clients have left unread: counted for each connection, for each account, and in all.
+
+An answer that its client does not read stays in memory. One connection alone costs a buffer and an answer, but a
+thousand of them that ask for the largest answers and read none would cost gigabytes. So the application asks how long
+an answer may be (`Exchange.room`), which is less and less the more lies unread. What it does not give now the client
+asks for later, from where the answer ended. While the budget is used up, a connection that has something unread is
+served no further.
+
+An account is whoever the application counts together, such as the bearers of one key. It gets half of the budget, so
+that one of them does not take away the room of the others.
+"""
+
+from typing import Protocol
+
+FLOOR_BYTES = 64 * 1024
+"""What an answer may have in any case: mostly the system's own buffer takes it."""
+_PART = 4
+"""One answer gets a part of the room that is left, so that many at once find some."""
+
+
+class Account:
+    """Those who share a budget."""
+
+    __slots__ = ("unread_bytes",)
+
+    def __init__(self) -> None:
+        self.unread_bytes = 0
+
+
+class Sender(Protocol):
+    """A connection that was given something to send."""
+
+    def recount(self) -> None:
+        """Tells how much of it is unread."""
+        ...
+
+
+class Unread:
+    """The budget of a server."""
+
+    __slots__ = ("held_bytes", "max_bytes", "uncertain")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.held_bytes = 0
+        self.uncertain: list[Sender] = []
+        """Connections that were given much in this turn of the loop: how much the system took is known after it."""
+
+    @property
+    def exhausted(self) -> bool:
+        return self.held_bytes >= self.max_bytes
+
+    def room(self, account: Account) -> int:
+        """How many bytes one more answer may have."""
+        left = min(self.max_bytes - self.held_bytes, self.max_bytes // 2 - account.unread_bytes)
+        return max(left // _PART, FLOOR_BYTES)
+
+    def change(self, account: Account, more: int) -> None:
+        self.held_bytes += more
+        account.unread_bytes += more

@@ -1,0 +1,117 @@
+"""Whoever behaves is served beside those who do not; what they waited and what it cost is reported."""
+
+import socket
+import threading
+
+import httpx
+import pytest
+
+from tests.http.hostile.attacks import beside, connect, flooding
+from tests.http.live import LiveServer
+
+pytestmark = pytest.mark.slow
+
+POST = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+GET = b"GET /v0/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+MIB = 1024 * 1024
+
+
+def fill(url: str, topic: str, nbytes: int) -> None:
+    """Puts records of 64 KiB into a topic."""
+    record = {"data": "x" * 65_000}
+    with httpx.Client(base_url=url, timeout=60.0) as client:
+        for _ in range(nbytes // MIB):
+            client.post(f"/v0/topics/{topic}", json={"records": [record] * 16}).raise_for_status()
+
+
+def test_nobody_attacks(server: LiveServer) -> None:
+    beside("nobody", server.url, server.pid, lambda over: None)
+
+
+@pytest.mark.parametrize("connections", [50, 200])
+def test_pipelined_requests(server: LiveServer, connections: int) -> None:
+    attack = flooding(server.url, GET * 2_000, connections)
+    beside(f"pipelined requests, {connections} connections", server.url, server.pid, attack)
+
+
+def test_chunks_of_one_byte(server: LiveServer) -> None:
+    head = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    body = b"".join(b"1\r\n%c\r\n" % byte for byte in b'{"records":[{"data":"%b"}]}' % (b"x" * 20_000))
+    beside("chunks of one byte", server.url, server.pid, flooding(server.url, head + body + b"0\r\n\r\n", 50))
+
+
+def test_many_small_bodies(server: LiveServer) -> None:
+    body = b'{"records":[{"data":1}]}'
+    one = POST + b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    beside("many small bodies", server.url, server.pid, flooding(server.url, one * 500, 50))
+
+
+def test_heads_that_never_end(server: LiveServer) -> None:
+    data = b"GET / HTTP/1.1\r\n" + b"x-a: b\r\n" * 50
+
+    def attack(over: threading.Event) -> None:
+        sockets = [connect(server.url) for _ in range(300)]
+        for each in sockets:
+            each.sendall(data)
+        over.wait()
+        for each in sockets:
+            each.close()
+
+    beside("heads that never end", server.url, server.pid, attack)
+
+
+@pytest.mark.parametrize("path", ["/v0/topics/large/diff", "/v1/stream/large"])
+def test_answers_that_nobody_reads(server: LiveServer, path: str) -> None:
+    fill(server.url, "large", 16 * MIB)
+    if path.startswith("/v0"):
+        body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)
+        head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        request = head % (path.encode(), len(body)) + body
+    else:
+        request = b"GET %b?offset=-1 HTTP/1.1\r\nHost: localhost\r\n\r\n" % path.encode()
+
+    def attack(over: threading.Event) -> None:
+        sockets: list[socket.socket] = []
+        for _ in range(700):
+            each = connect(server.url)
+            each.sendall(request * 4)
+            sockets.append(each)
+        over.wait()
+        for each in sockets:
+            each.close()
+
+    seen = beside(f"answers that nobody reads, {path[:3]}", server.url, server.pid, attack, asks=600)
+    assert seen.resident_mib < 1024, "700 connections with answers of 8 MiB were 5.3 GB"
+
+
+def test_large_bodies_that_are_never_finished(server: LiveServer) -> None:
+    head = (
+        b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+
+    def attack(over: threading.Event) -> None:
+        sockets = []
+        for _ in range(30):
+            each = connect(server.url)
+            each.settimeout(5.0)
+            sockets.append(each)
+            try:
+                each.sendall(head % (60 * MIB) + b"x" * (59 * MIB))
+            except OSError:
+                continue
+            if over.is_set():
+                break
+        over.wait()
+        for each in sockets:
+            each.close()
+
+    seen = beside("large bodies that are never finished", server.url, server.pid, attack, asks=600)
+    assert seen.resident_mib < 900, "a bound of 512 MiB took 1,045 MB"
+
+
+def test_scrapes_of_the_metrics(server: LiveServer) -> None:
+    with httpx.Client(base_url=server.url, timeout=60.0) as client:
+        for number in range(1_000):
+            client.post(f"/v0/topics/topic-{number}", json={"records": [{"data": 1}]}).raise_for_status()
+    scrape = b"GET /v0/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    beside("scrapes of the metrics", server.url, server.pid, flooding(server.url, scrape * 5, 20))
