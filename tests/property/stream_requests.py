@@ -124,6 +124,35 @@ PATHS = (
     "/v1/stream/__ds/subscriptions/%ff",
     "/v1/stream/__ds%2Fsubscriptions", "/v1/stream/{}/%zz", "/v1/stream/{}/a%", "/v1//stream/a", "/v1/stream/{}/é",
 )  # fmt: skip
+_OBJECT = b'{"type":"object","properties":{"a":{"type":"integer"}}}'
+_PLAIN = (b"", b"x", b"[]", b"{}", b"null", b"{" * 3000, b'{"a":' * 100 + b"1" + b"}" * 100, b"\xff", b"1" * 300_000)
+PARTS: dict[str, tuple[bytes, ...]] = {
+    "_schema": (
+        *_PLAIN, b'{"schema":%b}' % _OBJECT, b'{"schema":{}}', b'{"schema":true}', b'{"schema":{"type":"x"}}',
+        b'{"schema":{"$ref":"#"}}', b'{"schema":{"pattern":"(?=a)"}}', b'{"schema":{"pattern":"(a{1000}){1000}"}}',
+        b'{"routingKey":{"jsonPointer":"/a","required":true}}', b'{"routingKey":{"jsonPointer":"/a","required":false}}',
+        b'{"routingKey":null}', b'{"search":null}', b'{"search":{}}', b'{"lens":{}}', b'{"schema":{},"lens":{}}',
+        b'{"schema":%b,"lens":{"apiVersion":"durable.lens/v1","schema":"x","from":1,"to":2,"ops":[]}}' % _OBJECT,
+        b'{"schema":{"enum":[%b]}}' % b",".join([b'"%d"' % n for n in range(3000)]),
+        b'{"schema":{"minimum":1e999}}', b'{"schema":{"title":"\xc3\xa9\\u0000"}}', b'{"apiVersion":5,"schema":{}}',
+    ),
+    "_profile": (
+        *_PLAIN, *(b'{"profile":{"kind":"%b"}}' % kind for kind in (b"evlog", b"metrics", b"otel-traces", b"generic")),
+        b'{"profile":{"kind":"state-protocol","touch":{"enabled":true,"touchCoalesceWindowMs":1}}}',
+        b'{"profile":{"kind":"evlog","redactKeys":["a","A"]}}', b'{"profile":{"kind":"x"}}', b'{"profile":5}',
+        b'{"profile":{"kind":"state-protocol","touch":{"enabled":true,"memory":{"k":0}}}}',
+    ),
+    "touch/meta": _PLAIN,
+    "touch/wait": (
+        *_PLAIN, b'{"cursor":"now","keys":["a"],"timeoutMs":0}', b'{"cursor":"now","keyIds":[1],"timeoutMs":5}',
+        b'{"cursor":"0000000000000000:0","keys":["8c646d3dd6bc68f4"],"timeoutMs":0}', b'{"cursor":"x","keys":["a"]}',
+        b'{"cursor":"now","keys":["a"],"timeoutMs":1,"templateIdsUsed":["0123456789abcdef"],"interestMode":"coarse"}',
+    ),
+    "touch/templates/activate": (
+        *_PLAIN, b'{"templates":[{"entity":"e","fields":[{"name":"a","encoding":"int64"}]}]}', b'{"templates":[]}',
+    ),
+}  # fmt: skip
+"""Bodies for what a stream has besides its entries."""
 _METHODS = ("PUT", "PUT", "PUT", "POST", "POST", "POST", "GET", "GET", "GET", "HEAD", "DELETE", "OPTIONS", "PATCH")
 _TYPED = ("Content-Type", b"text/plain")
 
@@ -160,6 +189,19 @@ def each_value_alone() -> Iterator[Asked]:
             yield Asked(method, path, headers=(_TYPED,), body=b"" if method in ("GET", "HEAD") else b"x")
 
 
+def each_part() -> Iterator[Asked]:
+    """Everything that may be said about the entries of a stream, each time to one that may have heard it before; and
+    entries in between."""
+    for number, (part, body) in enumerate((part, body) for part, bodies in PARTS.items() for body in bodies):
+        for name in NAMES:
+            path = f"/v1/stream/{{}}/{name}"
+            yield Asked("POST", f"{path}/{part}", body=body)
+            yield Asked("GET", f"{path}/{part}")
+            json = (("Content-Type", b"application/json"),)
+            yield Asked("POST", path, headers=json, body=BODIES[number % len(BODIES)])
+            yield Asked("GET", path, query_of(("offset", "-1"), ("key", "k")) if number % 2 else "")
+
+
 # Whatever a header can carry without ending: any bytes, control characters among them.
 _bytes = st.binary(max_size=12).map(lambda raw: raw.replace(b"\r", b"").replace(b"\n", b""))
 _letters = st.text(string.ascii_letters + string.digits, min_size=1, max_size=30)
@@ -174,7 +216,16 @@ def _value(samples: tuple[str, ...]) -> st.SearchStrategy[bytes]:
 
 
 @st.composite
+def parts(draw: st.DrawFn) -> Asked:
+    part, name = draw(st.sampled_from(sorted(PARTS))), draw(st.sampled_from(NAMES))
+    method = draw(st.sampled_from(("POST", "POST", "GET", "PUT")))
+    return Asked(method, f"/v1/stream/{{}}/{name}/{part}", body=draw(st.sampled_from(PARTS[part])))
+
+
+@st.composite
 def requests(draw: st.DrawFn) -> Asked:
+    if not draw(st.integers(0, 4)):
+        return draw(parts())
     method = draw(st.sampled_from(_METHODS))
     parameters = draw(st.lists(st.sampled_from(sorted(QUERIES)), max_size=4)) if method in ("GET", "HEAD") else []
     texts = {

@@ -19,7 +19,7 @@ from hypothesis import given
 from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.property.effort import effort
-from tests.property.stream_requests import NAMES, SEEN, Asked, each_value_alone, histories
+from tests.property.stream_requests import NAMES, SEEN, Asked, each_part, each_value_alone, histories
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.api.refusals import SUBSCRIPTIONS_ROOT, V1_CODE_BY_STATUS
 
@@ -28,7 +28,7 @@ PATIENCE_S = 20.0
 SERVED = {200, 201, 204, 304}
 REFUSED = {400, 403, 404, 405, 408, 409, 410, 413, 429, 431, 503}
 _OFFSET = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
-_REASONS = {*STATUS_BY_CODE, *V1_STATUS_BY_CODE, *V1_CODE_BY_STATUS.values()}
+_REASONS = {"schema", *STATUS_BY_CODE, *V1_STATUS_BY_CODE, *V1_CODE_BY_STATUS.values()}
 # Small, so that limits are met.
 SETTINGS = {
     "streams_long_poll_ms": "10", "streams_long_poll_max_ms": "20",
@@ -201,6 +201,15 @@ def test_each_value_alone_is_answered_and_harms_nobody(server: LiveServer) -> No
         answer = play.ask(asked)
         if asked.method == "PUT" and answer.status == 201:
             assert play.ask(Asked("HEAD", asked.path)).status in (200, 404), asked
+    play.check_others_are_served()
+
+
+def test_each_word_about_entries_is_answered_and_harms_nobody(server: LiveServer) -> None:
+    play = Play(server)
+    for name, content_type in zip(NAMES, (b"application/json", b"text/plain", b"application/json"), strict=True):
+        play.ask(Asked("PUT", f"/v1/stream/{{}}/{name}", headers=(("Content-Type", content_type),)))
+    for asked in each_part():
+        play.ask(asked)
     play.check_others_are_served()
 
 

@@ -77,7 +77,8 @@ def test_a_wait_ends_with_the_change_or_with_its_time(http: httpx.Client, touche
 def test_a_client_that_goes_away_waits_no_longer(http: httpx.Client, server: LiveServer, touched: str) -> None:
     address = urlsplit(server.url)
     body = json.dumps({"cursor": "now", "keys": [POSTS], "timeoutMs": 120_000}).encode()
-    head = f"POST {touched}/touch/wait HTTP/1.1\r\nhost: t\r\ncontent-length: {len(body)}\r\n\r\n"
+    named = f"host: {address.netloc}\r\ncontent-length: {len(body)}"
+    head = f"POST {touched}/touch/wait HTTP/1.1\r\n{named}\r\n\r\n"
     with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=60) as connection:
         connection.sendall(head.encode() + body)
         until_waiting(http, touched, 1)

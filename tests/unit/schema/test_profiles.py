@@ -386,3 +386,21 @@ def test_what_is_nested_too_deep_is_refused() -> None:
         Intake(install({"kind": "evlog"})).take([deep], now_ms=NOW_MS)
     except InvalidRequestError as error:
         assert "too deeply" in error.message
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00.000Z"),
+        ("2026-03-01T10:00:00.120+01:00", "2026-03-01T09:00:00.120Z"),
+        ("2026-03-01t10:00:00z", "2026-03-01T10:00:00.000Z"),
+        ("2026-W09-7T10:00:00.000Z", "1970-01-01T00:00:00.001Z"),
+        ("2026-02-30T10:00:00.000Z", "1970-01-01T00:00:00.001Z"),
+        ("2026-03-01T10:00:00,000Z", "1970-01-01T00:00:00.001Z"),
+        ("2026-03-01T1٠:00:00.000Z", "1970-01-01T00:00:00.001Z"),
+        ("0000-03-01T10:00:00.000Z", "1970-01-01T00:00:00.001Z"),
+    ],
+)
+def test_times_of_events(given: str, stored: str) -> None:
+    """One that is written as it is stored is not read; what only looks like one is, and then the time is now."""
+    assert Evlog().normalise(0, {"timestamp": given}, 1)["timestamp"] == stored

@@ -5,10 +5,11 @@ import json
 import pytest
 
 from tests.unit.engine.conftest import append as write
-from tests.unit.engine.conftest import committers, put
+from tests.unit.engine.conftest import committers, open_engine, put
 from tests.unit.engine.conftest import delete as erase
 from tests.unit.streams.conftest import append, create, delete, fork, reopened, slice_of
 from tests.unit.streams.describing import JSON, NUMBERED, RENAMED, boundaries, evolve, lens, profile, rename, update
+from topics.core.durability import Durability
 from topics.core.errors import (
     InvalidRequestError,
     StreamClosedError,
@@ -18,8 +19,8 @@ from topics.core.errors import (
 )
 from topics.engine.streams.state import stream_of
 from topics.schema.contract import Contract
-from topics.streams import AppendRequest, Streams
-from topics.testing import FakeDisk, ManualClock
+from topics.streams import AppendRequest, Position, Streams
+from topics.testing import FakeDisk, ManualClock, Survival
 
 
 def body(streams: Streams, name: str) -> object:
@@ -180,3 +181,30 @@ def test_a_fork_inherits_the_versions_up_to_where_it_leaves(
     append(streams, "early", b'{"number":8}', JSON)
     assert boundaries(streams, "early") == [0, 2]
     assert body(streams, "early") == [{"number": 1}, {"number": 7}, {"number": 8}]
+
+
+@pytest.mark.parametrize("durability", [*Durability])
+@pytest.mark.parametrize("survival", [Survival.EVERYTHING, Survival.NOTHING])
+def test_a_boundary_holds_for_every_class_whatever_is_lost(
+    streams: Streams, disk: FakeDisk, clock: ManualClock, durability: Durability, survival: Survival
+) -> None:
+    """What a class does not keep may be gone after a crash, but the update is synced, and what comes is behind it."""
+    put(streams.engine, "t", durability=durability)
+    update(streams, "t", schema=NUMBERED)
+    write(streams.engine, "t", {"id": 0}, {"id": 1})
+    evolve(streams, "t")
+    write(streams.engine, "t", {"number": 2})
+    crashed = disk.clone().crash(survival)
+    again = Streams(open_engine(crashed, clock, boot_id="other", wal_shards=2, segment_max_events=4))
+    assert boundaries(again, "t") == [0, 2]
+    topic = again.topic("t")
+    assert topic.staged_head >= 2, "no entry of the second version may come before its boundary"
+    with pytest.raises(InvalidRequestError):
+        write(again.engine, "t", {"id": 3})
+    write(again.engine, "t", {"number": 3})
+    for part in (
+        slice_of(again, "t"),
+        slice_of(again, "t", Position(2)),
+        slice_of(again, "t", Position(topic.head - 1)),
+    ):
+        assert all(list(entry) == ["number"] for entry in json.loads(part.body))

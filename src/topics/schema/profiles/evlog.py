@@ -5,6 +5,7 @@ twice is the same as one that is normalised once, so that events can be copied f
 """
 
 import re
+from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -32,7 +33,7 @@ ENVELOPE: Final = (
     *("timestamp", "level", "service", "environment", "version", "region", "requestId", "traceId", "spanId"),
     *("method", "path", "status", "duration", "message", "why", "fix", "link", "sampling", "redaction", "context"),
 )
-_NAMED: Final = frozenset(ENVELOPE) - {"context"}
+_NAMED: Final = frozenset(ENVELOPE)
 _SECRETS: Final = frozenset(("password", "token", "secret", "authorization", "cookie", "apikey"))
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?", re.DOTALL)
 
@@ -88,27 +89,35 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         if not isinstance(value, dict):
             raise refusal(index, "evlog", "an entry must be a JSON object")
-        texts = {name: text_of(value.get(name)) for name in _TEXTS}
-        status, sampling = integer_of(value.get("status")), value.get("sampling")
+        given = value.get
+        # In line: an event has ten of them, and each call would cost as much as all that it does.
+        texts = {name: (text.strip() or None) if type(text := given(name)) is str else None for name in _TEXTS}
+        status, sampling = integer_of(given("status")), given("sampling")
         request_id, trace_id, span_id = self._ids(value)
         found: list[str] = []
         # Before anything is found, so that what an earlier stream struck out is told, too.
-        earlier = value.get("redaction")
+        earlier = given("redaction")
         if isinstance(earlier, dict) and isinstance(earlier.get("keys"), list):
             found += [key for key in earlier["keys"] if isinstance(key, str)]
-        secrets = _SECRETS if self.redact_keys is UNSET else _SECRETS.union(self.redact_keys)
-        context = redact(_context(value), secrets, found)
+        context = redact(_context(value), _secrets(self.redact_keys), found)
         return {
-            "timestamp": _timestamp(value.get("timestamp"), now_ms),
+            "timestamp": _timestamp(given("timestamp"), now_ms),
             "level": _level(value, texts, status),
-            **{name: texts[name] for name in ("service", "environment", "version", "region")},
+            "service": texts["service"],
+            "environment": texts["environment"],
+            "version": texts["version"],
+            "region": texts["region"],
             "requestId": request_id,
             "traceId": trace_id,
             "spanId": span_id,
-            **{name: texts[name] for name in ("method", "path")},
+            "method": texts["method"],
+            "path": texts["path"],
             "status": status,
-            "duration": number_of(value.get("duration")),
-            **{name: texts[name] for name in ("message", "why", "fix", "link")},
+            "duration": number_of(given("duration")),
+            "message": texts["message"],
+            "why": texts["why"],
+            "fix": texts["fix"],
+            "link": texts["link"],
             "sampling": sampling if isinstance(sampling, dict) else None,
             "redaction": {"keys": list(dict.fromkeys(found))},
             "context": context,
@@ -116,13 +125,20 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
 
     def _ids(self, value: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
         """Request, trace and span."""
-        places = _places(Correlation() if self.correlation is UNSET else self.correlation)
-        request_id, trace_id, span_id = (_first(value, paths) for paths in places[:3])
+        places = _USUAL if self.correlation is UNSET else _places(self.correlation)
+        request_id, trace_id = _first(value, places.request), _first(value, places.trace)
+        span_id = _first(value, places.span)
         if places.traceparent and not (trace_id and span_id):
-            parsed = _TRACEPARENT.fullmatch((_first(value, places.traceparent) or "").lower())
+            header = _first(value, places.traceparent)
+            parsed = _TRACEPARENT.fullmatch(header.lower()) if header is not None else None
             if parsed:
                 trace_id, span_id = trace_id or parsed["trace"], span_id or parsed["span"]
         return request_id, trace_id, span_id
+
+
+@lru_cache(maxsize=256)
+def _secrets(keys: tuple[str, ...] | UnsetType) -> frozenset[str]:
+    return _SECRETS if keys is UNSET else _SECRETS.union(keys)
 
 
 _Paths = tuple[tuple[str, ...], ...]
@@ -154,6 +170,9 @@ def _places(told: Correlation) -> _Places:
     return _Places(*(tuple(tuple(path.split(".")) for path in paths) for paths in found))
 
 
+_USUAL: Final = _places(Correlation())
+
+
 def check_stream(name: str, what: str) -> None:
     if not name:
         raise InvalidRequestError(f"{what} must not be empty", field=what)
@@ -175,7 +194,9 @@ def _context(value: dict[str, Any]) -> dict[str, Any]:
     """What the envelope does not name, and `context` as it came."""
     given = value.get("context")
     context = dict(given) if isinstance(given, dict) else {} if given is None else {"context": given}
-    context.update((name, member) for name, member in value.items() if name not in _NAMED and name != "context")
+    for name, member in value.items():
+        if name not in _NAMED:
+            context[name] = member
     return context
 
 
@@ -183,11 +204,24 @@ def _timestamp(value: Any, now_ms: int) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return unix_millis_to_rfc3339(value)
     if isinstance(value, str):
+        if _is_canonical(value):
+            return value
         try:
             return unix_millis_to_rfc3339(rfc3339_to_unix_millis(value.strip()))
         except ValueError:
             pass
     return unix_millis_to_rfc3339(now_ms)
+
+
+def _is_canonical(text: str) -> bool:
+    """Whether a time is written just as it is stored, which most are."""
+    if len(text) != 24 or text[4] + text[7] + text[10] + text[19] + text[23] != "--T.Z" or not text.isascii():
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _level(value: dict[str, Any], texts: dict[str, str | None], status: int | None) -> str:

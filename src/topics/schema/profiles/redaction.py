@@ -6,6 +6,7 @@ from topics.core.errors import InvalidRequestError
 from topics.schema.limits import MAX_REDACT_KEYS
 
 REDACTED = "[REDACTED]"
+_NESTED = (dict, list)
 
 
 def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
@@ -19,7 +20,22 @@ def parse_redact_keys(keys: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 
 def redact(value: Any, keys: frozenset[str], found: list[str], path: str = "") -> Any:
-    """A copy with every member whose name is one of `keys` struck out, at any depth. Their paths go to `found`."""
+    """The value, or a copy with every member whose name is one of `keys` struck out, at any depth. Their paths go to
+    `found`."""
+    return _struck(value, keys, found, path) if _has_any(value, keys) else value
+
+
+def _has_any(value: Any, keys: frozenset[str]) -> bool:
+    """Whether there is something to strike out; mostly there is not, and nothing has to be copied."""
+    if type(value) is dict:
+        for name, member in value.items():
+            if name.lower() in keys or (type(member) in _NESTED and _has_any(member, keys)):
+                return True
+        return False
+    return type(value) is list and any(type(element) in _NESTED and _has_any(element, keys) for element in value)
+
+
+def _struck(value: Any, keys: frozenset[str], found: list[str], path: str) -> Any:
     if isinstance(value, dict):
         clean = {}
         for name, member in value.items():
@@ -28,11 +44,11 @@ def redact(value: Any, keys: frozenset[str], found: list[str], path: str = "") -
                 clean[name] = REDACTED
                 found.append(here)
             else:
-                clean[name] = redact(member, keys, found, here)
+                clean[name] = _struck(member, keys, found, here)
         return clean
     if isinstance(value, list):
         return [
-            redact(element, keys, found, f"{path}.{index}" if path else str(index))
+            _struck(element, keys, found, f"{path}.{index}" if path else str(index))
             for index, element in enumerate(value)
         ]
     return value
