@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tests.simulation.network import Lost
-from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth
+from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth, TransactionTruth
 from topics.client.transport.http1 import ProtocolError, Response
 
 _JSON = "content-type: application/json\r\n"
@@ -147,6 +147,36 @@ async def produce(caller: Caller, stream: StreamTruth, numbers: Callable[[], int
         stream.pending = None
     elif answer.status not in _TRANSIENT and (stream.created or answer.status != 404):
         raise Broken(f"{stream.name}: seq {seq} of its only producer: {answer.status} {answer.content[:200]!r}")
+
+
+async def transact(
+    caller: Caller, logs: dict[str, LogTruth], truth: TransactionTruth, numbers: Callable[[], int], luck: Random
+) -> None:
+    """Writes to several topics at once: stages, and commits, once more while nobody answers."""
+    parts = {name: [numbers() for _ in range(luck.choice((1, 3)))] for name in logs}
+    truth.made.append(parts)
+    for name, values in parts.items():
+        logs[name].sending(values)
+    path, named = f"/v0/transactions/t{next(iter(parts.values()))[0]}", {"sequence": 1, "attempt": "a"}
+    begun = await caller.ask("POST", "/v0/transactions", {"id": path.rpartition("/")[2], **named})
+    if not begun.is_success:
+        return
+    for name, values in parts.items():
+        body = {**named, "part": name, "topic": name, "records": [{"data": value} for value in values]}
+        if not (await caller.ask("POST", f"{path}/stage", body)).is_success:
+            return
+    for _ in range(3):
+        try:
+            answer = await caller.ask("POST", f"{path}/commit", named)
+        except Lost:
+            continue
+        if answer.is_success:
+            for placed in json.loads(answer.content)["topics"]:
+                logs[placed["topic"]].acked(parts[placed["topic"]], placed["first_seq"])
+            return
+        if answer.status not in _TRANSIENT:
+            return
+        await asyncio.sleep(0.02)
 
 
 async def read_stream(caller: Caller, name: str) -> list[int]:

@@ -159,6 +159,22 @@ class _Ranges:
 
 
 @dataclass
+class TransactionTruth:
+    """Transactions over several topics: each is in all of them or in none."""
+
+    made: list[dict[str, list[int]]] = field(default_factory=list)
+
+    def check_whole(self, logs: dict[str, LogTruth], found: dict[str, set[int]]) -> None:
+        for parts in self.made:
+            if not any(found[topic] & set(values) for topic, values in parts.items()):
+                continue
+            for topic, values in parts.items():
+                missing = set(values) - found[topic]
+                if missing and not logs[topic].maybe_deleted_below:
+                    raise Broken(f"{topic}: {sorted(missing)} of the transaction {parts} are not there, others are")
+
+
+@dataclass
 class StreamTruth:
     """A stream that one producer writes to: what it repeats until it is answered is there once, in its order."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.simulation import clients
 from tests.simulation.clients import Caller, Scene
-from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth
+from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth, TransactionTruth
 
 CAPPED, COPY, CHURN, STREAM, JOBS = "capped", "copy", "churn", "chat/42", "jobs"
 CLIENTS = 6
@@ -23,6 +23,7 @@ class Story:
         self.logs.append(LogTruth(CAPPED, "disk", cap=30))
         self.queue = QueueTruth(LogTruth(JOBS, luck.choice(("disk", "fsync"))))
         self.stream = StreamTruth(STREAM)
+        self.transactions = TransactionTruth()
 
     def number(self) -> int:
         """A value that nobody sent yet."""
@@ -50,8 +51,12 @@ class Story:
 
     async def check(self, caller: Caller, luck: Random) -> None:
         """Looks at everything, while nobody changes anything."""
+        found: dict[str, set[int]] = {}
         for log in self.logs:
-            log.check_whole(await clients.scan(caller, log.name, luck))
+            scan = await clients.scan(caller, log.name, luck)
+            log.check_whole(scan)
+            found[log.name] = {value for _, value in scan.records}
+        self.transactions.check_whole(self._committed_to(), found)
         self.queue.check_left({value for _, value in (await clients.scan(caller, JOBS, luck)).records})
         self.stream.check_whole(await clients.read_stream(caller, STREAM))
         await clients.check_copies(caller, self.logs[1], COPY, luck)
@@ -63,6 +68,9 @@ class Story:
             for place, caller in enumerate(callers)
         ]
 
+    def _committed_to(self) -> dict[str, LogTruth]:
+        return {log.name: log for log in self.logs[:2]}
+
     def _scenes(self, caller: Caller, luck: Random, place: int) -> list[Scene]:
         """What a client does. The stream has one producer, so that its order is known."""
         logs, number = [*self.logs, self.logs[0], self.logs[1]], self.number
@@ -73,6 +81,7 @@ class Story:
             lambda: clients.read(caller, luck.choice(logs), luck),
             lambda: clients.work(caller, self.queue, luck),
             lambda: clients.churn(caller, CHURN, number, luck),
+            lambda: clients.transact(caller, self._committed_to(), self.transactions, number, luck),
         ]
         if luck.random() < 0.3:
             scenes.append(lambda: clients.delete(caller, luck.choice(self.logs), luck))
