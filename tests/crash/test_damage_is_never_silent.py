@@ -11,7 +11,8 @@ import pytest
 
 from tests.crash.harness import SMALL, World, dump, read_all
 from tests.crash.sweeps import contents
-from topics.core.errors import CorruptSegmentError, DamageError, Finding
+from topics.core.errors import CorruptSegmentError, DamageError
+from topics.core.findings import Finding
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector, TagMatch
 from topics.engine import Engine, ReadRequest

@@ -48,25 +48,15 @@ The HTTP status of each code is not decided here: this tree serves embedders and
 """
 
 import json
-import re
 from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import msgspec
 
+from topics.core.decoding import problem_of
+from topics.core.findings import Finding
+
 _QUOTED_CHARS_MAX = 80
-_PROBLEM_CHARS_MAX = 200
-_MSGSPEC_PATH = re.compile(r"(?P<problem>.*) - at `(?:key in )?\$\.?(?P<path>.*)`", re.DOTALL)
-
-
-_TRUNCATED = "Input data was truncated"
-_HALF_A_PAIR = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}[^\\]")
-
-
-def _ends_in_half_a_pair(body: bytes | str) -> bool:
-    """Whether that is why the parser found no end: it looks for the other half behind the last byte."""
-    tail = body[-16:]
-    return _HALF_A_PAIR.search(tail.encode("utf-8", "replace") if isinstance(tail, str) else bytes(tail)) is not None
 
 
 def quoted(text: str) -> str:
@@ -99,21 +89,10 @@ class InvalidRequestError(TopicsError):
     def from_decode(cls, what: str, error: Exception, body: bytes | str = b"") -> Self:
         """The refusal of a body that msgspec could not decode, naming the field when msgspec says which one it was.
 
-        Callers catch `(ValueError, RecursionError)`: malformed JSON, a wrong type and bad UTF-8 are all `ValueError`s,
-        and a hostile depth of nesting is the latter.
+        Callers catch `(ValueError, RecursionError)`; see `core.decoding`.
         """
-        if isinstance(error, RecursionError):
-            return cls(f"{what}: the JSON is nested too deeply")
-        if isinstance(error, UnicodeDecodeError):
-            return cls(f"{what}: the text is not valid UTF-8")
-        text = str(error)
-        if "surrogate" in text or (text == _TRUNCATED and _ends_in_half_a_pair(body)):
-            return cls(f"{what}: a string holds half of a surrogate pair, such as \\ud800, which is no character")
-        found = _MSGSPEC_PATH.fullmatch(text)
-        problem = (found["problem"] if found else text).replace("`", "")[:_PROBLEM_CHARS_MAX]
-        if not found or not found["path"]:
-            return cls(f"{what}: {problem}")
-        return cls(f"{what} field {found['path']}: {problem}", field=found["path"])
+        problem, field = problem_of(error, body)
+        return cls(f"{what} field {field}: {problem}", field=field) if field else cls(f"{what}: {problem}")
 
 
 class BatchTooLargeError(InvalidRequestError):
@@ -483,20 +462,6 @@ class CorruptSegmentError(OperatorError):
             from_seq=from_seq,
             to_seq=to_seq,
         )
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One damaged place, exact enough to look at with a hex editor."""
-
-    where: str
-    """The file, relative to the data folder."""
-    what: str
-    """One sentence: what is wrong there."""
-    byte_range: tuple[int, int] | None = None
-    """The damaged bytes of the file: the first, and the one behind the last."""
-    seq_range: tuple[int, int] | None = None
-    """The records concerned, first and last, when they are known."""
-    topic: str | None = None
 
 
 class DamageError(OperatorError):

@@ -114,29 +114,24 @@ class Engine:
             raise FolderBusyError(layout.root, str(error)) from error
         try:
             room = DiskRoom(fs, layout.reserve, options.full_disk_reserve_bytes, options.wal_file_bytes)
-            recover = partial(cls._recover, fs, options, clock, dice, boot_id, progress, room, lock)
+
+            def rebuilt() -> Engine:
+                store = SegmentStore(fs, layout, options.map_cache_bytes)
+                engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock)
+                engine._rebuild(boot_id, progress)
+                return engine
+
             try:
-                return recover()
+                return rebuilt()
             except OSError as error:
                 if not is_full(error):
                     raise
                 # What is kept back for this moment is enough for most starts.
                 room.ran_out()
-                return recover()
+                return rebuilt()
         except BaseException:
             lock.release()
             raise
-
-    @classmethod
-    def _recover(
-        cls, fs: FileSystem, options: EngineOptions, clock: Clock, dice: Dice, boot_id: str,
-        progress: Callable[[float], None], room: DiskRoom, lock: FolderLock,
-    ) -> "Engine":  # fmt: skip
-        layout = Layout(options.data_dir, options.cold_dir)
-        store = SegmentStore(fs, layout, options.map_cache_bytes)
-        engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock)
-        engine._rebuild(boot_id, progress)
-        return engine
 
     def _rebuild(self, boot_id: str, progress: Callable[[float], None]) -> None:
         core, fs, layout = self.core, self._fs, self.core.layout

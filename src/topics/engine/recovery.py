@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 
 from topics.core.config import decode_config
 from topics.core.durability import Durability
-from topics.core.errors import DamageError, Finding
+from topics.core.errors import DamageError
+from topics.core.findings import Finding
 from topics.core.loss import LossReason, LostRange
 from topics.engine.core import EngineCore
 from topics.engine.last_run import LastRun

@@ -38,27 +38,10 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
-        "_candidate",
-        "_discarded_bytes",
-        "_due_bytes",
-        "_eof",
-        "_heads",
-        "_hub",
-        "_input_over",
-        "_lingering",
-        "_modest_from",
-        "_must_linger",
-        "_pipeline",
-        "_progress",
-        "_put_off",
-        "_reader",
-        "_reading",
-        "_requests",
-        "_since_bytes",
-        "_slice_end",
-        "_transport",
-        "_unparsed",
-    )
+        "_candidate", "_discarded_bytes", "_due_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering",
+        "_modest_from", "_must_linger", "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests",
+        "_since_bytes", "_slice_end", "_transport", "_unparsed",
+    )  # fmt: skip
 
     _pipeline: Pipeline
 

@@ -18,7 +18,7 @@ is damage, and damage is never silent:
 from collections.abc import Callable
 from typing import NamedTuple
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.formats.frame import BadFrame, Frame, find_frames, read_frame
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file

@@ -9,7 +9,8 @@ the guard against that: a copy of its head, written before anything the snapshot
 
 from collections.abc import Iterator
 
-from topics.core.errors import DamageError, Finding
+from topics.core.errors import DamageError
+from topics.core.findings import Finding
 from topics.formats.frame import BadFrame, Frame, FrameKind, read_frame, seal_frame
 from topics.formats.snapshot import SnapshotHead, decode_end, decode_head, encode_end, encode_head
 from topics.storage.fs import File, FileSystem

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 from rich.table import Table
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.engine.repair.report import Loss, Report
 
 

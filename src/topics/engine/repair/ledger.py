@@ -10,7 +10,7 @@ import msgspec
 
 from topics.core.config import decode_config
 from topics.core.durability import Durability
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.engine.repair.lost_records import LostRecords, find_lost_records
 from topics.formats import control
 from topics.formats.block import decode_block

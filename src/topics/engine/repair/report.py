@@ -2,7 +2,7 @@
 
 import msgspec
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.storage.layout import Layout
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.engine.repair.ledger import Account, Ledger
 from topics.engine.repair.report import Report, relative
 from topics.engine.state.runs import live_ranges

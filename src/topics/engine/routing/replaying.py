@@ -8,7 +8,7 @@ again under the same name is another.
 
 import logging
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
 from topics.engine.routing.log_index import LogIndex, Piece

@@ -14,7 +14,8 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
-from topics.core.errors import ColdStoreUnavailableError, Finding
+from topics.core.errors import ColdStoreUnavailableError
+from topics.core.findings import Finding
 from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
 from topics.storage.damage.orphans import topic_id_of

@@ -7,7 +7,7 @@ and says how much is missing between the two.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.formats.frame import Frame, find_frames, read_frame
 from topics.formats.remains import FrameRemains, read_remains, records_at_most
 from topics.storage.layout import wal_file

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.formats.block import BlockParts, decode_block
 from topics.formats.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, read_frame
 from topics.formats.snapshot import SnapshotHead, TopicState, decode_end, decode_head, decode_topic, encode_end

@@ -14,7 +14,8 @@ there is a plan no server starts, so nobody ever sees the folder in between.
 
 import msgspec
 
-from topics.core.errors import DamageError, Finding
+from topics.core.errors import DamageError
+from topics.core.findings import Finding
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.segments import SegmentDraft, SegmentKey, SegmentStore

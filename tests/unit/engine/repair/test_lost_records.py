@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from topics.core.errors import Finding
+from topics.core.findings import Finding
 from topics.core.records import Record
 from topics.engine.repair.lost_records import LostRecords, find_lost_records
 from topics.formats import control
