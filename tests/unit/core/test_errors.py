@@ -14,7 +14,6 @@ from topics.core.errors import (
     CorruptSegmentError,
     DamageError,
     DiskFullError,
-    Finding,
     FolderBusyError,
     IdempotencyConflictError,
     InvalidRequestError,
@@ -53,6 +52,7 @@ from topics.core.errors import (
     TransactionTooLargeError,
     quoted,
 )
+from topics.core.findings import Finding
 
 GROUPS = {TopicStateError, TransactionStateError, RetryLaterError, OperatorError}
 FINDING = Finding("wal/00/0000000000000001.log", "the checksum of a frame does not match", byte_range=(128, 512))

@@ -11,6 +11,7 @@ from topics import cli
 from topics.api.errors import STATUS_BY_CODE
 from topics.config.settings import SETTINGS, Setting
 from topics.core import errors
+from topics.core.findings import Finding
 from topics.core.loss import LossReason
 from topics.engine.pressure.throttle import ThrottleStats
 from topics.engine.stats import EngineStats, ShardStats
@@ -74,7 +75,7 @@ def test_no_error_is_described_that_does_not_exist() -> None:
         errors.NotReadyError(0.5),
         errors.ReadOnlyError(0, "no room"),
         errors.CorruptSegmentError("t", 1, 2),
-        errors.DamageError([errors.Finding("a file", "a problem")]),
+        errors.DamageError([Finding("a file", "a problem")]),
         errors.FolderBusyError("a folder", "somebody"),
     ],
     ids=lambda example: type(example).__name__,
