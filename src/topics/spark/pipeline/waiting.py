@@ -34,7 +34,7 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
     """A round with more than this publishes what it has each time that so much is done."""
 
     def scaled(self, parallelism: int) -> "FrameRules":
-        """For a cluster that does so many tasks at a time: each core has several of them in a round, and in a commit."""
+        """For a cluster that does so many tasks at a time: each core has several of them in a commit."""
         return FrameRules(
             group_bytes=self.group_bytes,
             round_bytes=max(self.round_bytes, 8 * parallelism * self.group_bytes),
