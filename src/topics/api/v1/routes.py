@@ -29,7 +29,7 @@ from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
-from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.system.clock import SystemClock
@@ -53,6 +53,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether caches may be told to keep anything for good."""
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
+    search_scan_bytes: int = SCAN_BYTES
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -152,7 +153,7 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes,
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
