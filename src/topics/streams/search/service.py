@@ -74,6 +74,8 @@ class StreamSearch:
         self._now = now
         self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
         self._stats = SearchStats()
+        self.under_way = 0
+        """Queries that are being answered."""
 
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._follower.memory_bytes
@@ -97,16 +99,19 @@ class StreamSearch:
         engine.catch_up(topic)
         engine.core.expire(topic)
         begun = self._now()
+        followed = self._follower.of(topic, description_of(topic)) if timeout_s > 0 else None
+        self.under_way += 1
 
         def counted(outcome: Outcome | TopicsError) -> None:
+            self.under_way -= 1
             self._count(outcome, self._now() - begun)
             done(outcome)
 
         asking = _Asking(self, topic, query, begun + timeout_s, counted)
-        if timeout_s <= 0:
+        if followed is None:
             asking.answer_nothing()
             return
-        asking.follow(self._follower.of(topic, description_of(topic)), self._follower, self._later, timeout_s)
+        asking.follow(followed, self._follower, self._later, timeout_s)
 
     def ask(self, followed: Followed, make: Callable[[int], Ask], done: Callable[[Result | TopicsError], None]) -> None:
         def answered(result: Result | SearchUnavailableError) -> None:
