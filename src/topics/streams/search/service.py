@@ -43,6 +43,8 @@ class StreamSearch:
         self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
         self._scan_bytes = scan_bytes
         self._stats = SearchStats()
+        self.under_way = 0
+        """Queries that are being answered."""
 
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._follower.memory_bytes
@@ -68,8 +70,10 @@ class StreamSearch:
         engine.catch_up(topic)
         engine.core.expire(topic)
         begun = self._now()
+        self.under_way += 1
 
         def counted(outcome: Outcome | TopicsError) -> None:
+            self.under_way -= 1
             self._count(outcome, self._now() - begun)
             done(outcome)
 
@@ -80,10 +84,14 @@ class StreamSearch:
             begun + timeout_s,
             counted,
         )
-        if timeout_s <= 0:
-            asking.answer_nothing()
-        else:
-            asking.begin(description_of(topic), timeout_s)
+        try:
+            if timeout_s <= 0:
+                asking.answer_nothing()
+            else:
+                asking.begin(description_of(topic), timeout_s)
+        except TopicsError:
+            self.under_way -= 1
+            raise
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""
