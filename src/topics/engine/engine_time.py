@@ -35,7 +35,8 @@ class EngineTime:
 
     def moment(self) -> int:
         """The wall's time for the log: where the clock was set back it stands still. So of two frames, in whichever
-        shards, the one that follows from the other never has the lower one, and the log of one run can be cut at a moment.
+        shards, the one that follows from the other never has the lower one, and the log of one run can be cut at a
+        moment.
         """
         now = self.wall()
         if now > self._moment:

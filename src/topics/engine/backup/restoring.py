@@ -23,7 +23,6 @@ from topics.engine.last_run import LastRun, note_running, note_stopped
 from topics.engine.write.seq_reserve import grant
 from topics.formats.backup import KeptSegment, Manifest
 from topics.formats.frame import FrameKind
-from topics.formats.segment import decode_head
 from topics.formats.snapshot import encode_topic
 from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
 from topics.storage.backups.states import fold_snapshots
@@ -135,13 +134,8 @@ class Restore:
     def _copy_segment(self, segment: KeptSegment) -> None:
         self._fs.make_dirs(self._layout.topic(segment.topic_id))
         path = self._layout.segment(segment.topic_id, segment.first_seq)
-        body = self._place.read(segment.data)
-        flags: BytesLike = bytes(segment.count)
-        if segment.flags is not None:
-            flags = self._place.read(segment.flags)
-        if decode_head(body).flags_at != len(body) or len(flags) != segment.count:
-            raise DamagedBackupError([(segment.data.name, "it does not fit its delete flags")])
-        self._write(path + ".data", [body, flags])
+        flags = bytes(segment.count) if segment.flags is None else self._place.read(segment.flags)
+        self._write(path + ".data", [self._place.read(segment.data), flags])
         self._write(path + ".idx", [self._place.read(segment.index)])
 
     def _fold(self, manifest: Manifest) -> None:
@@ -202,7 +196,8 @@ def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
             engine.drop_topic(name, False, _ignore)
     restored = []
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
-        head, lost = topic.head, (None, None)
+        head = topic.head
+        lost: tuple[int, int] | tuple[None, None] = (None, None)
         if gap:
             core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
