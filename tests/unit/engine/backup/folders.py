@@ -18,7 +18,9 @@ OPTIONS = EngineOptions(
 """Everything so small that a handful of operations turns log files and fills segments."""
 
 
-def start(disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", dice: int = 1) -> Engine:
+def start(
+    disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", dice: int = 1
+) -> Engine:
     return Engine.recover(disk, options, clock, SeededDice(dice), boot_id=boot, backup_fs=disk)
 
 
