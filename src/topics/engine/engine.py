@@ -77,7 +77,7 @@ class Engine:
         kept_log = KeptLog(fs, core.layout, core.options.backup_log_bytes)
         keeps = backup_fs is not None and core.options.backup_log_bytes
         self.checkpointer = Checkpointer(core, self.sealer, fs, retire_log=kept_log.retire if keeps else None)
-        self.backups = Backups(core, fs, self.checkpointer, kept_log, backup_fs, self.run_job)
+        self.backups = Backups(core, fs, self.checkpointer, kept_log, backup_fs, self.run_job, self._background)
         self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
@@ -453,7 +453,9 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions)
+        return collect_stats(
+            self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions, self.backups
+        )
 
     # Helpers
 

@@ -13,11 +13,12 @@ A crash or an error anywhere leaves the backups from before as they are.
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from topics.core.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
-from topics.engine.background import InlineRunner, Job, JobRunner, OffLoop, Until
+from topics.engine.background import Background, InlineRunner, Job, JobRunner, OffLoop, Until
 from topics.engine.backup.copying import Copier
 from topics.engine.backup.kept_log import KeptLog
 from topics.engine.backup.lineage import Lineage, new_lineage, note_lineage, read_lineage
@@ -32,7 +33,14 @@ _log = logging.getLogger(__name__)
 _RETRY_MS = 60_000
 """So long a failed backup is not tried again by itself, unless the interval is longer."""
 
-Taken = Callable[[Manifest | Exception], None]
+Taken = Callable[[Manifest | TopicsError], None]
+
+
+class Listed(NamedTuple):
+    """The backups of a data folder, the oldest first."""
+
+    lineage: str | None
+    manifests: list[Manifest]
 
 
 class Backups:
@@ -44,8 +52,11 @@ class Backups:
         kept_log: KeptLog,
         place_fs: FileSystem | None,
         run_job: Callable[[Job], None],
+        background: Background,
     ) -> None:
         """`run_job` runs upkeep, checkpoints among it, one job after the other."""
+        self._background = background
+        self._seen: dict[int, Manifest] = {}
         self._core = core
         self._fs = fs
         self._checkpointer = checkpointer
@@ -83,19 +94,45 @@ class Backups:
         """How long ago the newest backup of this run was the state of the engine; None before there is one."""
         return max(self._core.wall() - self.last.made_ms, 0) if self.last is not None else None
 
+    def list(self, done: Callable[[Listed | TopicsError], None]) -> None:
+        """The backups that are there. A manifest that cannot be read is left out; `topics backup verify` names it."""
+
+        def listed(outcome: object) -> None:
+            if isinstance(outcome, Listed):
+                done(outcome)
+            else:
+                done(outcome if isinstance(outcome, TopicsError) else BackupFailedError(str(outcome)))
+
+        self._background(self._list, listed)
+
+    def _list(self) -> Listed:
+        lineage = read_lineage(self._fs, self._core.layout)
+        if lineage is None or self._place_fs is None or self.root is None:
+            return Listed(None, [])
+        place = BackupPlace(self._place_fs, self.root, lineage.name)
+        seen: dict[int, Manifest] = {}
+        for number in place.numbers():
+            try:
+                seen[number] = self._seen.get(number) or place.load(number)
+            except BackupDamaged:
+                continue
+        self._seen = seen
+        return Listed(lineage.name, [*seen.values()])
+
     # Taking one
 
     def take(self, then: Taken) -> None:
         """Takes a backup; `then` hears of it, or why there is none, on the loop."""
         if self._place_fs is None or self.root is None:
             raise NoBackupPlaceError()
+        self._core.check_accepting()
         if self.running:
             raise BackupRunningError()
         self.running, self._tried_at = True, self._core.steady()
         self.runner.start(self._job(self._place_fs, self.root, then))
 
     def _job(self, place_fs: FileSystem, root: str, then: Taken) -> Job:
-        outcome: Manifest | Exception
+        outcome: Manifest | TopicsError
         try:
             copier = yield OffLoop(lambda: self._look(place_fs, root))
             assert isinstance(copier, Copier)
