@@ -60,7 +60,7 @@ SEARCH = {
         }
     },
 }
-LOGS = [
+LOGS: list[dict[str, Any]] = [
     {"time": f"2026-03-25T10:0{n % 3}:0{n % 10}Z", "service": "ab"[n % 2], "ms": n * 10, "message": f"word{n} common"}
     for n in range(10)
 ]
@@ -263,8 +263,10 @@ def test_the_keys_of_touches_are_those_of_the_server() -> None:
     assert TouchTemplate("posts", {"userId": "string", "tenantId": "string"}).id == template.id
     key = template.watch_key(userId="123", tenantId="t1")
     assert key == template.watch_key(tenantId="t1", userId="123") == "c385bc18a683a909"
-    assert template.membership_key(tenantId="t1", userId="123") == "d5990f95976a97fb"
-    assert template.projection_key("text", tenantId="t1", userId="123") not in (key, template.id)
+    todos = TouchTemplate("public.todos", {"tenantId": "string", "status": "string"})
+    assert todos.watch_key(tenantId="t1", status="open") == "0af6023939b30f26"
+    assert todos.membership_key(tenantId="t1", status="open") == "a7b1b1fd3cfa6ed1"
+    assert todos.projection_key("title", tenantId="t1", status="open") == "0848fb073b348b65"
     with pytest.raises(TypeError, match="tenantId, userId"):
         template.watch_key(tenantId="t")
     with pytest.raises(ValueError, match="int64"):
@@ -282,11 +284,9 @@ def test_time_that_ran_out_is_a_page_and_a_late_server_an_error() -> None:
     with running([answers(http(PARTIAL, status="408 Request Timeout"))]) as server, Client(server.url) as client:
         page = client.search("s", "a")
         assert page.timed_out and not page.coverage.complete
-    with running([answers(http(refused, status="408 Request Timeout"))]) as server, Client(server.url) as client:
-        with pytest.raises(RequestTimeout):
-            client.search("s", "a")
-    with running([answers(http(["?"], status="408 Request Timeout"))]) as server, Client(server.url) as client:
-        with pytest.raises(UnexpectedAnswer):
+    for body, error in ((refused, RequestTimeout), (["?"], UnexpectedAnswer)):
+        acts = [answers(http(body, status="408 Request Timeout"))]
+        with running(acts) as server, Client(server.url) as client, pytest.raises(error):
             client.search("s", "a")
 
 
