@@ -183,10 +183,10 @@ class Engine:
         options = self.core.options
         folder = self.core.layout.shard(number)
         log = ShardLog(self._fs, folder, next_file, options.wal_file_bytes, self.core.room.ran_out)
-        writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
-        writer.on_poison = partial(note_distrust, self._fs, self.core.layout)
+        distrust = partial(note_distrust, self._fs, self.core.layout)
+        writer = Writer(number, log, next_lsn - 1, self._clock.monotonic, on_poison=distrust)
         shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room)
-        shard.on_settled = self.admission.let_in
+        shard.settled.append(self.admission.let_in)
         return shard
 
     def _note_running(self, boot_id: str) -> None:
