@@ -18,8 +18,11 @@ class BackupInfo(msgspec.Struct, frozen=True, kw_only=True):
     release: str
 
 
-class BackupAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    backup: BackupInfo
+class BackupStarted(msgspec.Struct, frozen=True, kw_only=True):
+    """A backup is being taken; the list of backups tells when it is there."""
+
+    place: str
+    running: bool
 
 
 class BackupsAnswer(msgspec.Struct, frozen=True, kw_only=True):

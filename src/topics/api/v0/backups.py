@@ -9,23 +9,19 @@ from topics.api.errors import ForbiddenError
 from topics.api.openapi_operation import Operation
 from topics.core.errors import NoBackupPlaceError, TopicsError
 from topics.engine.backup.backups import Listed
-from topics.formats.backup import Manifest
-from topics.wire.backups import BackupAnswer, BackupInfo, BackupsAnswer
+from topics.engine.backup.info import info_of
+from topics.wire.backups import BackupsAnswer, BackupStarted
 
 _encode = msgspec.json.Encoder().encode
 
 
 def create_backup(call: Call) -> None:
-    """Takes a backup, and answers when it counts. It goes on when the client does not wait."""
+    """Begins a backup. It may take long, so nobody is made to wait for it: the list tells what became of it."""
     _check_whole(call.key)
-
-    def taken(outcome: Manifest | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            call.refuse(outcome)
-        else:
-            call.reply(201, _encode(BackupAnswer(backup=info_of(outcome))))
-
-    call.engine.backups.take(taken)
+    backups = call.engine.backups
+    backups.take(lambda outcome: None)
+    assert backups.root is not None
+    call.reply(202, _encode(BackupStarted(place=backups.root, running=True)))
 
 
 def list_backups(call: Call) -> None:
@@ -49,13 +45,6 @@ def list_backups(call: Call) -> None:
     backups.list(listed)
 
 
-def info_of(manifest: Manifest) -> BackupInfo:
-    return BackupInfo(
-        number=manifest.number, made_ms=manifest.made_ms, moment_ms=manifest.moment, topics=manifest.topics,
-        bytes=sum(kept.size for kept in manifest.files()), before=manifest.before, release=manifest.release,
-    )  # fmt: skip
-
-
 def _check_whole(key: Key) -> None:
     """A backup has everybody's records."""
     if key.prefixes:
@@ -66,8 +55,8 @@ BACKUP_ROUTES = (
     Route(
         "POST", "/v0/backups", create_backup, Scope.ADMIN,
         operation=Operation(
-            "createBackup", "Take a backup of everything; answered when it counts.", {201: BackupAnswer},
-            ("no_backup_place", "backup_running", "backup_failed", "shutting_down"),
+            "createBackup", "Begin a backup of everything; the list tells when it is there.", {202: BackupStarted},
+            ("no_backup_place", "backup_running", "shutting_down"),
         ),
     ),
     Route(

@@ -45,11 +45,22 @@ def at_moment(manifests: list[Manifest], moment: int) -> Target:
     return Target(base, behind.log if behind is not None else [], moment)
 
 
-def at_seq(place: BackupPlace, manifests: list[Manifest], topic_id: int, heads: dict[int, int], seq: int) -> Target:
-    """The newest state in which a topic has no seq above one; `heads` is how far each backup has the topic."""
-    base = next((manifest for manifest in reversed(manifests) if heads.get(manifest.number, 0) <= seq), None)
-    if base is None:
-        raise BackupTargetError(f"every backup has the topic beyond seq {seq}; the oldest up to {min(heads.values())}")
+def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int) -> Target:
+    """The newest state in which a topic has no seq above one."""
+    topic_id: int | None = None
+    oldest = 0
+    for manifest in reversed(manifests):
+        found = next((s for s in place.states(manifest) if s.name == name), None)
+        if found is not None:
+            topic_id, oldest = topic_id or found.topic_id, found.head
+        if topic_id is not None and (found is None or found.head <= seq):
+            return _before_seq(place, manifests, manifest, topic_id, seq)
+    if topic_id is None:
+        raise BackupTargetError(f"no backup has a topic {name}")
+    raise BackupTargetError(f"every backup has {name} beyond seq {seq}; the oldest up to {oldest}")
+
+
+def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, topic_id: int, seq: int) -> Target:
     behind = next((manifest for manifest in manifests if manifest.before == base.number), None)
     if behind is None:
         return Target(base, [], None)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from xxhash import xxh3_64
 
 from topics.formats.backup import KeptFile, Manifest, decode_manifest, encode_manifest, manifest_name
+from topics.formats.snapshot import TopicState
+from topics.storage.backups.states import PlaceLayout, fold_snapshots
 from topics.storage.fs import BytesLike, FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replaced import read_whole, replace_file
@@ -115,6 +117,11 @@ class BackupPlace:
         if (manifest.number, manifest.lineage) != (number, self.lineage):
             raise BackupDamaged(name, "it belongs to another backup")
         return manifest
+
+    def states(self, manifest: Manifest) -> list[TopicState]:
+        """Every topic as a backup has it."""
+        folded = fold_snapshots(self._fs, PlaceLayout(self._folder), manifest.number)
+        return [topic.state for topic in folded.topics.values()]
 
     def read(self, kept: KeptFile) -> memoryview:
         """The bytes of a file, checked."""

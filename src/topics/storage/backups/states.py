@@ -3,11 +3,19 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from topics.formats.backup import snapshot_name
 from topics.formats.frame import Frame, FrameKind
 from topics.formats.snapshot import SnapshotHead, TopicState, decode_topic
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.snapshots import read_snapshot
+
+
+class PlaceLayout(Layout):
+    """Where the snapshots of a lineage are at its place."""
+
+    def snapshot(self, number: int) -> str:
+        return f"{self.root}/{snapshot_name(number)}"
 
 
 class FoldedTopic(NamedTuple):
