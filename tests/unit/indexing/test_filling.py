@@ -11,7 +11,7 @@ from tests.property.effort import effort
 from topics.indexing.extraction import reader
 from topics.indexing.fresh import filling
 from topics.indexing.fresh.batches import Decoder, PlainBatch, read_value
-from topics.indexing.fresh.columns import Keywords, WordColumn, column_for
+from topics.indexing.fresh.columns import Keywords, Snapshot, WordColumn, column_for
 from topics.indexing.fresh.filling import Filler, calendar_ms
 from topics.indexing.values import date_of
 from topics.schema.pointers import MISSING, finder
@@ -50,9 +50,8 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("keyword", {}), ("keyword", {"normalizer": "lowercase_v1"}), ("text", {"analyzer": "unicode_word_v1"}),
     ("integer", {}), ("float", {}), ("date", {}), ("bool", {}),
 ]  # fmt: skip
-texts = st.one_of(
-    st.text(max_size=12), st.sampled_from(("\u03a3", "a\u03a3.", "\u0130I", "a\nb", "\u03a3 \u03a3b", "1", "-0"))
-)
+ODD = ("\u03a3", "a\u03a3.", "\u0130I", "a\nb", "\u03a3 \u03a3b", "1", "-0")
+texts = st.one_of(st.text(max_size=12), st.sampled_from(ODD))
 numbers = st.one_of(st.integers(-(2**70), 2**70), st.integers(-5, 5), st.just(-0.0), st.floats(allow_nan=False))
 members = st.one_of(st.none(), st.just(MISSING), texts, numbers, st.booleans(), moments, st.lists(texts, max_size=3))
 columns = st.one_of(
@@ -78,14 +77,12 @@ def test_columns_at_once(kind: tuple[str, dict[str, Any]], batches: list[list[An
     count = sum(map(len, batches))
     assert quick.column.present.filled.tolist() == slow.present.filled.tolist()
     first, second = quick.column.snapshot(count), slow.snapshot(count)
-    rows = list(range(count))
-    for one in (first, second):
-        if one.rows is not None:
-            assert len(one.rows) == len(one.values)
-    assert (rows if first.rows is None else first.rows.tolist()) == (
-        rows if second.rows is None else second.rows.tolist()
-    )
+    assert rows_of(first) == rows_of(second)
     assert shown(quick.column, first.values.tolist()) == shown(slow, second.values.tolist())
+
+
+def rows_of(snapshot: Snapshot) -> list[int]:
+    return list(range(snapshot.count)) if snapshot.rows is None else snapshot.rows.tolist()
 
 
 def shown(column: Any, values: list[Any]) -> list[str]:
@@ -98,11 +95,10 @@ def test_most_values_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("one by one")
 
     monkeypatch.setattr(filling, "reader", lambda _: never)
-    for (kind, more), found in zip(
-        KINDS,
-        (["a", None], ["A", "b"], ["a b", MISSING], [1, 2], [1, 0.5], ["2026-01-01T00:00:00Z"], [True, None]),
-        strict=True,
-    ):
+    common: list[list[Any]] = [
+        ["a", None], ["A", "b"], ["a b", MISSING], [1, 2], [1, 0.5], ["2026-01-01T00:00:00Z"], [True, None],
+    ]  # fmt: skip
+    for (kind, more), found in zip(KINDS, common, strict=True):
         field = Field(kind=kind, bindings=(Binding(version=1, json_pointer="/x"),), **more)  # type: ignore[arg-type]
         filler = Filler(field)
         filler.fill(found)
@@ -110,12 +106,10 @@ def test_most_values_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert isinstance(filler.column, WordColumn) is (kind == "text")
 
 
+names = st.sampled_from(("a", "b", "0", "a/b", "member_0"))
 documents = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
-    lambda inner: st.one_of(
-        st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(("a", "b", "0", "a/b", "member_0")), inner, max_size=4),
-    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(names, inner, max_size=4)),
     max_leaves=8,
 )
 pointers = st.lists(
