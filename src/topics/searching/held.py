@@ -1,5 +1,6 @@
 """What the searching process holds of a stream: its description, and its newest entries as columns, chunk by chunk."""
 
+from bisect import bisect_right
 from typing import Any
 
 from topics.core.ranges import SeqRange
@@ -53,22 +54,30 @@ class Held:
     def _fill(
         self, index: FreshIndex, decoder: Decoder, pieces: tuple[Piece, ...], body: memoryview, with_keys: bool
     ) -> int:
-        size = 0
+        """Adds all entries at once: they may have been appended one by one, and each step costs more than an entry."""
+        numbers: list[int] = []
+        raws: list[bytes | memoryview] = []
+        keys: list[str | None] = []
         for first_seq, view in views(pieces, body):
-            raws = data_parts(view, 0, view.count)
-            size += sum(map(len, raws))
-            index.add_batch(self._batch(decoder, first_seq, raws, self._keys_in(view, with_keys)))
-        return size
+            numbers += range(first_seq, first_seq + view.count)
+            raws += data_parts(view, 0, view.count)
+            keys += self._keys_in(view, with_keys)
+        promoter, begin = self._promoter, 0
+        if promoter is not None and numbers and numbers[0] <= promoter.current_from:
+            begin = bisect_right(numbers, promoter.current_from)
+            values = [self._value(*entry) for entry in zip(numbers[:begin], raws, strict=False)]
+            index.add_batch(PlainBatch(numbers[:begin], values, keys[:begin]))
+        if begin < len(numbers):
+            index.add_batch(self._batch(decoder, numbers[begin:], raws[begin:], keys[begin:]))
+        return sum(map(len, raws))
 
-    def _batch(self, decoder: Decoder, first_seq: int, raws: list[bytes | memoryview], keys: list[str | None]) -> Batch:
-        """A stream that is searched for its keys alone is not parsed."""
-        numbers = range(first_seq, first_seq + len(raws))
+    def _batch(
+        self, decoder: Decoder, numbers: list[int], raws: list[bytes | memoryview], keys: list[str | None]
+    ) -> Batch:
+        """Entries of the current version. A stream that is searched for its keys alone is not parsed."""
         if self.config is None:
             return PlainBatch(numbers, [None] * len(raws), keys)
-        promoter = self._promoter
-        if promoter is None or first_seq > promoter.current_from:
-            return decoder.batch(first_seq, raws, keys)
-        return PlainBatch(numbers, [self._value(*entry) for entry in zip(numbers, raws, strict=True)], keys)
+        return decoder.batch(numbers, raws, keys)
 
     def _keys_in(self, view: View, wanted: bool) -> list[str | None]:
         keys: list[str | None] = [None] * view.count
@@ -100,11 +109,14 @@ class Held:
         return sum(chunk.memory_bytes for chunk in self._chunks)
 
     def _value(self, seq: int, raw: bytes | memoryview) -> Any:
+        """An entry of an earlier version, promoted."""
+        if self.config is None:
+            return None
         value = read_value(raw)
         promoter = self._promoter
-        # Seqs begin with 1, and a registry counts entries from 0.
         assert promoter is not None
-        if seq > promoter.current_from or promoter.is_current(promoter.version_of(seq - 1)):
+        # Seqs begin with 1, and a registry counts entries from 0.
+        if promoter.is_current(promoter.version_of(seq - 1)):
             return value
         try:
             return promoter.chain(promoter.version_of(seq - 1)).apply(value, len(raw))

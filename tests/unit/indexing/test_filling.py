@@ -121,7 +121,7 @@ pointers = st.lists(
 @effort(300)
 def test_a_struct_has_what_an_entry_has(values: list[Any], wanted: list[tuple[str, ...]], whole: bool) -> None:
     raws = [json.dumps(value).encode() for value in values]
-    batch = Decoder(wanted, whole).batch(7, raws, [None] * len(raws))
+    batch = Decoder(wanted, whole).batch(range(7, 7 + len(raws)), raws, [None] * len(raws))
     assert list(batch.numbers) == list(range(7, 7 + len(values)))
     for pointer in wanted:
         assert batch.found(pointer) == [finder(pointer)(value) for value in values]
@@ -129,7 +129,7 @@ def test_a_struct_has_what_an_entry_has(values: list[Any], wanted: list[tuple[st
 
 def test_a_name_that_comes_twice_is_the_last_one() -> None:
     raws = [b'{"a":1,"b":2,"a":3}', b'{"b":{"c":[5]}}']
-    batch = Decoder([("a",), ("b", "c", "0")]).batch(1, raws, [None, None])
+    batch = Decoder([("a",), ("b", "c", "0")]).batch([1, 3], raws, [None, None])
     assert not isinstance(batch, PlainBatch)
     assert batch.found(("a",)) == [read_value(raws[0])["a"], MISSING]
     assert batch.found(("b", "c", "0")) == [MISSING, 5]

@@ -85,9 +85,7 @@ class Decoder:
             struct = msgspec.defstruct("Entry", fields, rename=renamed, gc=False)
             self._decode_all = msgspec.json.Decoder(list[struct]).decode  # type: ignore[valid-type]
 
-    def batch(self, first: int, raws: Sequence[bytes | memoryview], keys: Sequence[str | None]) -> Batch:
-        """Entries whose numbers follow each other."""
-        numbers = range(first, first + len(raws))
+    def batch(self, numbers: Sequence[int], raws: Sequence[bytes | memoryview], keys: Sequence[str | None]) -> Batch:
         if self._decode_all is not None:
             try:
                 structs = self._decode_all(b"[%b]" % b",".join(raws))

@@ -43,7 +43,7 @@ class Column:
         self.is_single = self.is_single and counts.count(1) == len(counts)
 
     def extend_values(self, values: NDArray[Any], rows: Numbers, present: Mask) -> None:
-        """Adds as many rows as `present` has. Those of `rows`, which count from the first of them, have one value each."""
+        """Adds as many rows as `present` has. Of these, counted from 0, `rows` have one value each."""
         begin = self.present.count
         self.present.extend(present)
         self.values.extend(values)
