@@ -379,3 +379,64 @@ def test_what_is_counted(world: World) -> None:
     stats = world.streams.search.stats()
     assert (stats.queries, stats.entries, stats.out_of_time, stats.failures) == (2, 2, 1, 0)
     assert stats.memory_bytes > 0
+
+
+def test_entries_are_indexed_before_anybody_asks(world: World) -> None:
+    world.put("a", 1, 2)
+    world.put("a", 3)
+    assert world.searcher.kinds() == []
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    assert world.found("a") == [3, 2, 1]
+    assert world.searcher.kinds() == [Ask]
+    world.put("a", 4)
+    world.timers.pass_time()
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Add]
+    assert world.timers.due == [], "who has nothing to do sleeps"
+
+
+def test_streams_take_turns_at_being_indexed(world: World) -> None:
+    world.describe("b")
+    create(world.streams, "plain", JSON)
+    world.put("a", 1)
+    world.put("b", 1)
+    append(world.streams, "plain", b"[1]", JSON)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    world.timers.pass_time()
+    assert world.searcher.kinds() == []
+
+
+def test_what_nobody_asked_for_takes_no_room_from_what_somebody_did(streams: Streams) -> None:
+    world = World(streams.engine, memory_bytes=100)
+    world.describe("a")
+    world.describe("b")
+    world.put("a", 1)
+    assert world.found("a") == [1]
+    world.searcher.kinds()
+    world.put("b", 1)
+    world.put("a", 2)
+    for _ in range(4):
+        world.timers.pass_time()
+    assert world.searcher.kinds() == [Add], "only the index that was asked for"
+    assert world.found("b") == [1], "who asks gets one"
+    assert Drop in world.searcher.kinds()
+
+
+def test_a_stream_that_is_gone_is_not_indexed(world: World) -> None:
+    world.put("a", 1)
+    world.streams.delete("a", lambda _: None)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == []
+    world.describe("a")
+    world.put("a", 7)
+    world.searcher.gone = True
+    world.timers.pass_time()
+    world.searcher.gone = False
+    world.put("a", 8)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    assert world.found("a") == [2, 1]
