@@ -45,6 +45,8 @@ class StreamSearch:
         self._scan_bytes = scan_bytes
         self._ahead = Ahead(engine, self._follower, later)
         self._stats = SearchStats()
+        self.under_way = 0
+        """Queries that are being answered."""
 
     def appended(self, name: str) -> None:
         """Tells that a stream may have something new, which is then indexed before anybody asks for it."""
@@ -74,8 +76,10 @@ class StreamSearch:
         engine.catch_up(topic)
         engine.core.expire(topic)
         begun = self._now()
+        self.under_way += 1
 
         def counted(outcome: Outcome | TopicsError) -> None:
+            self.under_way -= 1
             self._count(outcome, self._now() - begun)
             done(outcome)
 
@@ -86,10 +90,14 @@ class StreamSearch:
             begun + timeout_s,
             counted,
         )
-        if timeout_s <= 0:
-            asking.answer_nothing()
-        else:
-            asking.begin(description_of(topic), timeout_s)
+        try:
+            if timeout_s <= 0:
+                asking.answer_nothing()
+            else:
+                asking.begin(description_of(topic), timeout_s)
+        except TopicsError:
+            self.under_way -= 1
+            raise
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""
