@@ -159,9 +159,9 @@ class Follower:
         if not self._searcher.is_writable:
             self._searcher.when_writable(lambda: self._feed(followed))
             return
-        request = ReadRequest(
-            from_seq=followed.through, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=followed.target
-        )
+        # No chunk is larger than it should be by more than itself.
+        size = min(PACK_BYTES, max(self._stream_bytes // CHUNKS, 1))
+        request = ReadRequest(from_seq=followed.through, limit=PACK_RECORDS, max_bytes=size, up_to=followed.target)
         try:
             self._engine.read_as(
                 followed.topic, request, pack, lambda outcome: self._got(followed, outcome), aside=True
