@@ -211,7 +211,7 @@ def statuses(outcome: Outcome) -> list[int]:
 def old(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> World:
     """A stream of twenty entries of which an index holds the last few, and of which two are scanned at a time."""
     monkeypatch.setattr(packing, "PACK_RECORDS", 2)
-    world = World(streams.engine, stream_bytes=40)
+    world = World(streams.engine, stream_bytes=120)
     world.describe("a")
     for status in range(20):
         world.put("a", status)
@@ -256,7 +256,7 @@ def test_a_later_page_does_not_scan_what_was_on_an_earlier_one(old: World) -> No
 
 
 def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams, old: World) -> None:
-    world = World(streams.engine, stream_bytes=40, scan_bytes=300)
+    world = World(streams.engine, stream_bytes=120, scan_bytes=300)
     (outcome,) = world.ask("a")
     found = statuses(outcome)
     assert found == list(range(20, 20 - len(found), -1)) and 5 < len(found) < 20
@@ -273,7 +273,7 @@ def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams
 
 def test_a_scan_ends_with_its_time(old: World) -> None:
     clock = iter([0.0] * 6 + [9.0] * 100)
-    world = World(old.streams.engine, now=lambda: next(clock), stream_bytes=40)
+    world = World(old.streams.engine, now=lambda: next(clock), stream_bytes=120)
     (outcome,) = world.ask("a")
     found = statuses(outcome)
     assert outcome.spent == "time" and outcome.missed == 20 - len(found) > 0
