@@ -130,6 +130,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
                 "topics": 1,
                 "read_only_shards": [],
                 "disk_full": False,
+                "backup_lag_ms": None,
             }
             assert (status, body) == (200, told)
         assert (await probe("/nowhere"))[0] == 404

@@ -18,6 +18,9 @@ OPTIONS = EngineOptions(
 """Everything so small that a handful of operations turns log files and fills segments."""
 
 
+ALL = Wanted()
+
+
 def start(
     disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", dice: int = 1
 ) -> Engine:
@@ -42,7 +45,7 @@ def manifests(place: BackupPlace) -> list[Manifest]:
 
 
 def restore(
-    disk: FileSystem, target: Target | None = None, folder: str = "back", wanted: Wanted = Wanted(), gap: int = 0,
+    disk: FileSystem, target: Target | None = None, folder: str = "back", wanted: Wanted = ALL, gap: int = 0,
     clock: ManualClock | None = None,
 ) -> tuple[Engine, Restored]:  # fmt: skip
     """Restores the newest state, or what was asked for, and opens it."""
