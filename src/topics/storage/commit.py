@@ -250,13 +250,13 @@ class Writer:
         self._log.close()
 
     def _write(self, batch: list[Submission], now: float) -> None:
-        data = b"".join([piece for submission in batch for piece in submission.pieces])
-        if data:
+        parts = _joined([piece for submission in batch for piece in submission.pieces])
+        if parts:
             if not self._log.unsynced:
                 self._unsynced_since = now
-            self._log.write(data)
+            self._log.write(*parts)
             self._written_lsn = batch[-1].last_lsn
-            self.written_bytes += len(data)
+            self.written_bytes += sum(map(len, parts))
         self.commits += 1
 
     def _sync(self) -> None:
@@ -511,3 +511,18 @@ class InlineCommitter:
     def close(self) -> None:
         self.flush()
         self._shard.writer.close()
+
+
+def _joined(pieces: list[bytes]) -> list[bytes]:
+    """What is written at once: all pieces as one, but for views (`wire.drafts`). Those are long, and to join them with
+    others would keep the interpreter from everyone else."""
+    parts: list[bytes] = []
+    some: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, memoryview):
+            parts += (b"".join(some), piece)
+            some = []
+        else:
+            some.append(piece)
+    last = b"".join(some)
+    return [part for part in (*parts, last) if part] if parts else [last] if last else []
