@@ -90,7 +90,9 @@ def settle(
         events.append(Dropped(dropped))
     for topic in changed:
         known = state.topics.get(topic.topic_id)
-        fresh = _fresh_deletes(topic, known, state) if known is not None and topic.removals else Mask.of(())
+        if known is None or not topic.removals:
+            continue
+        fresh = _fresh_deletes(topic, known, state)
         if len(fresh):
             events.append(Masked(topic.topic_id, fresh.packed(), number))
     if rules.retention_ms:
