@@ -29,6 +29,7 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
+from topics.console.files import console_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
@@ -108,6 +109,8 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     streams = _streams_api(settings)
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
+    ops.console.files = console_site()
+    ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)

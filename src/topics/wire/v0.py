@@ -223,6 +223,25 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """How far the newest backup is behind; None where none was taken since the start."""
 
 
+class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key may do, told to whoever has it. Neither the secret nor anything made of it is part of it."""
+
+    name: str
+    """What logs call it; empty where no key is asked for."""
+    scopes: list[str]
+    prefixes: list[str]
+    """Names it may touch begin with one of them; none are all."""
+
+
+class SelfAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the server sees it, and what it lets anybody do."""
+
+    version: str
+    keys_required: bool
+    key: KeyAnswer
+    limits: dict[str, int]
+
+
 class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):
     """The last round that had something to do."""
 
