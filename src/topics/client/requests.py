@@ -67,7 +67,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     wait_s: float = 0.0
     """How long the server may hold the answer back."""
     partial_status: int = 0
-    """With which status an answer comes that is whole in form and says itself what it lacks."""
+    """Which other status is an answer all the same, such as one that says itself what it lacks."""
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
