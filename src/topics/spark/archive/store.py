@@ -74,8 +74,8 @@ class ArchiveStore:
             except FileNotFoundError:
                 continue
 
-    def remove_topic(self, topic_id: int) -> None:
-        """Removes everything of a topic, the manifest first: without it nothing counts."""
+    def remove_manifest(self, topic_id: int) -> None:
+        """From now on nothing of a topic counts."""
         folder = self.topic_folder(topic_id)
         for name in (_MANIFEST, _MANIFEST + ".tmp"):
             try:
@@ -83,6 +83,11 @@ class ArchiveStore:
             except FileNotFoundError:
                 continue
         self._fs.sync_dir(folder)
+
+    def remove_topic(self, topic_id: int) -> None:
+        """Removes everything of a topic, the manifest first: without it nothing counts."""
+        self.remove_manifest(topic_id)
+        folder = self.topic_folder(topic_id)
         for path in self._data_files(topic_id):
             self._fs.remove(f"{folder}/{path}")
         # An object store has no folders: what is empty is not there.

@@ -20,13 +20,18 @@ from topics.spark.archive.manifest import ArchivedFile
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.planning import Copy, Rewrite
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.columns import RECORD_SCHEMA
+from topics.spark.columns import FIELD_IDS, RECORD_SCHEMA
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 
 ARCHIVE_SCHEMA = pa.schema([field for field in RECORD_SCHEMA if field.name != "deleted"])
 """The columns of the files; the date is in the path."""
+
+_WRITTEN = pa.schema(
+    [field.with_metadata({b"PARQUET:field_id": b"%d" % FIELD_IDS[field.name]}) for field in ARCHIVE_SCHEMA]
+)
+"""The same with the numbers by which tables know columns."""
 
 _ROW_GROUP_ROWS = 128 * 1024
 _DAY_MS = 86_400_000
@@ -167,13 +172,14 @@ def as_parquet(table: pa.Table) -> memoryview:
     target = io.BytesIO()
     tagged = table["tag"].null_count < table.num_rows
     pq.write_table(
-        table,
+        pa.Table.from_arrays(table.columns, schema=_WRITTEN),
         target,
         compression="zstd",
         compression_level=1,
         row_group_size=_ROW_GROUP_ROWS,
         use_dictionary=["topic", "node", "tag", "content_type"],
-        write_statistics=["epoch", "seq", "ts", "tag"],
+        write_statistics=["topic", "epoch", "seq", "ts", "tag"],
+        write_page_index=True,
         sorting_columns=[pq.SortingColumn(ARCHIVE_SCHEMA.get_field_index("seq"))],
         bloom_filter_options={"tag": True} if tagged else None,
     )

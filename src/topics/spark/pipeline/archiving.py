@@ -7,6 +7,7 @@ import msgspec
 from topics.formats.catalog import Catalog
 from topics.spark.archive.manifest import Manifest, rewritten, with_files
 from topics.spark.archive.planning import ArchivePlan, ArchiveRules, Copy, Rewrite, backlog_of, next_due, plan_archive
+from topics.spark.archive.showing import Follower
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.archive.tasks import ArchiveTask, Outcome, TopicOutcome
 from topics.spark.backlog import Backlog
@@ -42,23 +43,32 @@ def perform(fs: FileSystem, work: bytes) -> bytes:
 class ArchiveProduct:
     name = NAME
 
-    def __init__(self, fs: FileSystem, layout: Layout, root: str, rules: ArchiveRules, dice: Dice) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        root: str,
+        rules: ArchiveRules,
+        dice: Dice,
+        table: Follower | None = None,
+    ) -> None:
         self._fs = fs
         self._layout = layout
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._dice = dice
+        self._table = table
         self._manifests: dict[int, Manifest] = {}
         self._catalog: Catalog | None = None
         self._seen: int | None = None
-        self._swept = False
+        self._loaded = self._swept = False
         self._shut_out: Collection[int] = ()
 
     def plan(self, catalog: Catalog, now_ms: int, shut_out: Collection[int]) -> list[bytes]:
         self._check_forward(catalog)
         self._load()
         plan = plan_archive(catalog, self._manifests, self._rules, now_ms, shut_out)
-        self._settle(plan)
+        self._settle(plan, now_ms)
         self._catalog, self._shut_out = catalog, shut_out
         run = self._dice.token(8).hex()
         tasks: list[Copy | Rewrite] = [*plan.copies, *plan.rewrites]
@@ -94,6 +104,8 @@ class ArchiveProduct:
                 gain.records += made.rows
                 gain.bytes += made.text_bytes
                 gain.segments += made.segments
+        if self._table is not None:
+            self._table.follow(self._manifests, now_ms)
         return gain
 
     def backlog(self) -> Backlog:
@@ -123,22 +135,35 @@ class ArchiveProduct:
 
     def _load(self) -> None:
         """Reads the manifests once: this process holds the pipeline, so nobody else changes them."""
+        if self._loaded:
+            return
+        found = {topic_id: self._store.load(topic_id) for topic_id in self._store.topic_ids()}
+        self._manifests = {topic_id: manifest for topic_id, manifest in found.items() if manifest is not None}
+        self._loaded = True
+
+    def _sweep(self) -> None:
+        """Once a process: what killed runs left goes, but not before the table has stopped naming it."""
         if self._swept:
             return
         for topic_id in self._store.topic_ids():
-            manifest = self._store.load(topic_id)
-            self._store.sweep(topic_id, manifest)
-            if manifest is not None:
-                self._manifests[topic_id] = manifest
+            self._store.sweep(topic_id, self._manifests.get(topic_id))
         self._swept = True
 
-    def _settle(self, plan: ArchivePlan) -> None:
+    def _settle(self, plan: ArchivePlan, now_ms: int) -> None:
+        """Manifests first, then the table that follows them, and only then files that neither names."""
         for topic_id in plan.dropped:
-            self._store.remove_topic(topic_id)
+            self._store.remove_manifest(topic_id)
             del self._manifests[topic_id]
         for manifest in plan.changed:
             self._store.save(manifest)
             self._manifests[manifest.topic_id] = manifest
+        if self._table is not None:
+            self._table.follow(self._manifests, now_ms)
+            if plan.superfluous or plan.dropped:
+                self._table.expire(now_ms, at_once=bool(plan.dropped))
+        self._sweep()
+        for topic_id in plan.dropped:
+            self._store.remove_topic(topic_id)
         for topic_id, paths in plan.superfluous.items():
             self._store.remove_files(topic_id, paths)
 

@@ -5,6 +5,7 @@ from disk by a deadline, so there is no older history to travel to, and tags of 
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table.metadata import TableMetadata
@@ -60,6 +61,6 @@ def outdated(metadata: TableMetadata, before_ms: int) -> list[int]:
     snapshots = in_order(metadata)
     return [
         one.snapshot_id
-        for one, after in zip(snapshots, snapshots[1:], strict=False)
+        for one, after in pairwise(snapshots)
         if after.timestamp_ms <= before_ms and one.snapshot_id != metadata.current_snapshot_id
     ]

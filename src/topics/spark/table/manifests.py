@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from pyiceberg.avro.codecs import AvroCompressionCodec
 from pyiceberg.manifest import (
     DataFile,
     ManifestContent,
@@ -14,14 +15,14 @@ from pyiceberg.manifest import (
 )
 
 from topics.spark.table.io import TableIO
-from topics.spark.table.schema import FORMAT_VERSION, SCHEMA, SPEC
+from topics.spark.table.schema import SCHEMA, SPEC
 
 MANIFEST_FILES = 4096
 """Most files that one manifest names."""
 SMALL_FILES = 1024
 SMALL_MANIFESTS_MAX = 16
 """More manifests than this that name few files are put together, so that readers open few."""
-_CODEC = "gzip"
+_CODEC: AvroCompressionCodec = "deflate"
 _DELETED = ManifestEntryStatus.DELETED
 
 
@@ -70,7 +71,7 @@ class ManifestMaker:
         """The list of a snapshot's manifests; its path."""
         path = self._names()
         output = self._io.new_output(path)
-        with write_manifest_list(FORMAT_VERSION, output, self._snapshot_id, parent, sequence, _CODEC) as writer:
+        with write_manifest_list(2, output, self._snapshot_id, parent, sequence, _CODEC) as writer:
             writer.add_manifests(list(manifests))
         return path
 

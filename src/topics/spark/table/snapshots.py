@@ -1,9 +1,19 @@
 """A change of the table as one snapshot: what came, what went, and what it comes to."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    RemoveSnapshotsUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -13,6 +23,37 @@ _TOTALS = {
     "total-position-deletes": ("added-position-deletes", "removed-position-deletes"),
     "total-equality-deletes": ("added-equality-deletes", "removed-equality-deletes"),
 }
+
+
+def snapshot_of(
+    metadata: TableMetadata, snapshot_id: int, sequence: int, manifest_list: str, summary: Summary, now_ms: int
+) -> Snapshot:
+    """What follows the snapshot that counts. Times never run back, because readers refuse a table in which they do."""
+    fields = {
+        "snapshot-id": snapshot_id,
+        "parent-snapshot-id": metadata.current_snapshot_id,
+        "sequence-number": sequence,
+        "timestamp-ms": max(now_ms, metadata.last_updated_ms),
+        "manifest-list": manifest_list,
+        "summary": summary,
+        "schema-id": metadata.current_schema_id,
+    }
+    return Snapshot.model_validate(fields)
+
+
+def shows(snapshot: Snapshot) -> tuple[TableUpdate, ...]:
+    """A snapshot joins, and counts."""
+    ref = {"ref-name": MAIN_BRANCH, "type": "branch", "snapshot-id": snapshot.snapshot_id}
+    return AddSnapshotUpdate(snapshot=snapshot), SetSnapshotRefUpdate.model_validate(ref)
+
+
+def forgets(snapshot_ids: Sequence[int]) -> TableUpdate:
+    return RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(snapshot_ids)})
+
+
+def current_is(metadata: TableMetadata) -> TableRequirement:
+    """That nobody else has changed the table since it was looked at."""
+    return AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id})
 
 
 def summary_of(added: Iterable[DataFile], removed: Iterable[DataFile], before: Snapshot | None) -> Summary:
@@ -31,7 +72,9 @@ def _counts(files: Iterable[DataFile]) -> dict[str, int]:
     for file in files:
         data = file.content == DataFileContent.DATA
         one = ("total-data-files", "total-records") if data else ("total-delete-files", "total-position-deletes")
-        for name, value in zip((*one, "total-files-size"), (1, file.record_count, file.file_size_in_bytes), strict=True):
+        for name, value in zip(
+            (*one, "total-files-size"), (1, file.record_count, file.file_size_in_bytes), strict=True
+        ):
             counts[name] = counts.get(name, 0) + value
     return counts
 
