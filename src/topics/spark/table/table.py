@@ -91,7 +91,7 @@ class ArchiveTable:
             self._version = self._usable(self._pointer.load())
             if self._version is not None:
                 self._load(self._version.metadata)
-        except (TableDamagedError, FileNotFoundError, ValueError, EOFError) as error:
+        except TableDamagedError as error:
             _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
             self._version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
         if self._version is None and (make or self._unusable):
@@ -114,8 +114,16 @@ class ArchiveTable:
         return made.model_copy(update={"last_updated_ms": 0})
 
     def _load(self, metadata: TableMetadata) -> None:
-        self._history.load(metadata)
-        self._shown.put(live_files(self._io, self._history.manifests(metadata.current_snapshot())))
+        try:
+            self._history.load(metadata)
+            self._shown.put(live_files(self._io, self._history.manifests(metadata.current_snapshot())))
+        except FileNotFoundError as error:
+            raise TableDamagedError(str(error)) from error
+        except OSError:
+            raise
+        except Exception as error:
+            # What is no Avro makes its decoder fail in whatever way it happens to.
+            raise TableDamagedError(f"{type(error).__name__}: {error}") from error
 
     # How it is changed
 
