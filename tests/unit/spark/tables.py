@@ -14,6 +14,7 @@ from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.table.following import TableFollower
 from topics.spark.table.io import TableIO
 from topics.spark.table.pointers import FolderPointer
@@ -32,10 +33,13 @@ def table_of(fs: FileSystem, seed: int, keep_ms: int, root: str = ROOT) -> Archi
 
 def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, **rules: float) -> Pipeline:
     """A pipeline whose archive is a table, too, as a new process would make it."""
-    chosen = ArchiveRules(**{"group_bytes": 2000, **rules})  # type: ignore[arg-type]
+    frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
+    chosen = ArchiveRules(**rules)  # type: ignore[arg-type]
     follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ArchiveStore(fs, ROOT))
-    product = ArchiveProduct(fs, folder.layout, ROOT, chosen, SeededDice(seed), follower)
-    return Pipeline(fs, folder.layout, [product], InlineExecutor(fs), folder.clock)
+    product = ArchiveProduct(fs, ROOT, chosen, SeededDice(seed), follower)
+    return Pipeline(
+        fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame)  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 def run_shown(fs: FileSystem, folder: Folder, seed: int, **rules: float) -> None:

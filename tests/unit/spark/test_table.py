@@ -1,6 +1,7 @@
 """The archive's table: what it is told is what a reader of it sees, whatever it was told before."""
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,8 @@ def test_a_topic_is_in_the_bucket_that_iceberg_says(topic: str) -> None:
 
 @given(st.integers(0, 2**41))
 def test_a_moment_is_on_the_day_that_iceberg_says(ts_ms: int) -> None:
-    assert day_of(ts_ms) == DayTransform().transform(TimestamptzType())(ts_ms * 1000)
+    days: Any = DayTransform().transform(TimestamptzType())
+    assert day_of(ts_ms) == days(ts_ms * 1000)
 
 
 def file_of(*runs: Run) -> TableFile:
