@@ -63,6 +63,7 @@ $(SPARK_STAMP): $(SERVE_STAMP)
 $(STAMP): $(SPARK_STAMP)
 	@requirements/install "what tests and checks need" -r requirements/dev.txt
 	@requirements/install "an S3 server for the tests" --upgrade --target .venv/s3 -r requirements/s3.txt
+	@requirements/install "readers of tables for the tests" --upgrade --target .venv/readers -r requirements/readers.txt
 	@rm -f .venv/.setup-*
 	@touch $@
 
