@@ -1,72 +1,71 @@
-"""What the manifests of the archive mean for the table: their files, each with what is deleted in it."""
+"""What the archive's state means for the table: its files, each with what is deleted in it."""
 
-from collections.abc import Iterator, Mapping
-from datetime import date
+from collections.abc import Iterable, Sequence
 
-from topics.spark.archive.manifest import ArchivedFile, Manifest
+from topics.spark.archive.events import Copied, Dropped, Event, Masked, Rewritten
+from topics.spark.archive.files import DataFile
 from topics.spark.archive.masks import Mask
-from topics.spark.archive.store import ArchiveStore
-from topics.spark.table.buckets import bucket_of
-from topics.spark.table.files import Run, TableFile, Wanted
+from topics.spark.archive.state import ArchiveState
+from topics.spark.table.files import Wanted
 from topics.spark.table.table import ArchiveTable
 
-_EPOCH = date(1970, 1, 1)
+_NOTHING = Mask.of(())
 
 
 class TableFollower:
-    """Tells the table what changed. Manifests are never changed in place, so another object is another state."""
+    """Tells the table what changed, and everything where that is not known."""
 
-    def __init__(self, table: ArchiveTable, store: ArchiveStore) -> None:
+    def __init__(self, table: ArchiveTable, root: str) -> None:
         self._table = table
-        self._store = store
-        self._told: dict[int, Manifest] | None = None
+        self._root = root
+        self._behind = True
 
-    def follow(self, manifests: Mapping[int, Manifest], now_ms: int) -> bool:
-        """Makes the table show what the manifests say; whether anything was to be changed. The first time says all."""
-        told, self._told = self._told, None
-        known = told or {}
-        changed: dict[str, Wanted | None] = {}
-        for topic_id in known.keys() - manifests.keys():
-            changed |= {path: None for path in self._paths(known[topic_id])}
-        for topic_id, manifest in manifests.items():
-            before = known.get(topic_id)
-            if manifest is not before:
-                changed |= self._difference(before, manifest)
-        done = self._table.follow(changed, now_ms, whole=told is None) if changed or told is None else False
-        # Only now: whatever failed on the way is told again, and all of it.
-        self._told = dict(manifests)
+    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        whole, self._behind = self._behind, True
+        paths = state.files.keys() if whole else touched(state, events)
+        changed: dict[str, Wanted | None] = {self._path(path): None for path in state.retired}
+        changed |= {self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files}
+        done = self._table.follow(changed, now_ms, whole)
+        # Only now: what failed on the way is told again, and all of it.
+        self._behind = False
         return done
 
-    def expire(self, now_ms: int, at_once: bool = False) -> None:
-        """Forgets snapshots that name files which are about to be removed."""
-        self._table.expire(now_ms, at_once)
+    def expire(self, now_ms: int) -> None:
+        self._table.expire(now_ms)
 
-    def _difference(self, before: Manifest | None, after: Manifest) -> dict[str, Wanted | None]:
-        old = before.files if before is not None else ()
-        masks = before is not None and before.deleted is not after.deleted
-        known = {} if masks else {file.path: file for file in old}
-        mask = Mask.of(after.deleted)
-        changed: dict[str, Wanted | None] = dict.fromkeys(self._paths(before) if before is not None else ())
-        for file in after.files:
-            path = self._path(after, file)
-            if known.get(file.path) is file:
-                del changed[path]
-            else:
-                changed[path] = self._wanted(after, file, mask)
-        return changed
+    def _wanted(self, state: ArchiveState, file: DataFile) -> Wanted:
+        return Wanted(self._path(file.path), file, hidden_runs(state, file))
 
-    def _wanted(self, manifest: Manifest, file: ArchivedFile, mask: Mask) -> Wanted:
-        run = Run(manifest.topic, manifest.epoch, file.first_seq, file.last_seq, file.rows)
-        day = (date.fromisoformat(file.date) - _EPOCH).days
-        shown = TableFile(
-            self._path(manifest, file), day, bucket_of(manifest.topic), file.rows, file.bytes, file.first_ts,
-            file.last_ts, (run,),
-        )  # fmt: skip
-        hidden = mask.within(file.first_seq, file.last_seq)
-        return Wanted(shown, {manifest.epoch: hidden} if len(hidden) else {})
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
 
-    def _paths(self, manifest: Manifest) -> Iterator[str]:
-        return (self._path(manifest, file) for file in manifest.files)
 
-    def _path(self, manifest: Manifest, file: ArchivedFile) -> str:
-        return f"{self._store.topic_folder(manifest.topic_id)}/{file.path}"
+def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
+    """The files that events may have changed, but for those that no longer count."""
+    paths: set[str] = set()
+    for event in events:
+        match event:
+            case Copied():
+                paths.update(file.path for file in event.files)
+            case Rewritten():
+                paths.update(file.path for file in event.new)
+            case Masked():
+                paths |= state.by_topic.get(event.topic_id, set())
+            case Dropped():
+                for topic_id in event.topic_ids:
+                    paths |= state.by_topic.get(topic_id, set())
+            case _:
+                pass
+    return paths
+
+
+def hidden_runs(state: ArchiveState, file: DataFile) -> tuple[Mask, ...]:
+    """What of each run of a file is deleted. A file may have runs of thousands of topics, of which few have any."""
+    if not file.hidden_ms:
+        return ()
+    topics = state.topics
+    found = []
+    for run in file.runs:
+        topic = topics.get(run.topic_id)
+        found.append(_NOTHING if topic is not None and not len(topic.deleted) else state.hidden_in(run))
+    return tuple(found)

@@ -8,7 +8,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransfor
 from pyiceberg.types import IcebergType, LongType, NestedField, StringType, TimestamptzType
 
 from topics.spark.columns import FIELD_IDS
-from topics.spark.table.buckets import BUCKETS
+from topics.spark.placement import BUCKETS
 
 FORMAT_VERSION = 2
 """The one whose deletes every reader honours; those of version 3 few do yet."""
