@@ -93,7 +93,7 @@ def check(fs: FileSystem, wanted: Rows) -> None:
     assert archived(fs, "orders") == of_topic(wanted, "orders")
 
 
-@pytest.mark.parametrize("call", range(3, 150, 13))
+@pytest.mark.parametrize("call", range(3, 120, 10))
 def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> None:
     folder, before, wanted = prepare(on_disk)
     disk = folder.disk
