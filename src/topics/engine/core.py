@@ -8,7 +8,7 @@ from xxhash import xxh3_64_intdigest
 from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
-from topics.core.names import OWN_TOPICS
+from topics.core.names import SERVER_TOPICS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -122,7 +122,12 @@ class EngineCore:
     @property
     def topic_count(self) -> int:
         """How many topics there are besides the server's own."""
-        return len(self.topics) - sum([name in self.names for name in OWN_TOPICS])
+        return len(self.topics) - sum([name in self.names for name in SERVER_TOPICS])
+
+    @property
+    def name_count(self) -> int:
+        """The same with those that are on their way."""
+        return len(self.by_name) - sum([name in self.by_name for name in SERVER_TOPICS])
 
     def check_accepting(self) -> None:
         if self.closed:
