@@ -99,8 +99,9 @@ class Reconciler:
         stands = standing_of(topic)
         if stands.contract != believed.contract:
             self._told(event_of("profile" if stands.profile != believed.profile else "schema", topic, now))
-        if stands.closed and not believed.closed:
-            self._told(event_of("closed", topic, now))
+        if stands.closed != believed.closed:
+            # A stream of a weaker class may have been closed, and told so, and be open after a power cut.
+            self._told(event_of("closed" if stands.closed else "created", topic, now))
 
     def _look_for_new(self, after: str) -> None:
         """What is there, and not in the log."""
