@@ -13,6 +13,8 @@ import msgspec
 
 from topics.client.answers import (
     Appended,
+    BackupList,
+    BackupStarted,
     Deleted,
     Diff,
     Health,
@@ -64,6 +66,8 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """Whether the client tries again when the server cannot take it now; a probe wants to know about now."""
     wait_s: float = 0.0
     """How long the server may hold the answer back."""
+    partial_status: int = 0
+    """With which status an answer comes that is whole in form and says itself what it lacks."""
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
@@ -304,6 +308,16 @@ def ready() -> Request[Ready]:
 def pipeline() -> Request[dict[str, Any]]:
     """Where the Spark pipeline of the server stands: its state, and how far each of its sinks got."""
     return Request(method="GET", target="/v0/pipeline", answer=dict[str, Any], patient=False)
+
+
+def create_backup() -> Request[BackupStarted]:
+    """Begins a backup of the server, to the place that it was started with; `backups` tells when it is there."""
+    return Request(method="POST", target="/v0/backups", answer=BackupStarted, patient=False)
+
+
+def backups() -> Request[BackupList]:
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+    return Request(method="GET", target="/v0/backups", answer=BackupList, patient=False)
 
 
 def openapi() -> Request[dict[str, Any]]:

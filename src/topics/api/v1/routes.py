@@ -34,7 +34,7 @@ from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
-from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.streams.system import Around, SystemOptions, SystemStreams
@@ -58,6 +58,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether caches may be told to keep anything for good."""
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
+    search_scan_bytes: int = SCAN_BYTES
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
     system: SystemOptions = SystemOptions()
@@ -83,8 +84,8 @@ class StreamsApi:
         itself = {
             "GET": get,
             "HEAD": self._route("HEAD", self._head, Scope.READ),
-            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE),
-            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
+            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE, True),
+            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
         contracts = ContractRoutes(self._deadlines)
@@ -160,8 +161,9 @@ class StreamsApi:
             yield from ((method, STREAM + below) for method in table)
         yield from self._subscription_routes.listed()
 
-    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
+    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope, large_body: bool = False) -> Route:
+        token = method == "GET"
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=token, large_body=large_body)
 
     def _without_stream(self, path: str, handler: Callable[[Call, Streams], None]) -> Route:
         return Route("GET", path, guarded(lambda call: handler(call, self._of(call))), Scope.READ)
@@ -173,7 +175,7 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes,
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
