@@ -199,9 +199,17 @@ class StreamFeature:
         return state is not None and (state.retired or self.expired(topic))
 
     def expired(self, topic: Topic) -> bool:
+        """Whether its time is over. What was found so once stays so, also when the clock is set back before it is
+        deleted: somebody may have been told already, and have made another stream of its content."""
         state = stream_of(topic)
-        deadline = state.deadline(topic) if state is not None else None
-        return deadline is not None and self._core.wall() >= deadline
+        if state is None or state.ended:
+            return state is not None
+        deadline = state.deadline(topic)
+        if deadline is None or self._core.wall() < deadline:
+            return False
+        state.ended = True
+        heappush(self._deadlines, (0, topic.id))
+        return True
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
