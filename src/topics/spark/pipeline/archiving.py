@@ -9,6 +9,7 @@ from topics.formats.catalog import CatalogTopic
 from topics.spark.archive.events import Copied, Event, Removed, Rewritten
 from topics.spark.archive.joining import joined
 from topics.spark.archive.planning import ArchiveRules, Rewrite, next_due, rewrites, settle, uncovered
+from topics.spark.archive.showing import Follower
 from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.archive.writing import Copying, Outcome, rewrite
@@ -52,11 +53,15 @@ class _ArchiveTransform:
 class ArchiveProduct:
     name = NAME
 
-    def __init__(self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Dice) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Dice, table: Follower | None = None
+    ) -> None:
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._dice = dice
+        self._table = table
         self._state: ArchiveState | None = None
+        self._swept = False
         self._shut_out = ShutOut()
 
     @property
@@ -70,7 +75,17 @@ class ArchiveProduct:
         self._shut_out = shut_out
         events = settle(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
         self._commit(events, now_ms)
-        self._store.remove_files([path for event in events if isinstance(event, Removed) for path in event.paths])
+        removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
+        # The ledger first, then the table that follows it, and only then files that neither names.
+        if self._table is not None:
+            self._table.follow(self.state, now_ms)
+            if removed:
+                self._table.expire(now_ms)
+        if not self._swept:
+            # Once a process: what killed runs left.
+            self._store.sweep(self.state)
+            self._swept = True
+        self._store.remove_files(removed)
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
         known = self.state.topics.get(topic.topic_id)
@@ -99,6 +114,8 @@ class ArchiveProduct:
             gain.bytes += outcome.text_bytes
             gain.segments += outcome.segments
         self._commit([*([copied] if copied.covered else []), *events], now_ms)
+        if self._table is not None:
+            self._table.follow(self.state, now_ms)
         return gain
 
     def due_ms(self) -> int | None:
