@@ -46,8 +46,8 @@ class Staged:
 
 class StreamState:
     __slots__ = (
-        "closed", "content_type", "description", "ended", "epochs", "expires_ms", "fork", "grace_ms", "last_seq", "origin_id",
-        "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
+        "closed", "content_type", "description", "ended", "epochs", "expires_ms", "fork", "grace_ms", "last_seq",
+        "origin_id", "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
     )  # fmt: skip
 
     def __init__(self, part: StreamPart) -> None:
