@@ -239,6 +239,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_immutable: Annotated[
         _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
     ] = "1"
+    streams_registry: Annotated[_Switch, _text("Write what becomes of streams to the stream __registry__.")] = "1"
+    streams_metrics: Annotated[_Switch, _text("Write how the server is doing to the stream __stream_metrics__.")] = "1"
+    streams_metrics_ms: Annotated[int, _number("How often that is written.", 100)] = 10_000
+    streams_metrics_retention_ms: Annotated[int, _number("How long it is kept; 0 goes by size alone.")] = 604_800_000
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
