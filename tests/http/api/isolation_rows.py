@@ -282,7 +282,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "filter", "since_ts", "last",
     }),
     "TopicSearchBody": frozenset({
-        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields",
+        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

@@ -8,8 +8,9 @@ import msgspec
 from topics.api.calls import Call
 from topics.core.errors import InvalidRequestError, quoted
 from topics.engine.topic import Topic
+from topics.indexing.highlights import Highlighter
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
-from topics.indexing.predicates import bind_search
+from topics.indexing.predicates import Predicate, bind_search
 from topics.indexing.sorting import NumberOf, Sort, parse_place, parse_sort
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
@@ -18,7 +19,9 @@ from topics.streams.contracts import contract_of
 from topics.streams.offsets import read_offset
 
 _NO_LONGER = "track_total_hits is no longer supported"
-_NAMES = ("q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain")
+_NAMES = (
+    "q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain", "highlight",
+)  # fmt: skip
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +35,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     explain: bool
     source: bool
     fields: tuple[str, ...] | None
+    highlight: Highlighter | None = None
 
 
 class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
@@ -44,6 +48,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_sourc
     explain: bool = False
     source: bool = True
     fields: list[str] | None = None
+    highlight: bool | list[str] = False
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -72,21 +77,37 @@ def parse_search_call(
     after = None
     if body.search_after is not None:
         after = list(parse_place(body.search_after, sort, config, number_of or read_text))
-    for name in body.fields or ():
-        if config.aliases.get(name, name) not in config.fields:
-            raise InvalidRequestError(f"fields: {quoted(name)} is not declared", field="fields")
+    fields = None if body.fields is None else _declared(body.fields, config, "fields")
+    version = contract_of(topic).registry.current_version
     return SearchRequest(
         topic=topic,
         config=config,
-        version=contract_of(topic).registry.current_version,
+        version=version,
         query=SearchQuery(q, tuple(items), size, after, body.track_total),
         sort=sort,
         timeout_ms=min(timeout_ms, max_timeout_ms),
         track_total=body.track_total,
         explain=body.explain,
         source=body.source,
-        fields=None if body.fields is None else tuple(config.aliases.get(name, name) for name in body.fields),
+        fields=fields,
+        highlight=_highlighter(body.highlight, bound.predicate, config, version),
     )
+
+
+def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, ...]:
+    for name in names:
+        if config.resolve(name) is None:
+            raise InvalidRequestError(f"{what}: {quoted(name)} is not declared", field=what)
+    return tuple(config.aliases.get(name, name) for name in names)
+
+
+def _highlighter(
+    wanted: bool | list[str], predicate: Predicate, config: SearchConfig, version: int
+) -> Highlighter | None:
+    if wanted is False:
+        return None
+    names = None if wanted is True else _declared(wanted, config, "highlight")
+    return Highlighter(predicate, config, version, names)
 
 
 def _from_body(raw: bytes) -> _Body:
@@ -116,6 +137,9 @@ def _from_query(call: Call) -> _Body:
             given[name] = given[name] == "true"
     if "fields" in given:
         given["fields"] = given["fields"].split(",")
+    if "highlight" in given:
+        named = {"true": True, "false": False}.get(given["highlight"])
+        given["highlight"] = given["highlight"].split(",") if named is None else named
     try:
         if "search_after" in given:
             given["search_after"] = _decode_any(given["search_after"].encode())
