@@ -166,6 +166,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /v0/ws": (Ask("/v0/ws", answers=[426]),),  # The commands are in COMMANDS.
     # Streams.
+    "POST /v1/_search": (
+        Ask("/v1/_search", {"streams": "{{stream}}"}, answers=[404]),
+        Ask("/v1/_search", {"streams": ["{{stream}}", "{{stream}}*"]}, answers=[404]),
+    ),
     "GET /v1/streams": (
         Ask("/v1/streams", answers=[200]),
         Ask("/v1/streams?prefix={{stream}}", answers=[200]),

@@ -44,6 +44,9 @@ SERVER = "/v1/server/"
 STREAM = "/v1/stream/{stream}"
 
 
+MANY = "/v1/_search"
+
+
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of /v1; `topics.config` explains each."""
 
@@ -128,12 +131,19 @@ class StreamsApi:
             LIST: list_streams, f"{SERVER}_details": server.details, f"{SERVER}_mem": server.memory,
         }  # fmt: skip
         self._fixed = {path: self._without_stream(path, handler) for path, handler in fixed.items()}
+        self._many = Route(
+            "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
+        )  # fmt: skip
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
+        if path == MANY:
+            if method != "POST":
+                raise MethodNotAllowedError(method, ("POST", "OPTIONS"))
+            return self._many, ""
         if path in self._fixed:
             if method not in ("GET", "HEAD"):
                 raise MethodNotAllowedError(method, ("GET", "HEAD", "OPTIONS"))
@@ -152,7 +162,7 @@ class StreamsApi:
         return route, where.name
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._preflight))
+        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._many, self._preflight))
         for resource, table in self._tables.items():
             below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
             yield from ((method, STREAM + below) for method in table)

@@ -86,7 +86,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         return {
             "offset": offset_of(topic, Position(hit.seq)),
             "score": number_json(hit.score),
-            "sort": _place(asked, hit.place),
+            "sort": shown_place(asked, hit.place),
         }
 
     shown = show_hits(asked, outcome, fetched, begin, "source")
@@ -101,7 +101,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "coverage": _search_coverage(topic, outcome, took, shown.decoded),
         "total": shown.total,
         "hits": shown.hits,
-        "next_search_after": None if shown.next_place is None else _place(asked, shown.next_place),
+        "next_search_after": None if shown.next_place is None else shown_place(asked, shown.next_place),
         **explained,
     }
 
@@ -143,7 +143,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
     }
 
 
-def _place(asked: SearchRequest, place: list[Any]) -> list[Any]:
+def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
     return [
         offset_of(asked.topic, Position(value)) if key.name == OFFSET else number_json(value)
         for key, value in zip(asked.sort.keys, place, strict=True)

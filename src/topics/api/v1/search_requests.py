@@ -38,7 +38,7 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     highlight: Highlighter | None = None
 
 
-class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
+class SearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
     q: str | None = None
     size: int | None = None
     search_after: list[Any] | None = None
@@ -51,7 +51,15 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_sourc
     highlight: bool | list[str] = False
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of several streams."""
+
+    streams: str | list[str]
+    search_after: dict[str, list[Any] | None] = {}
+    """Where the page goes on in each of them; null for one that has no more."""
+
+
+_decode = msgspec.json.Decoder(SearchBody).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -59,11 +67,18 @@ def parse_search_call(
     call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
     """What is asked for. `number_of` reads an offset where it is written otherwise than in /v1."""
+    body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
+    return bind_request(body, topic, config, max_timeout_ms, number_of)
+
+
+def bind_request(
+    body: SearchBody, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
+) -> SearchRequest:
+    """What a request asks of one stream."""
 
     def read_text(value: object) -> int | None:
         return read_offset(topic, value).counter if isinstance(value, str) else None
 
-    body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
     size = DEFAULT_PAGE_HITS if body.size is None else body.size
     if not 1 <= size <= MAX_PAGE_HITS:
         raise InvalidRequestError(f"size must be from 1 to {MAX_PAGE_HITS}", field="size", max=MAX_PAGE_HITS)
@@ -110,17 +125,17 @@ def _highlighter(
     return Highlighter(predicate, config, version, names)
 
 
-def _from_body(raw: bytes) -> _Body:
+def _from_body(raw: bytes) -> SearchBody:
     try:
         document = _decode_any(raw) if raw else {}
         if isinstance(document, dict):
             _check_names(document)
-        return _decode(raw) if raw else _Body()
+        return _decode(raw) if raw else SearchBody()
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error) from None
 
 
-def _from_query(call: Call) -> _Body:
+def _from_query(call: Call) -> SearchBody:
     """The same fields as parameters; the place is a JSON array."""
     given: dict[str, Any] = dict(parse_qsl(call.exchange.head.query, keep_blank_values=True))
     _check_names(given)
@@ -143,7 +158,7 @@ def _from_query(call: Call) -> _Body:
     try:
         if "search_after" in given:
             given["search_after"] = _decode_any(given["search_after"].encode())
-        return msgspec.convert(given, _Body)
+        return msgspec.convert(given, SearchBody)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("query", error) from None
 
@@ -154,6 +169,19 @@ def _check_names(given: dict[str, Any]) -> None:
     for name in given:
         if name not in _NAMES:
             raise InvalidRequestError(f"{quoted(name)} is not a field of a search", field=name[:80])
+
+
+def parse_many(call: Call) -> tuple[ManyRequest, SearchBody]:
+    """What is asked of several streams, and what each of them is asked."""
+    raw = call.exchange.body
+    try:
+        document = _decode_any(raw) if raw else {}
+        many = msgspec.convert(document, ManyRequest)
+        each = {name: value for name, value in document.items() if name not in ("streams", "search_after")}
+        _check_names(each)
+        return many, msgspec.convert(each, SearchBody)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode("body", error) from None
 
 
 def parse_keys(call: Call) -> KeysQuery:

@@ -9,6 +9,7 @@ from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import NO_STORE, Header, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
+from topics.api.v1.many_search import ManySearch
 from topics.api.v1.search_answers import aggregate_body, keys_body, search_body, search_headers
 from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call
 from topics.core.errors import InvalidRequestError, TopicsError
@@ -48,6 +49,9 @@ class SearchRoutes:
             )
 
         self._query(call, streams, topic, asked.query, asked.timeout_ms, render)
+
+    def search_many(self, call: Call, streams: Streams) -> None:
+        ManySearch(call, streams, self._deadlines, SEARCH_TIMEOUT_MS).begin()
 
     def _tell(
         self,
