@@ -16,7 +16,7 @@ from topics.api.errors import NotFoundError, RequestTimeoutError
 from topics.api.v1.answers import NO_STORE, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.search_answers import show_hits, shown_place
-from topics.api.v1.search_requests import ManyRequest, SearchBody, SearchRequest, bind_request, parse_many
+from topics.api.v1.search_requests import ManyRequest, SearchBody, SearchRequest, bind_request, parse_many, tenant_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_search
@@ -134,7 +134,10 @@ class ManySearch:
             left_ms = max(target.asked.timeout_ms - self._call.spent_ms(), 0)
             done = self._taker(target)
             try:
-                self._streams.search.query(target.topic, target.asked.query, left_ms / 1000, done)
+                # Those that wait for their turn count as well once it comes.
+                self._streams.search.query(
+                    target.topic, target.asked.query, left_ms / 1000, done, tenant_of(self._call)
+                )
             except TopicsError as error:
                 done(error)
         if not self._waiting and not self._open:

@@ -61,6 +61,8 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
     search_scan_bytes: int = SCAN_BYTES
+    max_searches: int = 0
+    max_searches_per_key: int = 0
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -182,7 +184,8 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes, self._options.search_scan_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes, self._options.max_searches,
+                self._options.max_searches_per_key,
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams

@@ -63,6 +63,11 @@ _decode = msgspec.json.Decoder(SearchBody).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
+def tenant_of(call: Call) -> str | None:
+    """Whose searches are counted together; None where there are no keys."""
+    return (call.key.tenant or call.key.owner) or None
+
+
 def parse_search_call(
     call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
