@@ -226,6 +226,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
         512 * MIB
     )
+    max_searches: Annotated[int, _number("Most searches that are answered at once; 0 is no limit.", 0)] = 256
+    max_searches_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.", 0)
+    ] = 32
     search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
         512 * MIB
     )
