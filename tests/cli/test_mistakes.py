@@ -74,6 +74,7 @@ MISTAKES = [
     ("import there . --no-spark", 2, "is a folder"),
     ("read there --filter x", 2, "such as status=paid"),
     ("tail there --filter =x", 2, "such as status=paid"),
+    ("read there --filter /a:", 1, "invalid_request"),
     ("stream create x --ttl 10ms", 2, "whole seconds"),
     ("stream create x --ttl soon", 2, "accepted is a time such as 500ms"),
     ("stream create /", 2, "a stream needs a name"),
