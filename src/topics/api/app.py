@@ -220,6 +220,8 @@ class Api:
     def _decide_anew(self) -> None:
         """What was decided about any head is to be decided again."""
         self.admission = object()
+        if self._engine is not None:
+            self._engine.core.quotas.set_tenants(key.prefixes for key in self._keys)
 
     def admit(self, head: RequestHead) -> int | Refusal:
         match = head.context

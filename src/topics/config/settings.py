@@ -134,6 +134,15 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
     max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
+    max_topics_per_key: Annotated[
+        int, _number("Most topics and streams under the prefixes of one key; 0 is no limit.")
+    ] = _LIMITS.max_topics_per_key
+    max_routers_per_key: Annotated[int, _number("Most routers under the prefixes of one key; 0 is no limit.")] = (
+        _LIMITS.max_routers_per_key
+    )
+    max_bytes_per_key: Annotated[int, _number("Most live bytes under the prefixes of one key; 0 is no limit.")] = (
+        _LIMITS.max_bytes_per_key
+    )
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
     awake_us: Annotated[
@@ -167,6 +176,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_transaction_ids: Annotated[
         int, _number("Most ids of transactions that are open or whose last commit is remembered.", 1)
     ] = _LIMITS.max_transaction_ids
+    max_transaction_ids_per_key: Annotated[
+        int, _number("The same for the keys with the same prefixes; 0 is no limit.")
+    ] = _LIMITS.max_transaction_ids_per_key
     max_transaction_parts: Annotated[int, _number("Most parts of one transaction.", 1)] = _LIMITS.max_transaction_parts
     max_transaction_records: Annotated[int, _number("Most records of one transaction.", 1)] = (
         _LIMITS.max_transaction_records
