@@ -140,6 +140,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._pipeline.write_paused = True
+        self._hub.recount_soon(self._pipeline)
         self._throttle()
 
     def resume_writing(self) -> None:

@@ -45,7 +45,7 @@ def open_socket(call: Call) -> None:
             raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
         raise InvalidRequestError(error.message) from error
     leave = call.live.connections.enter(call.key)
-    socket = WebSocket(call.detach(), handshake)
+    socket = WebSocket(call.detach(), handshake, call.key.unread)
     strict = call.flag("strict", call.engine.core.limits.strict_config)
     session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
     call.waits.add(session)
@@ -168,6 +168,9 @@ class Session(Sink):
 
     def waiting_bytes(self) -> int:
         return self._socket.buffered_bytes
+
+    def frame_room(self) -> int:
+        return self._socket.room()
 
     # Commands.
 
