@@ -90,6 +90,7 @@ _group(
     _SERVER,
     {
         "ls": "List streams.",
+        "show": "Show where a stream stands, and what it promises.",
         "create": "Create a stream.",
         "append": "Append to a stream.",
         "read": "Print what a stream holds, and end.",
@@ -139,6 +140,18 @@ app.command(
     "topics.cli.folder.verify:verify", help="Look for damage in a data folder, changing nothing.", group=_FOLDER
 )
 app.command("topics.cli.folder.repair:repair", help="Mend a damaged data folder.", group=_FOLDER)
+_group(
+    "backup",
+    "Backups of a server, and the way back from them.",
+    _FOLDER,
+    {
+        "create": "Take a backup of a running server.",
+        "list": "List the backups there are.",
+        "verify": "Read backups whole, and compare them with their checksums.",
+        "prune": "Remove old backups.",
+        "restore": "Make a data folder out of a backup.",
+    },
+)
 _group(
     "key",
     "Keys of a server, in a file that it reads.",

@@ -20,6 +20,9 @@ from topics.client._sync.worker import Worker
 from topics.client.answers import (
     Acked,
     Appended,
+    BackupInfo,
+    BackupList,
+    BackupStarted,
     Claimed,
     Deleted,
     Diff,
@@ -49,6 +52,8 @@ from topics.client.errors import (
     AccessRefused,
     ApiError,
     AppendTimeout,
+    BackupFailed,
+    BackupRunning,
     BatchTooLarge,
     ClientClosed,
     ClientError,
@@ -56,6 +61,7 @@ from topics.client.errors import (
     ConnectionFailed,
     CorruptSegment,
     Damage,
+    DamagedBackup,
     ExpectationFailed,
     FeatureMissing,
     FolderBusy,
@@ -67,6 +73,7 @@ from topics.client.errors import (
     InvalidJson,
     InvalidRequest,
     MethodNotAllowed,
+    NoBackupPlace,
     NotAcceptable,
     NotAQueue,
     NotFound,
@@ -114,6 +121,7 @@ from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, Job, NewRecord, Record
 from topics.client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
 from topics.client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
+from topics.client.streams.inspection import IndexStatus, StreamDetails, StreamInfo
 from topics.client.streams.searches import (
     Aggregate,
     Bucket,
@@ -143,25 +151,27 @@ if TYPE_CHECKING:
 __all__ = [
     "AccessRefused", "Acked", "Activated", "Aggregate", "ApiError", "AppendTimeout", "Appended", "AsyncClient",
     "AsyncFollower", "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction",
-    "AsyncWatcher", "AsyncWorker", "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed",
-    "Client", "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed",
-    "CorruptSegment", "Coverage", "Damage", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed",
-    "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee",
-    "HeadersTooLarge", "Health", "Hit", "IdempotencyConflict", "InternalError", "InvalidJson", "InvalidRequest",
-    "Job", "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NotAQueue",
+    "AsyncWatcher", "AsyncWorker", "BackupFailed", "BackupInfo", "BackupList", "BackupRunning", "BackupStarted",
+    "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed", "Client", "ClientClosed",
+    "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "CorruptSegment", "Coverage",
+    "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed", "Extended",
+    "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee", "HeadersTooLarge",
+    "Health", "Hit", "IdempotencyConflict", "IndexStatus", "InternalError", "InvalidJson", "InvalidRequest", "Job",
+    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NoBackupPlace", "NotAQueue",
     "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced",
     "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven",
     "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped",
     "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage",
     "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown",
     "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
-    "StreamGone", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary",
-    "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch", "TopicDropped", "TopicExistsIncompatible",
-    "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut",
-    "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
+    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
+    "StreamState", "StreamSummary", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState",
+    "TouchTemplate", "Touched", "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign",
+    "TransactionIncomplete", "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge",
+    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
+    "Worker",
 ]  # fmt: skip
 
 _LATER = {

@@ -114,6 +114,11 @@ class Writer:
         self.stall_s = _STALL_S
         self.sync_latency = LatencyHistogram()
 
+    @property
+    def next_file(self) -> int:
+        """The number of the log file that is begun next."""
+        return self._log.next_number
+
     def commit(self, batch: list[Submission], answer: Answer) -> None:
         """Writes a batch with one write and at most one sync, and answers everyone in it."""
         if self.poison is not None:
@@ -331,10 +336,18 @@ class Shard:
     """The loop side of a shard. Its committer decides who runs the writer: a thread, or the caller itself."""
 
     def __init__(
-        self, number: int, writer: Writer, next_lsn: int, queue_bytes_max: int, room: Room | None = None
+        self,
+        number: int,
+        writer: Writer,
+        next_lsn: int,
+        queue_bytes_max: int,
+        room: Room | None = None,
+        moment: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`moment` is what a frame says of its time."""
         self.number = number
         self.writer = writer
+        self._moment = moment
         self.room = room or Room()
         self.next_lsn = next_lsn
         self.first_lsn = next_lsn
@@ -359,7 +372,7 @@ class Shard:
         """A frame with the next number of this shard; it must be submitted before any other is made."""
         lsn = self.next_lsn
         self.next_lsn = lsn + 1
-        return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
+        return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail, self._moment())
 
     def stage_coalesced(self) -> None:
         """Has staged what was coalesced for the end of the tick."""
