@@ -117,6 +117,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")
     ] = 32 * MIB
 
+    tls_cert_file: Annotated[
+        str | None, _text("PEM file with the certificate, and its chain, to serve https with; unset is http.")
+    ] = None
+    tls_key_file: Annotated[
+        str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
+    ] = None
+    audit_file: Annotated[
+        str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
+    ] = None
+
     # Who may come in.
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")

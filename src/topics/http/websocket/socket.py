@@ -28,6 +28,7 @@ from websockets.protocol import State
 
 from topics.http.exchange import Exchange
 from topics.http.limits import KIB
+from topics.http.tls import end_sending
 from topics.http.unread import MUCH_BYTES, Account
 from topics.http.websocket.handshake import Handshake
 from topics.http.websocket.message_reader import MessageReader
@@ -389,10 +390,7 @@ class WebSocket(asyncio.Protocol):
         self._stage = Stage.ENDING
         self._since, self._stuck_at = self._hub.monotonic(), _CLOSING
         self._send_control()
-        try:
-            self._transport.write_eof()
-        except OSError:
-            self._transport.abort()
+        end_sending(self._transport)
         self._throttle()
 
     def _ping_or_give_up(self, now: float) -> None:

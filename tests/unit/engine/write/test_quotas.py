@@ -23,7 +23,7 @@ from topics.testing import FakeDisk, ManualClock
 
 
 def limited(clock: ManualClock | None = None, disk: FakeDisk | None = None, **limits: int) -> Engine:
-    engine = open_engine(disk, clock, limits=Limits(**limits))
+    engine = open_engine(disk, clock, limits=Limits(**limits))  # type: ignore[arg-type]
     engine.core.quotas.set_tenants([("a:",), ("a:", "b:"), (), ("c:", "c:x")])
     return engine
 
