@@ -10,7 +10,6 @@ from pyiceberg.table.metadata import TableMetadataUtil
 from tests.unit.spark.archives import ROOT
 from tests.unit.spark.folders import Folder
 from topics.spark.archive.planning import ArchiveRules
-from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
@@ -35,7 +34,7 @@ def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, **rules: float) ->
     """A pipeline whose archive is a table, too, as a new process would make it."""
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
     chosen = ArchiveRules(**rules)  # type: ignore[arg-type]
-    follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ArchiveStore(fs, ROOT))
+    follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ROOT)
     product = ArchiveProduct(fs, ROOT, chosen, SeededDice(seed), follower)
     return Pipeline(
         fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame)  # type: ignore[arg-type]
