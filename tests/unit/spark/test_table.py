@@ -1,70 +1,80 @@
 """The archive's table: what it is told is what a reader of it sees, whatever it was told before."""
 
+import io
 import logging
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, DayTransform
-from pyiceberg.types import StringType, TimestamptzType
+from pyiceberg.table.update import TableRequirement, TableUpdate
 
-from tests.unit.spark.archives import ROOT, advance, run_all, state_of, topic_of
+from tests.unit.spark.archives import ROOT, advance, archived, run_all, state_of, topic_of
 from tests.unit.spark.folders import Folder
-from tests.unit.spark.tables import every_file, of_topic, read_table, rows_of, run_shown, table_of, table_rows
+from tests.unit.spark.tables import every_file, of_topic, payloads, read_table, rows_of, run_shown, table_of, table_rows
+from tests.unit.spark.test_legacy import prepared
+from topics.core.ranges import intersection, union
 from topics.core.records import Record
-from topics.spark.archive.files import by_day
+from topics.spark.archive.files import DataFile, Run
 from topics.spark.archive.masks import Mask
-from topics.spark.placement import BUCKETS, bucket_of
-from topics.spark.table.files import Run, TableFile, Wanted
+from topics.spark.archive.planning import ArchiveRules
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
+from topics.spark.placement import bucket_of
+from topics.spark.table.files import Wanted
+from topics.spark.table.following import TableFollower
 from topics.spark.table.manifests import SMALL_MANIFESTS_MAX
+from topics.spark.table.pointers import FolderPointer, Version
 from topics.spark.table.positions import hidden_positions
-from topics.storage.replaced import replace_file
-from topics.testing import FakeDisk, ManualClock
+from topics.spark.table.table import ArchiveTable
+from topics.storage.replaced import read_whole, replace_file
+from topics.testing import FakeDisk, ManualClock, SeededDice
 
 RETIRE_MS = 600_001
 
 
-@given(st.text(max_size=40))
-def test_a_topic_is_in_the_bucket_that_iceberg_says(topic: str) -> None:
-    assert bucket_of(topic) == BucketTransform(BUCKETS).transform(StringType())(topic)
-
-
-@given(st.integers(0, 2**51))
-def test_a_moment_is_on_the_day_that_iceberg_says(ts_us: int) -> None:
-    days: Any = DayTransform().transform(TimestamptzType())
-    batch = pa.record_batch({"ts": pa.array([ts_us], pa.timestamp("us", tz="UTC"))})
-    assert [day for day, _ in by_day(batch)] == [days(ts_us)]
-
-
-def file_of(*runs: Run) -> TableFile:
-    return TableFile("nowhere", 0, 0, sum(run.rows for run in runs), 1, 0, 0, runs)
+def wanted(path: str, *runs: tuple[int, int, int], hidden: list[list[tuple[int, int]]]) -> Wanted:
+    """A file whose runs are told by first seq, last seq and rows."""
+    told = tuple(Run(1 + n, 1, "a", first, last, rows, 0, 0) for n, (first, last, rows) in enumerate(runs))
+    return Wanted(path, DataFile(path, 0, 0, 1, told, 1), tuple(Mask.of(ranges) for ranges in hidden))
 
 
 def test_places_of_deleted_rows_need_no_file_where_no_seq_is_missing() -> None:
-    file = file_of(Run("a", 1, 5, 9, 5), Run("a", 2, 1, 3, 3), Run("b", 3, 10, 19, 2))
-    hidden = {1: Mask.of([(1, 5), (8, 30)]), 2: Mask.of([(2, 2)]), 9: Mask.of([(1, 1)])}
-    assert hidden_positions(FakeDisk(), Wanted(file, hidden)).tolist() == [0, 3, 4, 6]
+    runs = ((5, 9, 5), (1, 3, 3), (10, 19, 2), (7, 90, 4))
+    known = wanted("nowhere", *runs, hidden=[[(5, 5), (8, 9)], [(2, 2)], [], [(7, 90)]])
+    assert hidden_positions(FakeDisk(), known).tolist() == [0, 3, 4, 6, 10, 11, 12, 13]
     with pytest.raises(FileNotFoundError):
         # Which of its ten seqs the two rows of the third run have, only the file knows.
-        hidden_positions(FakeDisk(), Wanted(file, {3: Mask.of([(12, 12)])}))
+        hidden_positions(FakeDisk(), wanted("nowhere", *runs, hidden=[[], [], [(12, 12)], []]))
 
 
-@settings(max_examples=50)
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(0, 5)), max_size=6), st.sets(st.integers(1, 60)))
-def test_places_computed_and_looked_up_are_the_same(ranges: list[tuple[int, int]], missing: set[int]) -> None:
-    from topics.core.ranges import union
-
-    mask = Mask.of(union([(first, first + more) for first, more in ranges]))
-    seqs = np.array([seq for seq in range(1, 61) if seq not in missing])
-    expected = np.flatnonzero(mask.hides(seqs)).tolist()
-    if missing or not len(mask):
-        return
-    file = file_of(Run("a", 1, 1, 60, 60))
-    assert hidden_positions(FakeDisk(), Wanted(file, {1: mask})).tolist() == expected
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.sets(st.integers(1, 40), min_size=1), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(1, 40), st.integers(0, 6)), max_size=4),
+)
+def test_places_are_those_of_the_rows_whose_seqs_are_deleted(
+    seqs: list[set[int]], ranges: list[tuple[int, int]]
+) -> None:
+    deleted = union([(first, first + more) for first, more in ranges])
+    rows = [sorted(one) for one in seqs]
+    disk = FakeDisk()
+    table = pa.table({"seq": pa.array([seq for one in rows for seq in one], pa.int64())})
+    target = io.BytesIO()
+    pq.write_table(table, target)
+    replace_file(disk, "file", target.getvalue())
+    spans = [(one[0], one[-1], len(one)) for one in rows]
+    hidden = [intersection(deleted, [(first, last)]) for first, last, _ in spans]
+    expected = [
+        place
+        for place, seq in enumerate(seq for one in rows for seq in one)
+        if any(first <= seq <= last for first, last in deleted)
+    ]
+    assert hidden_positions(disk, wanted("file", *spans, hidden=hidden)).tolist() == expected
 
 
 def filled() -> Folder:
@@ -123,7 +133,6 @@ def test_retention_takes_files_out_of_the_table() -> None:
 
 
 def test_a_table_is_made_of_an_archive_that_had_none_and_no_file_of_it_is_opened() -> None:
-    """What an earlier version left: manifests with deletes in them, and files without the numbers of columns."""
     folder = filled()
     run_all(folder.disk, folder)
     folder.delete("orders", tag="t3")
@@ -142,6 +151,15 @@ def test_a_table_is_made_of_an_archive_that_had_none_and_no_file_of_it_is_opened
     version = read_version(folder)
     run_shown(folder.disk, folder, 2)
     assert read_version(folder) == version
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_archive_of_before_the_ledger_becomes_a_table_as_it_is(packed: bool) -> None:
+    """Its files are those of single topics, and have no numbers of columns in them."""
+    folder = prepared(packed)
+    run_shown(folder.disk, folder, 1)
+    assert of_topic(table_rows(folder.disk), "orders") == archived(folder.disk, "orders")
+    assert 2 not in archived(folder.disk, "orders") and 1 in archived(folder.disk, "orders")
 
 
 def read_version(folder: Folder) -> str:
@@ -297,3 +315,74 @@ def test_long_names_are_found_by_name() -> None:
     for name in names:
         found = table.scan(f"topic = '{name}'").to_arrow()
         assert found["topic"].to_pylist() == [name]
+
+
+def test_rows_of_a_dropped_topic_are_hidden_in_files_that_others_share() -> None:
+    folder = Folder()
+    # Both are in one bucket, and so in one file.
+    first, second = [name for name in (f"t{n}" for n in range(200)) if bucket_of(name) == bucket_of("t0")][:2]
+    folder.append(first, *range(5))
+    folder.append(second, *range(20))
+    folder.seal()
+    run_shown(folder.disk, folder, 1, group_bytes=1_000_000)
+    assert len(state_of(folder.disk).files) == 1
+    folder.drop(first)
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2, deleted_share=1.0)
+    assert len(state_of(folder.disk).files) == 1
+    rows = table_rows(folder.disk)
+    assert of_topic(rows, first) == {} and len(of_topic(rows, second)) == 20
+
+
+class Flaky(FolderPointer):
+    """A catalog that is away for a while."""
+
+    away = False
+
+    def commit(
+        self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int
+    ) -> Version:
+        if self.away:
+            raise ConnectionError("the catalog is away")
+        return super().commit(base, requirements, updates, now_ms)
+
+
+def test_a_delete_is_confirmed_only_when_the_table_no_longer_shows_it() -> None:
+    folder = filled()
+    pointer = Flaky(folder.disk, ROOT)
+    table = ArchiveTable(folder.disk, ROOT, pointer, SeededDice(5), 600_000)
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(6), TableFollower(table, ROOT))
+    made = Pipeline(folder.disk, folder.layout, [product], InlineExecutor(folder.disk), folder.clock, FrameRules())
+    while made.round():
+        pass
+    before = read_whole(folder.disk, folder.layout.pipeline_seen)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    pointer.away = True
+    for _ in range(2):
+        # The second time the archive itself has nothing left to do.
+        with pytest.raises(Exception, match="the catalog is away"):
+            made.round()
+        assert read_whole(folder.disk, folder.layout.pipeline_seen) == before
+    assert len(of_topic(table_rows(folder.disk), "orders")) == 100
+    pointer.away = False
+    made.round()
+    assert read_whole(folder.disk, folder.layout.pipeline_seen) != before
+    assert len(of_topic(table_rows(folder.disk), "orders")) == 90
+
+
+def test_what_is_deleted_is_gone_by_its_deadline() -> None:
+    folder = filled()
+    run_shown(folder.disk, folder, 1)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2, erase_ms=50_000)
+    assert any("33" in payloads(data) for data in every_file(folder.disk).values())
+    advance(folder.clock, 50_000)
+    run_shown(folder.disk, folder, 3, erase_ms=50_000)
+    advance(folder.clock, RETIRE_MS)
+    run_shown(folder.disk, folder, 4, erase_ms=50_000)
+    held = [payload for data in every_file(folder.disk).values() for payload in payloads(data)]
+    assert sorted(held) == sorted(table_rows(folder.disk).values()) and len(held) == 95
+    table = read_table(folder.disk)
+    assert table is not None and len(table.metadata.snapshots) == 1

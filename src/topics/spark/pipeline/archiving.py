@@ -60,8 +60,8 @@ class ArchiveProduct:
         self._rules = rules
         self._dice = dice
         self._table = table
+        self._begun = False
         self._state: ArchiveState | None = None
-        self._swept = False
         self._shut_out = ShutOut()
 
     @property
@@ -73,18 +73,12 @@ class ArchiveProduct:
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._shut_out = shut_out
+        self._begin(now_ms)
         events = settle(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
         self._commit(events, now_ms)
         removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
-        # The ledger first, then the table that follows it, and only then files that neither names.
-        if self._table is not None:
-            self._table.follow(self.state, now_ms)
-            if removed:
-                self._table.expire(now_ms)
-        if not self._swept:
-            # Once a process: what killed runs left.
-            self._store.sweep(self.state)
-            self._swept = True
+        if removed and self._table is not None:
+            self._table.expire(now_ms)
         self._store.remove_files(removed)
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
@@ -114,8 +108,6 @@ class ArchiveProduct:
             gain.bytes += outcome.text_bytes
             gain.segments += outcome.segments
         self._commit([*([copied] if copied.covered else []), *events], now_ms)
-        if self._table is not None:
-            self._table.follow(self.state, now_ms)
         return gain
 
     def due_ms(self) -> int | None:
@@ -125,6 +117,14 @@ class ArchiveProduct:
         """Deletes are masked before anything else is done in a round."""
         return number
 
+    def _begin(self, now_ms: int) -> None:
+        """What is behind catches up. Once a process what killed runs left goes, when the table no longer names it."""
+        if self._table is not None:
+            self._table.follow(self.state, (), now_ms)
+        if not self._begun:
+            self._store.sweep(self.state)
+            self._begun = True
+
     def _commit(self, events: Sequence[Event], now_ms: int) -> None:
         if not events:
             return
@@ -132,3 +132,5 @@ class ArchiveProduct:
         # What fails half way leaves nobody knows what in memory: then the disk is asked again.
         self._store.commit(state, events, now_ms)
         self._state = state
+        if self._table is not None:
+            self._table.follow(state, events, now_ms)

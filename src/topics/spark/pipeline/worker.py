@@ -23,7 +23,6 @@ import msgspec
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
 from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
-from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import SparkExecutor
@@ -115,9 +114,11 @@ def make_pipeline(
     if settings.archive in ("1", "true"):
         share = 0.0 if compact else DELETED_SHARE
         rules = ArchiveRules(
-            retention_ms=settings.archive_retention_ms, erase_ms=settings.archive_erase_ms, deleted_share=share,
+            retention_ms=settings.archive_retention_ms,
+            erase_ms=settings.archive_erase_ms,
+            deleted_share=share,
             file_bytes=settings.archive_file_bytes,
-        )  # fmt: skip
+        )
         products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice(), table_of(settings, fs, rules)))
     return Pipeline(fs, layout, products, executor, clock)
 
@@ -127,7 +128,7 @@ def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFo
     root = archive_root(settings)
     pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
     table = ArchiveTable(fs, root, pointer, SystemDice(), rules.retire_ms, settings.archive_file_bytes)
-    return TableFollower(table, ArchiveStore(fs, root))
+    return TableFollower(table, root)
 
 
 def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:

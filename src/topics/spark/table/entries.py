@@ -5,7 +5,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, StringType, TimestamptzType
 
-from topics.spark.table.files import TableFile
+from topics.spark.table.files import Wanted
 from topics.spark.table.positions import PATH_ID
 from topics.spark.table.schema import EPOCH, ORDER_ID, SEQ, SPEC, TOPIC, TS
 
@@ -14,7 +14,8 @@ _PART_CHARS = 64
 _LONG, _TEXT, _TIME = LongType(), StringType(), TimestamptzType()
 
 
-def data_entry(file: TableFile) -> DataFile:
+def data_entry(wanted: Wanted) -> DataFile:
+    file = wanted.file
     topics, epochs = [run.topic for run in file.runs], [run.epoch for run in file.runs]
     firsts, lasts = [run.first_seq for run in file.runs], [run.last_seq for run in file.runs]
     lower = {
@@ -32,21 +33,22 @@ def data_entry(file: TableFile) -> DataFile:
     if len(last_topic) <= _PART_CHARS:
         # A shorter upper bound would be too low, and none is always right.
         upper[TOPIC] = to_bytes(_TEXT, last_topic)
-    return _entry(DataFileContent.DATA, file.path, file, file.rows, file.bytes, lower, upper, ORDER_ID)
+    return _entry(DataFileContent.DATA, wanted.path, wanted, file.rows, file.bytes, lower, upper, ORDER_ID)
 
 
-def delete_entry(file: TableFile, path: str, rows: int, size: int) -> DataFile:
+def delete_entry(wanted: Wanted, path: str, rows: int, size: int) -> DataFile:
     """A file of the places of deleted rows in one data file. Equal bounds say that it is about no other."""
-    bounds = {PATH_ID: file.path.encode()}
-    return _entry(DataFileContent.POSITION_DELETES, path, file, rows, size, bounds, dict(bounds), None)
+    bounds = {PATH_ID: wanted.path.encode()}
+    return _entry(DataFileContent.POSITION_DELETES, path, wanted, rows, size, bounds, dict(bounds), None)
 
 
 def _entry(
-    content: DataFileContent, path: str, file: TableFile, rows: int, size: int, lower: dict[int, bytes],
+    content: DataFileContent, path: str, wanted: Wanted, rows: int, size: int, lower: dict[int, bytes],
     upper: dict[int, bytes], order: int | None,
 ) -> DataFile:  # fmt: skip
+    partition = Record(wanted.file.day, wanted.file.bucket)
     entry = DataFile.from_args(
-        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=Record(file.day, file.bucket),
+        content=content, file_path=path, file_format=FileFormat.PARQUET, partition=partition,
         record_count=rows, file_size_in_bytes=size, column_sizes=None, value_counts=None, null_value_counts=None,
         nan_value_counts=None, lower_bounds=lower, upper_bounds=upper, key_metadata=None, split_offsets=None,
         equality_ids=None, sort_order_id=order,

@@ -31,7 +31,7 @@ class Version(NamedTuple):
 
 
 class TableDamagedError(Exception):
-    """What counts cannot be read. The table is made of the archive's manifests, so it can be made again."""
+    """What counts cannot be read. The table is made of the archive's ledger, so it can be made again."""
 
 
 class Pointer(Protocol):

@@ -6,15 +6,15 @@ what it hides without opening it.
 """
 
 import io
-from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from topics.spark.archive.files import Run
 from topics.spark.archive.masks import Ints, Mask
-from topics.spark.table.files import TableFile, Wanted
+from topics.spark.table.files import Wanted
 from topics.storage.fs import FileSystem
 
 PATH_ID, POS_ID = 2147483546, 2147483545
@@ -30,59 +30,50 @@ _SCHEMA = pa.schema(
 
 def hash_of(wanted: Wanted) -> str:
     """Tells what is deleted in a file from anything else that could be; empty when nothing is."""
-    parts = [(epoch, mask.to_bytes()) for epoch, mask in sorted(wanted.hidden.items()) if len(mask)]
-    if not parts:
-        return ""
-    state = xxhash.xxh3_64()
-    for epoch, data in parts:
-        state.update(b"%d:%d:" % (epoch, len(data)))
-        state.update(data)
-    return state.hexdigest()
+    state = None
+    for place, mask in enumerate(wanted.hidden):
+        if len(mask):
+            state = state or xxhash.xxh3_64()
+            data = mask.to_bytes()
+            state.update(b"%d:%d:" % (place, len(data)))
+            state.update(data)
+    return state.hexdigest() if state is not None else ""
 
 
 def hidden_positions(fs: FileSystem, wanted: Wanted) -> Ints:
-    """The places of the deleted rows of a file, ascending."""
-    places = _computed(wanted.file, wanted.hidden)
-    return _looked_up(fs, wanted) if places is None else places
-
-
-def _computed(file: TableFile, hidden: Mapping[int, Mask]) -> Ints | None:
-    """The places by arithmetic, where no seq is missing among those that are asked for; None where one is."""
+    """The places of the deleted rows of a file, ascending. The file is opened only where nothing else can tell."""
+    seqs: Ints | None = None
     found = [np.empty(0, np.int64)]
-    start = 0
-    for run in file.runs:
-        mask = hidden.get(run.epoch)
-        if mask is not None and len(mask := mask.within(run.first_seq, run.last_seq)):
-            if mask.count() == run.last_seq - run.first_seq + 1:
-                # All of it, whichever seqs it has: its topic was dropped.
-                found.append(np.arange(start, start + run.rows))
-            elif run.rows == run.last_seq - run.first_seq + 1:
-                found.append(_every(mask) - run.first_seq + start)
-            else:
-                return None
-        start += run.rows
+    for (start, run), mask in zip(wanted.file.starts(), wanted.hidden, strict=False):
+        if not len(mask):
+            continue
+        places = _computed(run, mask)
+        if places is None:
+            seqs = _seqs(fs, wanted.path) if seqs is None else seqs
+            places = np.flatnonzero(mask.hides(seqs[start : start + run.rows]))
+        found.append(places + start)
     return np.concatenate(found)
 
 
-def _every(mask: Mask) -> Ints:
-    """All seqs of a mask."""
+def _computed(run: Run, mask: Mask) -> Ints | None:
+    """The places within a run by arithmetic: where no seq is missing in it, or where all of it is deleted."""
+    if mask.firsts[0] <= run.first_seq and mask.lasts[0] >= run.last_seq:
+        return np.arange(run.rows)
+    if run.rows != run.last_seq - run.first_seq + 1:
+        return None
     counts = mask.lasts - mask.firsts + 1
     starts = np.cumsum(counts) - counts
-    seqs: Ints = np.repeat(mask.firsts - starts, counts) + np.arange(int(counts.sum()))
-    return seqs
+    places: Ints = np.repeat(mask.firsts - run.first_seq - starts, counts) + np.arange(int(counts.sum()))
+    return places
 
 
-def _looked_up(fs: FileSystem, wanted: Wanted) -> Ints:
-    file = fs.open(wanted.file.path)
+def _seqs(fs: FileSystem, path: str) -> Ints:
+    file = fs.open(path)
     try:
-        table = pq.read_table(pa.BufferReader(file.map()), columns=["epoch", "seq"], partitioning=None)
+        seqs: Ints = pq.read_table(pa.BufferReader(file.map()), columns=["seq"], partitioning=None)["seq"].to_numpy()
+        return seqs
     finally:
         file.close()
-    epochs, seqs = table["epoch"].to_numpy(), table["seq"].to_numpy()
-    gone = np.zeros(len(seqs), dtype=np.bool_)
-    for epoch, mask in wanted.hidden.items():
-        gone |= (epochs == epoch) & mask.hides(seqs)
-    return np.flatnonzero(gone)
 
 
 def encoded_positions(path: str, positions: Ints) -> bytes:

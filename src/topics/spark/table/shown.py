@@ -10,7 +10,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 
 from topics.spark.archive.masks import Ints
 from topics.spark.table.entries import data_entry, delete_entry
-from topics.spark.table.files import TableFile, Wanted
+from topics.spark.table.files import Wanted
 from topics.spark.table.io import write_synced
 from topics.spark.table.positions import PATH_ID, encoded_positions, hash_of, hidden_positions
 from topics.storage.fs import FileSystem
@@ -100,15 +100,15 @@ def _show(fs: FileSystem, folder: str, dice: Dice, wanted: Wanted, held: _Held |
     positions = _positions(fs, wanted)
     if len(positions) == wanted.file.rows:
         # Nothing of it is left to be shown, and a file that is not there costs no reader anything.
-        _drop(wanted.file.path, held, change)
+        _drop(wanted.path, held, change)
         return
     if held is None:
-        change.data.append(data_entry(wanted.file))
+        change.data.append(data_entry(wanted))
     elif held.deletes:
         change.removed.add(held.deletes)
     if len(positions):
         path = f"{folder}/{hash_of(wanted)}-{dice.token(8).hex()}.parquet"
-        change.deletes.append(_write_deletes(fs, path, wanted.file, positions))
+        change.deletes.append(_write_deletes(fs, path, wanted, positions))
 
 
 def _positions(fs: FileSystem, wanted: Wanted) -> Ints:
@@ -116,12 +116,12 @@ def _positions(fs: FileSystem, wanted: Wanted) -> Ints:
         return hidden_positions(fs, wanted)
     except (FileNotFoundError, pa.ArrowInvalid) as error:
         # Nobody knows which of its rows are deleted, so none is shown; the other files are.
-        _log.error("a file of the archive cannot be read", extra={"path": wanted.file.path, "error": str(error)})
+        _log.error("a file of the archive cannot be read", extra={"path": wanted.path, "error": str(error)})
         return np.arange(wanted.file.rows)
 
 
-def _write_deletes(fs: FileSystem, path: str, file: TableFile, positions: Ints) -> DataFile:
-    data = encoded_positions(file.path, positions)
+def _write_deletes(fs: FileSystem, path: str, wanted: Wanted, positions: Ints) -> DataFile:
+    data = encoded_positions(wanted.path, positions)
     fs.make_dirs(path.rpartition("/")[0])
     write_synced(fs, path, data)
-    return delete_entry(file, path, len(positions), len(data))
+    return delete_entry(wanted, path, len(positions), len(data))

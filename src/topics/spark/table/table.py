@@ -1,6 +1,6 @@
-"""The archive as one Iceberg table: it follows what the archive's manifests say.
+"""The archive as one Iceberg table: it follows what the archive's ledger says.
 
-The manifests are what is true; the table is made of them. `follow` is told how files are to be seen, compares that with
+The ledger is what is true; the table is made of it. `follow` is told how files are to be seen, compares that with
 the version that counts, and commits the difference as one snapshot. So it may be stopped at any moment and told again:
 what is there is not added twice, and what is gone is not removed twice. A table that is missing, is of another layout,
 lies in another place or cannot be read is made anew, which needs no data file to be opened.
@@ -57,7 +57,7 @@ class ArchiveTable:
 
         With `whole` all others are not wanted either: the first call of a process says everything.
         """
-        version = self._open(make=bool(changed))
+        version = self._open(make=any(wanted is not None for wanted in changed.values()))
         if version is None:
             return False
         if whole:
@@ -69,13 +69,12 @@ class ArchiveTable:
             self._commit(version, change, now_ms)
         return needed
 
-    def expire(self, now_ms: int, at_once: bool = False) -> None:
-        """Forgets old snapshots, with `at_once` all but the one that counts, and removes what only they named."""
+    def expire(self, now_ms: int) -> None:
+        """Forgets old snapshots, and removes what only they named."""
         version = self._open(make=False)
         if version is None:
             return
-        before = max(now_ms, version.metadata.last_updated_ms) if at_once else now_ms - self._keep_ms
-        old = outdated(version.metadata, before)
+        old = outdated(version.metadata, now_ms - self._keep_ms)
         if old:
             self._swap(version, [forgets(old)], now_ms)
             self._clean(old, now_ms)
