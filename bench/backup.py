@@ -33,9 +33,9 @@ _ONE = Workload("1x1", "one record, 16 connections", 16, 1)
 P99_RATIO_MAX = 2.0
 _METHOD = """\
 One server, class `fsync`, records of 200 bytes, the place a folder on the same disk. The first backup copies
-everything, the second what a hundredth more records have added. The restore is `topics backup restore` of the
-newest, the recovery of an engine and its checkpoint included. Appends of one record over 16 connections are measured {rounds} times a second
-without and a second with backups that follow one another without a pause; medians."""
+everything, the second what a hundredth more records have added. The restore is `topics backup restore` of the newest,
+the recovery of an engine and its checkpoint included. Appends of one record over 16 connections are measured {rounds}
+times a second without and a second with backups that follow one another without a pause; medians."""
 
 
 @dataclass

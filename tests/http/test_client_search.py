@@ -228,10 +228,10 @@ def test_a_filtered_tail_waits_for_what_matches(caller: Caller, name: str) -> No
 
 
 def test_details_and_waiting_for_news_of_a_stream(caller: Caller, name: str) -> None:
-    caller.put_stream(name, [1, 2], ttl_s=3600)
+    caller.put_stream(name, [1, 2])
     details = caller.get_stream_details(name)
     stream = details.stream
-    assert (stream.name, stream.next_offset, stream.ttl_seconds, stream.closed) == (name, "2", 3600, False)
+    assert (stream.name, stream.next_offset, stream.ttl_seconds, stream.closed) == (name, "2", None, False)
     assert details.profile == StreamProfile("generic") and details.schema.current_version == 0
     assert caller.get_stream_details(name, etag=details.etag) is None
     assert caller.get_stream_details(name, etag=details.etag, wait_ms=1) is None

@@ -161,6 +161,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
         _LIMITS.max_idempotency_key_chars
     )
+    max_idempotency_keys: Annotated[
+        int, _number("Most idempotency keys that a topic remembers within its window; 0 is no limit.")
+    ] = _LIMITS.max_idempotency_keys
     max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
         _LIMITS.max_claim
     )

@@ -6,7 +6,8 @@ from itertools import takewhile
 from xxhash import xxh3_64_intdigest
 
 from topics.config.settings import EngineSettings
-from topics.core.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
+from topics.core.backup_errors import BackupTargetError
+from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.names import OWN_TOPICS
 from topics.engine.engine_time import EngineTime

@@ -31,7 +31,8 @@ from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
-from topics.storage.commit import Shard, Submission
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Submission
 from topics.storage.timing import AT_ONCE, CommitTiming
 
 _log = logging.getLogger(__name__)

@@ -7,21 +7,23 @@ import msgspec
 import pytest
 
 from topics.core import errors
-from topics.core.errors import (
-    AppendTimeoutError,
+from topics.core.backup_errors import (
     BackupFailedError,
     BackupRunningError,
     BackupTargetError,
+    DamagedBackupError,
+    NoBackupPlaceError,
+)
+from topics.core.errors import (
+    AppendTimeoutError,
     BatchTooLargeError,
     ColdStoreUnavailableError,
     CorruptSegmentError,
-    DamagedBackupError,
     DamageError,
     DiskFullError,
     FolderBusyError,
     IdempotencyConflictError,
     InvalidRequestError,
-    NoBackupPlaceError,
     NotAQueueError,
     NotReadyError,
     OffsetGoneError,
