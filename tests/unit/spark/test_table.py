@@ -425,6 +425,8 @@ def test_a_stream_over_the_table_can_tell_new_records_from_old_ones_that_moved()
     for (_, before), (operation, after) in pairwise(found):
         assert {"append": after > before, "delete": after < before, "replace": after == before}[operation]
     assert found[-1][1] == 130 + 5 - 40 + 1
+    # With a data file the file of its deletes goes.
+    assert summary(table)["total-delete-files"] == "0"
 
 
 class Counted(FolderStore):
