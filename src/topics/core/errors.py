@@ -16,6 +16,7 @@
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── SystemStreamError             system_stream              only read it: the server alone writes it
     │   ├── IdempotencyConflictError      idempotency_conflict       use another key: this one stands for other records
     │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
     │   ├── ProducerGapError              producer_gap               send what is missing first
@@ -258,6 +259,15 @@ class ProducerGapError(TopicStateError):
         )
         self.expected = expected
         self.received = received
+
+
+class SystemStreamError(TopicStateError):
+    """Somebody wants to write, change or delete a stream that the server keeps for others to read."""
+
+    code = "system_stream"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {quoted(stream)} is written by the server alone; it can be read", stream=stream)
 
 
 class ProducerFencedError(TopicStateError):

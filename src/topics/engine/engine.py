@@ -468,6 +468,7 @@ class Engine:
 
     def _touch(self, topic: Topic, request: ReadRequest) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
+        self.core.totals.reads += 1
         self.consumed(topic)
         if request.up_to is None:
             # Whoever follows a topic reads up to where it knows the topic to be, and is told when there is more.
