@@ -29,7 +29,7 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
-from topics.console.files import console_site
+from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
@@ -109,6 +109,7 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
     ops.console.files = console_site()
+    ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)

@@ -14,7 +14,7 @@ from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation, Parameter
-from topics.api.pages import CONSOLE, Pages, front_door
+from topics.api.pages import CONSOLE, REFERENCE, Pages, front_door
 from topics.api.scrapes import Scrapes
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
@@ -29,6 +29,11 @@ from topics.system.clock import Clock
 from topics.wire.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 _encode = msgspec.json.Encoder().encode
+_PLAIN_PAGE = (
+    ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+)
+"""It has one style in it and nothing else."""
 
 
 class OpsHandlers:
@@ -45,6 +50,7 @@ class OpsHandlers:
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Told by whoever supervises the pipeline."""
         self.console = Pages(CONSOLE)
+        self.reference = Pages(REFERENCE)
         self.limits: Mapping[str, int] = {}
         """What one request or one key may have, by the names of the settings."""
         self._document = b""
@@ -79,10 +85,11 @@ class OpsHandlers:
                 _ops("/healthz", self.health),
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
-                _ops("/docs", self.page),
+                _ops(REFERENCE, self.page),
+                _ops(f"{REFERENCE}/plain", self.plain_page),
                 Route("GET", "/", front_door, ops=True, open=True),
             ),
-            (self._streams, self.console),
+            (self._streams, self.console, self.reference),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -153,7 +160,13 @@ class OpsHandlers:
         exchange.respond(200, self._document)
 
     def page(self, exchange: Exchange) -> None:
-        exchange.respond(200, self._page, "text/html; charset=utf-8")
+        if self.reference.files is None:
+            self.plain_page(exchange)
+        else:
+            self.reference.files.answer(exchange, "")
+
+    def plain_page(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._page, "text/html; charset=utf-8", _PLAIN_PAGE)
 
     def _uptime_ms(self) -> int:
         return int((self._clock.monotonic() - self._started) * 1000)
