@@ -213,6 +213,11 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_wal_read_only", "Shards that take no writes, for now or for good.", read_only)
     yield _gauge("topics_disk_full", "Whether the disk has no room for more.", stats.disk_full)
     yield _fsync_histogram(stats)
+    yield _counter("topics_backups", "Backups that were taken.", stats.backups_total)
+    yield _counter("topics_backup_failures", "Backups that failed.", stats.backup_failures_total)
+    yield _counter("topics_backup_copied_bytes", "Bytes copied to the place for backups.", stats.backup_copied_bytes)
+    lag = -1 if stats.backup_lag_ms is None else stats.backup_lag_ms
+    yield _gauge("topics_backup_lag_ms", "How far the newest backup is behind; -1 before there is one.", lag)
 
 
 def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:

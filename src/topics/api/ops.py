@@ -16,6 +16,7 @@ from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation, Parameter
 from topics.api.pages import CONSOLE, REFERENCE, Pages, front_door
 from topics.api.scrapes import Scrapes
+from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
@@ -71,6 +72,7 @@ class OpsHandlers:
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,
+            *BACKUP_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
@@ -107,6 +109,7 @@ class OpsHandlers:
                 # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
                 read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
                 disk_full=core.room.short is not None,
+                backup_lag_ms=api.engine.backups.lag_ms,
             )
             exchange.respond(200, _encode(answer))
             return

@@ -219,6 +219,8 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     read_only_shards: list[int]
     disk_full: bool
+    backup_lag_ms: int | None = None
+    """How far the newest backup is behind; None where none was taken since the start."""
 
 
 class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,6 +70,8 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/metrics", answers=[200]),
         Ask("/v0/metrics", headers={"accept": "application/json"}, answers=[200]),
     ),
+    "GET /v0/backups": (Ask("/v0/backups"),),
+    "POST /v0/backups": (Ask("/v0/backups"),),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
     "GET /v1/server/_details": (Ask("/v1/server/_details", answers=[200], tells="it says how much is stored in all"),),
     "GET /v1/server/_mem": (Ask("/v1/server/_mem", answers=[200], tells="it says how much is held in all"),),

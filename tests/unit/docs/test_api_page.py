@@ -362,7 +362,7 @@ def wait_until_ready(url: str) -> None:
 
 @pytest.mark.parametrize("run", RUNNERS)
 def test_the_examples_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
-    with LiveServer(tmp_path) as server:
+    with LiveServer(tmp_path, backup_dir="backups") as server:
         run_all(PAGE.replace(section(PAGE, "## Keys"), ""), run, server)
 
 
