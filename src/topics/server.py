@@ -80,7 +80,7 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
 
     `on_listening` is called with the bound host:port once it is known.
     """
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Neither this process nor one that it starts has any use for them: the settings were read.
     forget_variable("TOPICS_API_KEYS")
     tune_allocator()
@@ -116,6 +116,8 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    if _is_on(settings.access_log):
+        api.tallies.log_each()
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)

@@ -27,6 +27,7 @@ from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
+from topics.system.process import process_numbers
 from topics.wire.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 _encode = msgspec.json.Encoder().encode
@@ -131,6 +132,7 @@ class OpsHandlers:
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
+        snapshot.tallies, snapshot.process = self.api.tallies, process_numbers()
         snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")

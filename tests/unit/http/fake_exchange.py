@@ -14,6 +14,8 @@ class FakeExchange:
         self.head = RequestHead("GET", path.encode(), path, "", Headers(first, []), "1.1", True)
         self.status = 0
         self.gone = False
+        self.started = 0.0
+        self.peer = "127.0.0.1:1"
         self.body = b""
         self.headers: dict[str, str] = {}
 
