@@ -114,6 +114,7 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
+    live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
     if _is_on(settings.access_log):

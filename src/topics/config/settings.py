@@ -161,6 +161,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
         _LIMITS.max_idempotency_key_chars
     )
+    max_idempotency_keys: Annotated[
+        int, _number("Most idempotency keys that a topic remembers within its window; 0 is no limit.")
+    ] = _LIMITS.max_idempotency_keys
     max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
         _LIMITS.max_claim
     )
@@ -257,6 +260,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     archive_erase_ms: Annotated[
         int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
     ] = 86_400_000
+    archive_catalog: Annotated[
+        str | None,
+        _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
+    ] = None
+    archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
     spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None

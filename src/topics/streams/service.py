@@ -7,6 +7,7 @@ from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, TopicsError, quoted
 from topics.core.loss import LossReason
 from topics.engine import Engine
+from topics.engine.state.seeking import seek_time
 from topics.engine.streams.feature import check_visible
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -17,7 +18,7 @@ from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
-from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
+from topics.streams.reading import ReadSpec, StreamSlice, cutter
 from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
@@ -106,7 +107,7 @@ class Streams:
             return Position(topic.head)
         if offset:
             return read_offset(topic, offset)
-        return Position(0) if since_ms is None else seek(topic, self.engine.core.reader, since_ms)
+        return Position(0 if since_ms is None else seek_time(topic, self.engine.core.reader, since_ms))
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """Reads from a place on. Where a fork leaves its source the read goes on behind it."""

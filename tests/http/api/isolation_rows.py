@@ -98,6 +98,13 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "POST /v0/topics/{topic}/diff": (
         Ask("/v0/topics/{{topic}}/diff", {}),
         Ask("/v0/topics/{{topic}}/diff", {"wait_ms": 1, "from_seq": 99}),
+        Ask("/v0/topics/{{topic}}/diff", {"filter": "tag:x", "wait_ms": 1}),
+        Ask("/v0/topics/{{topic}}/diff", {"last": 3}),
+        Ask("/v0/topics/{{stream}}/diff?streams=true", {"since_ts": 0, "filter": "/x:1"}),
+    ),
+    "POST /v0/topics/{topic}/search": (
+        Ask("/v0/topics/{{topic}}/search", {"q": ""}),
+        Ask("/v0/topics/{{stream}}/search?streams=true", {"q": "x:1"}),
     ),
     "POST /v0/topics/{topic}/delete": (
         Ask("/v0/topics/{{topic}}/delete", {"before_seq": 99}),
@@ -274,6 +281,10 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "DiffBody": frozenset({
         "from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "epoch",
+        "filter", "since_ts", "last",
+    }),
+    "TopicSearchBody": frozenset({
+        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

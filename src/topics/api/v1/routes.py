@@ -75,8 +75,8 @@ class StreamsApi:
         self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
-        self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
-        self._writes = Writes(self._deadlines)
+        self.deadlines = Deadlines(REQUEST_TIMEOUT_S)
+        self._writes = Writes(self.deadlines)
         get = self._route("GET", self._get, Scope.READ)
         itself = {
             "GET": get,
@@ -85,7 +85,7 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
-        contracts = ContractRoutes(self._deadlines)
+        contracts = ContractRoutes(self.deadlines)
         self._tables: dict[str, dict[str, Route]] = {
             "": itself,
             "pk": {"GET": get},
@@ -103,7 +103,7 @@ class StreamsApi:
                 "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
             },
         }
-        searches = SearchRoutes(self._deadlines)
+        searches = SearchRoutes(self.deadlines)
         self._tables |= {
             "_search": {
                 "GET": self._route("GET", lambda call: searches.search(call, self._of(call)), Scope.READ),
@@ -199,7 +199,7 @@ class StreamsApi:
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
-            read_once(call, streams, read, self._deadlines, immutable=self._options.immutable)
+            read_once(call, streams, read, self.deadlines, immutable=self._options.immutable)
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:

@@ -10,7 +10,7 @@ from topics.core.errors import InvalidRequestError, quoted
 from topics.engine.topic import Topic
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
 from topics.indexing.predicates import bind_search
-from topics.indexing.sorting import Sort, parse_place, parse_sort
+from topics.indexing.sorting import NumberOf, Sort, parse_place, parse_sort
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
 from topics.searching.messages import KeysQuery, SearchQuery
@@ -50,7 +50,14 @@ _decode = msgspec.json.Decoder(_Body).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
-def parse_search_call(call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int) -> SearchRequest:
+def parse_search_call(
+    call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
+) -> SearchRequest:
+    """What is asked for. `number_of` reads an offset where it is written otherwise than in /v1."""
+
+    def read_text(value: object) -> int | None:
+        return read_offset(topic, value).counter if isinstance(value, str) else None
+
     body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
     size = DEFAULT_PAGE_HITS if body.size is None else body.size
     if not 1 <= size <= MAX_PAGE_HITS:
@@ -64,7 +71,7 @@ def parse_search_call(call: Call, topic: Topic, config: SearchConfig, max_timeou
     sort = parse_sort(items, config, bound.has_text)
     after = None
     if body.search_after is not None:
-        after = list(parse_place(body.search_after, sort, config, lambda text: read_offset(topic, text).counter))
+        after = list(parse_place(body.search_after, sort, config, number_of or read_text))
     for name in body.fields or ():
         if config.aliases.get(name, name) not in config.fields:
             raise InvalidRequestError(f"fields: {quoted(name)} is not declared", field="fields")

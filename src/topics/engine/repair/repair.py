@@ -9,6 +9,7 @@ import msgspec
 
 from topics.core.errors import TopicsError
 from topics.engine.background import InlineRunner, Job, JobRunner
+from topics.engine.backup.lineage import forget_lineage
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import read_last_run
 from topics.engine.queues.feature import QueueFeature
@@ -90,6 +91,8 @@ class Repair:
         report.moved_to = sorted({folder for folder in folders for _, to in moves if to.startswith(folder + "/")})
         if not dry_run:
             moves.append((f"{self._layout.repair}/report.json", f"{folders[0]}/report.json"))
+            # What a repair wrote anew may have the name of a segment that backups have as it was.
+            forget_lineage(self._fs, self._layout)
             self._commit(core, sealer, salvage, Plan(look.chain.highest + 1, moves), report)
             report.after = self._look().report
         return report

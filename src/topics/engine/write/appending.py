@@ -142,7 +142,7 @@ class Appender:
         if key is not None:
             known = topic.keys
             if (
-                (known is not None and key in known.by_key)
+                (known is not None and (key in known.by_key or 0 < limits.max_idempotency_keys <= len(known.by_key)))
                 or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
                 or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
             ):
@@ -284,6 +284,10 @@ class Appender:
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
         if known is None:
+            most = self._core.limits.max_idempotency_keys
+            if topic.keys is not None and 0 < most <= len(topic.keys):
+                # To forget one early would be to let its append happen twice. All become old within the window.
+                raise ThrottledError.over_cap("max_idempotency_keys", most)
             return False
         Repeated(topic, known, batch, done).answer(None)
         return True

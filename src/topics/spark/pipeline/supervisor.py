@@ -50,7 +50,8 @@ class Supervisor:
         self._not_before = 0.0
         self.restarts = 0
         """How often the process ended badly and was or will be started again."""
-        self.reason: str | None = None if find_spec("pyspark") is not None else "pyspark is not installed"
+        missing = [name for name in ("pyspark", "pyiceberg") if find_spec(name) is None]
+        self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and settings.archive in ("1", "true")
         self._status = PipelineStatus()
 

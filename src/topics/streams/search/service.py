@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from topics.core.errors import InvalidRequestError, TopicsError
-from topics.engine import Engine
+from topics.engine import Engine, ReadRequest, ReadResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
@@ -14,7 +14,7 @@ from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
 from topics.streams.search.fetching import Fetch, Fetched
-from topics.streams.search.filtering import FilteredRead
+from topics.streams.search.filtering import FilteredDiff, FilteredRead
 from topics.streams.search.following import Follower
 from topics.streams.search.outcome import Outcome, OutcomeDone
 from topics.streams.search.searcher import Later, Searcher
@@ -108,11 +108,20 @@ class StreamSearch:
         # Again, because the stream may be described otherwise since somebody began to wait.
         bind_filter(spec.filter or "", search_config_of(topic))
         description = description_of(topic)
-        reading = FilteredRead(
-            self._engine, self._searcher, self._later, topic, description.promoter, spec, done, self._stats
-        )
-        # Asked anew for every step: between two of them an index may have made room for others.
-        reading.begin(lambda: self._follower.of(topic, description).index)
+
+        def index() -> int:
+            # Asked anew for every step: between two of them an index may have made room for others.
+            return self._follower.of(topic, description).index
+
+        FilteredRead(
+            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, done
+        ).run()
+
+    def diff(
+        self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
+    ) -> None:
+        """A read of a topic's records that a filter restricts; `topics.indexing.free` says which."""
+        FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text, done).run()
 
 
 def description_of(topic: Topic) -> Description:
