@@ -279,7 +279,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
     ] = "info"
-    access_log: Annotated[_Switch, _text("1 logs a line for every answer.")] = "0"
+    access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:
