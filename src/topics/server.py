@@ -30,7 +30,7 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
-from topics.console.files import console_site
+from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
@@ -83,7 +83,7 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
 
     `on_listening` is called with the bound host:port once it is known.
     """
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Neither this process nor one that it starts has any use for them: the settings were read.
     forget_variable("TOPICS_API_KEYS")
     tune_allocator()
@@ -123,12 +123,15 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
     ops.console.files = console_site()
+    ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    if _is_on(settings.access_log):
+        api.tallies.log_each()
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)

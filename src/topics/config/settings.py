@@ -306,6 +306,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "human", "json"],
         _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),
     ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
+    ] = "info"
+    access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:
