@@ -48,6 +48,7 @@ class FakeEngine:
             scheduler=SimpleNamespace(on_put_off=[]),
             shards=[],
             room=SimpleNamespace(short=None),
+            quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None
         self.backups = SimpleNamespace(lag_ms=None)
