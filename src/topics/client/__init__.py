@@ -98,6 +98,7 @@ from topics.client.errors import (
     StreamClosed,
     StreamConflict,
     StreamGone,
+    SystemStream,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -168,13 +169,13 @@ __all__ = [
     "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown",
     "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
     "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
-    "StreamState", "StreamSummary", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch",
-    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
-    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicSearchPage",
-    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
+    "StreamState", "StreamSummary", "SystemStream", "TagMatch", "Tail", "Throttled", "TopicConfig",
+    "TopicConfigPatch", "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull",
+    "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord",
+    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
+    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
+    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
+    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
 ]  # fmt: skip
 
 _LATER = {
