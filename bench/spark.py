@@ -22,7 +22,7 @@ from rich.console import Console
 
 from bench.report import machine, write_page
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
-from bench.spark_many import many_deletes, many_topics, seconds, total
+from bench.spark_many import many_archived, many_deletes, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from bench.spark_table import table_costs
 from topics.client import Client
@@ -183,6 +183,9 @@ class Bench:
     def topics(self) -> None:
         with serving(self._folder / "many") as url:
             self.results.topics = many_topics(url, self._sizes[0] // 100, _TRIES)
+        small = self._folder / "small"
+        self.results.archived = many_archived(self.spark, small, self._sizes[0] // 100, _GROWTH_TRIES)
+        shutil.rmtree(small)
 
     def table(self) -> None:
         self.results.table = table_costs(self._folder, tuple(size // 100 for size in self._sizes))
