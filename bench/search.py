@@ -239,8 +239,8 @@ def report(sizes: list[Size], said: str) -> str:
         lines += [
             "",
             f"The first search behind the last append had everything after {size.first_s:.2f} s; the searching process "
-            f"then took {size.memory_mb:.0f} MB. The p99 of single appends: {appends}. From an append to an answer that "
-            f"has it, at {size.ingest_rate:,.0f} records/s of others ({INGEST_RECORDS_S:,} were meant): median "
+            f"then took {size.memory_mb:.0f} MB. The p99 of single appends: {appends}. From an append to an answer "
+            f"that has it, at {size.ingest_rate:,.0f} records/s of others ({INGEST_RECORDS_S:,} were meant): median "
             f"{size.found_ms[0]:.1f} ms, p99 {size.found_ms[1]:.1f} ms. Libraries are asked in the process and the "
             "servers over HTTP.",
             "",
