@@ -6,9 +6,10 @@ from itertools import takewhile
 from xxhash import xxh3_64_intdigest
 
 from topics.config.settings import EngineSettings
-from topics.core.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
+from topics.core.backup_errors import BackupTargetError
+from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
-from topics.core.names import OWN_TOPICS
+from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -19,6 +20,7 @@ from topics.engine.state.runs import RunReader, Segment
 from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
 from topics.engine.transaction import WritePath
+from topics.engine.write.quotas import Quotas
 from topics.formats.control import encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import Shard
@@ -64,7 +66,7 @@ class EngineCore:
         self.retention = Retention(self.reader, self._segment_dropped, self.totals)
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
-        self.path = WritePath(self)
+        self.path, self.quotas = WritePath(self), Quotas(self, options.limits)
         """The one way into the log."""
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.added: list[Callable[[Topic], None]] = []
@@ -85,6 +87,8 @@ class EngineCore:
         self.next_topic_id = 1
         # What is on its way to the log counts against the quota before it is published.
         self.total_bytes = self.staged_bytes = 0
+        self.metered = bool(options.limits.max_total_bytes)
+        """Whether bytes are counted against anything but the caps of their topic."""
         # For each shard: the topics that changed, and the ids of those deleted, since the last checkpoint took them.
         self.dirty: list[set[Topic]]
         self.dropped: list[list[int]]
@@ -125,7 +129,19 @@ class EngineCore:
     @property
     def topic_count(self) -> int:
         """How many topics there are besides the server's own."""
-        return len(self.topics) - sum([name in self.names for name in OWN_TOPICS])
+        return len(self.topics) - sum([name in self.names for name in SERVER_TOPICS])
+
+    @property
+    def name_count(self) -> int:
+        """The same with those that are on their way."""
+        return len(self.by_name) - sum([name in self.by_name for name in SERVER_TOPICS])
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the quota: everything live and everything on its way, but for the streams that nobody
+        asked for. Those have caps of their own."""
+        own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.by_name.get(name)) is not None]
+        return self.total_bytes + self.staged_bytes - sum(own)
 
     def check_accepting(self) -> None:
         if self.closed:

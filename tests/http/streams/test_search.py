@@ -213,9 +213,18 @@ def test_hostile_queries_are_refused(http: httpx.Client, logs: str, q: str) -> N
     assert http.post(f"{logs}/_search", json={"q": q}).status_code == 400
 
 
-@pytest.mark.parametrize("query", ["size=x", "size=-1", "track_total=1", "search_after=x", "nosuch=1", "timeout_ms=x"])
+@pytest.mark.parametrize(
+    "query", ["size=x", "size=-1", "track_total=1", "search_after=x", "track_total_hits=1", "sort=", "timeout_ms="]
+)
 def test_what_a_search_by_get_refuses(http: httpx.Client, logs: str, query: str) -> None:
     assert http.get(f"{logs}/_search?q=status:1&{query}").status_code == 400
+
+
+def test_parameters_that_a_search_does_not_know_are_ignored(http: httpx.Client, logs: str) -> None:
+    put(http, logs, {"requestId": "r1", "eventTime": 1})
+    while (answer := http.get(f"{logs}/_search?pretty=1&q=requestId:r1&x&size=1&size=y")).status_code == 408:
+        pass
+    assert sources(answer.json()) == [{"requestId": "r1", "eventTime": 1}]
 
 
 def test_a_stream_without_a_description_cannot_be_searched(http: httpx.Client, path: str) -> None:

@@ -37,6 +37,7 @@ from topics.streams import Position, Streams
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
+from topics.streams.system import Around, SystemOptions, SystemStreams
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
@@ -65,6 +66,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_searches_per_key: int = 0
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
+    system: SystemOptions = SystemOptions()
 
 
 class StreamsApi:
@@ -77,6 +79,7 @@ class StreamsApi:
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
+        self._system: SystemStreams | None = None
         self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
@@ -198,6 +201,12 @@ class StreamsApi:
             self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
+
+    def start(self, engine: Engine, around: Callable[[], Around]) -> None:
+        """Begins what goes on without anybody asking: subscriptions, and the streams that the server writes."""
+        self.subscriptions(engine)
+        self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
+        self._system.start()
 
     def search_stats(self) -> SearchStats:
         return SearchStats() if self._streams is None else self._streams.search.stats()

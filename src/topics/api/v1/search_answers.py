@@ -7,7 +7,7 @@ import msgspec
 
 from topics.api.v1.answers import Header
 from topics.api.v1.search_requests import SearchRequest
-from topics.api.v1.values import write_time
+from topics.core.moments import write_time
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
