@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation
+from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.columns import Mask, Numbers
 from topics.indexing.extraction import Extract, extractor
-from topics.indexing.fresh.arrays import Growing, Mask, Numbers
-from topics.indexing.fresh.columns import Column, Keywords, column_for
+from topics.indexing.fresh.arrays import Growing
+from topics.indexing.fresh.columns import GrowingColumn, Keywords, column_for
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.selection import Order, place_value
 from topics.indexing.fresh.sums import Sheet, total
@@ -27,8 +28,8 @@ class FreshIndex:
 
     def __init__(self, config: SearchConfig | None, version: int) -> None:
         """Without a description of fields it knows routing keys only."""
-        self._extracts: list[tuple[Extract, Column]] = []
-        self.columns: dict[str, Column] = {}
+        self._extracts: list[tuple[Extract, GrowingColumn]] = []
+        self.columns: dict[str, GrowingColumn] = {}
         for name, field in ({} if config is None else config.fields).items():
             column = self.columns[name] = column_for(field)
             self._extracts.append((extractor(field, version), column))
@@ -136,7 +137,7 @@ class FreshPart:
         table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
         if table is None:
             budget.out_of_memory()
-            return Totalled(table=Sheet.empty(ask), missed=self.span.rows, first_missed=self.span.first)
+            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
         return Totalled(table=table, looked_at=self._looked_at())
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

@@ -1,12 +1,12 @@
 """The first rows of an order, without sorting all of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.fresh.arrays import Floats, Mask, Numbers
-from topics.indexing.fresh.columns import Column, Keywords
+from topics.indexing.columns import Column, Floats, Mask, Numbers, TextColumn
 from topics.indexing.sorting import OFFSET, SCORE, Key, Place, Sort
 
 Ordinal = NDArray[Any]
@@ -18,7 +18,7 @@ class Order:
     turned around bit by bit, because the least of all integers has no negative."""
 
     def __init__(
-        self, sort: Sort, columns: dict[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
+        self, sort: Sort, columns: Mapping[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
     ) -> None:
         self._sort = sort
         self._columns = columns
@@ -34,10 +34,7 @@ class Order:
             return [_turned(scores, key.ascending)]
         column = self._columns[key.name]
         found, has = column.snapshot(len(self._numbers)).extreme(
-            (lambda codes: column.dictionary.ranks()[codes])
-            if isinstance(column, Keywords)
-            else (lambda values: values),
-            key.ascending,
+            column.dictionary.ranked if isinstance(column, TextColumn) else (lambda values: values), key.ascending
         )
         return [_turned((~has).view(np.int8)[candidates], key.ascending), _turned(found[candidates], key.ascending)]
 
@@ -58,10 +55,10 @@ class Order:
             return [_turned(np.float64(bound), key.ascending)]
         column = self._columns[key.name]
         value: Any = 0 if bound is None else bound
-        if isinstance(column, Keywords):
+        if isinstance(column, TextColumn):
             value = np.int64(0 if bound is None else column.dictionary.rank(bound))
         else:
-            value = column.values.filled.dtype.type(value)
+            value = column.dtype.type(value)
         return [_turned(np.int8(bound is None), key.ascending), _turned(value, key.ascending)]
 
     def restrict(self, chosen: Mask) -> None:
@@ -106,7 +103,7 @@ def place_value(column: Column, row: int, count: int, ascending: bool) -> Any:
     if not len(values):
         return None
     choose = min if ascending else max
-    if isinstance(column, Keywords):
+    if isinstance(column, TextColumn):
         return choose(column.dictionary.texts[code] for code in values)
     value = choose(values.tolist())
     return bool(value) if values.dtype == np.int8 else value
