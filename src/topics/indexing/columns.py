@@ -6,8 +6,8 @@ dictionary. A column of words has the words of its texts, with a gap behind each
 the next.
 
 There are two kinds of them: columns that grow as entries come (`topics.indexing.fresh`) and columns that are mapped
-from a file (`topics.indexing.companions`). Whoever judges, sorts or sums asks both the same questions, so that both give
-the same answers.
+from a file (`topics.indexing.companions`). Whoever judges, sorts or sums asks both the same questions, and so gets the
+same answers.
 """
 
 from abc import ABC, abstractmethod
@@ -29,47 +29,54 @@ GAP = "\n"
 class Snapshot:
     """The values of the first rows of a column."""
 
-    __slots__ = ("count", "rows", "values")
+    __slots__ = ("_rows", "count", "values")
 
     def __init__(self, values: NDArray[Any], rows: NDArray[Any] | None, count: int) -> None:
         self.values = values
-        self.rows = rows
-        """The row of each value; None where the values are the rows."""
+        self._rows = rows
         self.count = count
+
+    @property
+    def rows(self) -> NDArray[Any] | None:
+        """The row of each value; None where the values are the rows."""
+        return self._rows
 
     def rows_where(self, chosen: Mask) -> Mask:
         """The rows of which some value is chosen."""
-        if self.rows is None:
+        rows = self.rows
+        if rows is None:
             return chosen
         mask = np.zeros(self.count, np.bool_)
-        mask[self.rows[chosen]] = True
+        mask[rows[chosen]] = True
         return mask
 
     def rows_at(self, places: NDArray[Any]) -> Mask:
         """The rows of the values at some places."""
+        rows = self.rows
         mask = np.zeros(self.count, np.bool_)
-        mask[places if self.rows is None else self.rows[places]] = True
+        mask[places if rows is None else rows[places]] = True
         return mask
 
     def single(self) -> tuple[NDArray[Any], Mask, Mask]:
         """One value for each row, whether it has one at all, and whether it has several."""
-        if self.rows is None:
+        rows = self.rows
+        if rows is None:
             return self.values, np.ones(self.count, np.bool_), np.zeros(self.count, np.bool_)
-        counts = np.bincount(self.rows, minlength=self.count)
+        counts = np.bincount(rows, minlength=self.count)
         values = np.zeros(self.count, self.values.dtype)
-        values[self.rows] = self.values
+        values[rows] = self.values
         return values, counts > 0, counts > 1
 
     def extreme(self, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool) -> tuple[NDArray[Any], Mask]:
         """The least or greatest ranked value of each row, and whether it has one."""
-        ranked = rank(self.values)
-        if self.rows is None:
+        ranked, rows = rank(self.values), self.rows
+        if rows is None:
             return ranked, np.ones(self.count, np.bool_)
         found = np.zeros(self.count, ranked.dtype)
         has = np.zeros(self.count, np.bool_)
         if len(ranked):
-            starts = np.flatnonzero(np.diff(self.rows, prepend=-1))
-            owners = self.rows[starts]
+            starts = np.flatnonzero(np.diff(rows, prepend=-1))
+            owners = rows[starts]
             found[owners] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
             has[owners] = True
         return found, has
@@ -128,3 +135,7 @@ class WordsColumn(TextColumn):
     @abstractmethod
     def places(self, code: int) -> NDArray[Any]:
         """Where a word stands among all words, ascending."""
+
+    @abstractmethod
+    def beginning(self, prefix: str) -> NDArray[Any]:
+        """Where words stand that begin so, in any order."""

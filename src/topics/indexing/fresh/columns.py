@@ -102,6 +102,9 @@ class WordColumn(Keywords, WordsColumn):
         found.append(np.flatnonzero(self.values.filled[behind:] == code) + behind)
         return np.concatenate(found)
 
+    def beginning(self, prefix: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.dictionary.begin_with(prefix, self.values.filled))
+
     @property
     def memory_bytes(self) -> int:
         return super().memory_bytes + 12 * POSTING_WORDS * len(self._postings)

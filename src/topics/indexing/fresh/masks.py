@@ -73,7 +73,7 @@ class Judge:
         for code in dict.fromkeys(codes):
             mask &= words.rows_at(column.places(code))
         if beginning is not None:
-            mask &= words.rows_where(dictionary.begin_with(beginning, words.values))
+            mask &= words.rows_at(column.beginning(beginning))
         return mask
 
     def scores(self, predicate: Predicate) -> Floats:

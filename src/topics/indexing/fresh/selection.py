@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from topics.indexing.columns import Column, Floats, Mask, Numbers, TextColumn
-from topics.indexing.sorting import OFFSET, SCORE, Key, Place, Sort
+from topics.indexing.parts import Ask
+from topics.indexing.sorting import OFFSET, SCORE, Hit, Key, Place, Sort
 
 Ordinal = NDArray[Any]
 """Numbers of which a smaller one comes first."""
@@ -107,3 +108,44 @@ def place_value(column: Column, row: int, count: int, ascending: bool) -> Any:
         return choose(column.dictionary.texts[code] for code in values)
     value = choose(values.tolist())
     return bool(value) if values.dtype == np.int8 else value
+
+
+def first_hits(
+    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
+) -> list[Hit]:
+    """The first hits among the rows that match, which are in the order of their numbers."""
+    rows = _first_rows(ask, columns, numbers, matching, scores)
+    return [_hit(ask, columns, numbers, int(row), 0.0 if scores is None else float(scores[row])) for row in rows]
+
+
+def _first_rows(
+    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
+) -> Numbers:
+    by_offset = ask.sort.by_offset
+    if by_offset is not None:
+        # Rows are in this order already.
+        found = numbers[matching]
+        if by_offset.ascending:
+            begin = 0 if ask.after is None else int(np.searchsorted(found, ask.after[0], "right"))
+            return matching[begin : begin + ask.size]
+        end = len(found) if ask.after is None else int(np.searchsorted(found, ask.after[0]))
+        return matching[max(end - ask.size, 0) : end][::-1]
+    order = Order(ask.sort, columns, numbers, scores, matching)
+    if ask.after is not None:
+        behind = order.behind(ask.after)
+        order.restrict(behind)
+        matching = matching[behind]
+    return matching[order.first(ask.size)] if len(matching) else matching
+
+
+def _hit(ask: Ask, columns: Mapping[str, Column], numbers: Numbers, row: int, score: float) -> Hit:
+    number = int(numbers[row])
+    place = tuple(
+        number
+        if key.name == OFFSET
+        else score
+        if key.name == SCORE
+        else place_value(columns[key.name], row, len(numbers), key.ascending)
+        for key in ask.sort.keys
+    )
+    return Hit(place, number, score)
