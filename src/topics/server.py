@@ -25,6 +25,7 @@ from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.key_store import KeyStore
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
+from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
@@ -162,7 +163,8 @@ def _streams_api(settings: Settings) -> StreamsApi:
         "immutable": _is_on(settings.streams_immutable),
     }  # fmt: skip
     try:
-        return StreamsApi(msgspec.convert(values, StreamOptions))
+        inspection = ServerRoutes(settings, engine_options(settings).wal_shards)
+        return StreamsApi(msgspec.convert(values, StreamOptions), inspection)
     except OSError as error:
         # Found at the start, and not when the first webhook fails.
         raise SettingsError(

@@ -12,6 +12,7 @@ import pytest
 from tests.crash.router_world import RouterScenario, RouterWorld, small, sweep_faults, sweep_stops
 from topics.core.routers import Guarantee
 from topics.core.selectors import TagMatch
+from topics.engine.features import Rebuild
 from topics.engine.routing import packing, pump
 from topics.engine.routing.log_index import Piece
 from topics.engine.routing.replaying import RouterFeature
@@ -277,8 +278,8 @@ def test_a_copy_that_is_shown_before_what_it_depends_on_is_synced_is_found(monke
 def test_a_cursor_that_does_not_move_with_its_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     forward = RouterFeature.forward
 
-    def forgetful(self: RouterFeature, topic: Topic, frame: Forward) -> None:
-        forward(self, topic, frame)
+    def forgetful(self: RouterFeature, topic: Topic, frame: Forward, rebuild: Rebuild) -> None:
+        forward(self, topic, frame, rebuild)
         self._moved.clear()
 
     monkeypatch.setattr(RouterFeature, "forward", forgetful)
@@ -286,11 +287,11 @@ def test_a_cursor_that_does_not_move_with_its_copies_is_found(monkeypatch: pytes
 
 
 def test_copies_that_are_made_from_the_state_of_their_source_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def from_the_state(self: RouterFeature, forward: Forward) -> list[Piece]:
+    def from_the_state(self: RouterFeature, forward: Forward, rebuild: Rebuild) -> list[Piece]:
         source = self._core.topics.get(forward.source_id)
         if source is None or source.head < forward.ranges[-1][1] or source.earliest > forward.ranges[0][0]:
             return []
-        return right(self, forward)
+        return right(self, forward, rebuild)
 
     right = RouterFeature._pieces
     monkeypatch.setattr(RouterFeature, "_pieces", from_the_state)

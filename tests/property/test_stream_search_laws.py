@@ -20,8 +20,9 @@ from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
 from topics.searching.messages import SearchQuery
 from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, at_once
-from topics.streams.search.service import Outcome, StreamSearch
+from topics.streams.search.service import StreamSearch
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536, segment_max_events=4)
@@ -50,8 +51,9 @@ steps = st.lists(
 
 
 class Life:
-    def __init__(self, config: SearchConfig) -> None:
-        self.disk, self.clock = FakeDisk(), ManualClock()
+    def __init__(self, config: SearchConfig, held_bytes: int = 1 << 27) -> None:
+        """`held_bytes` of the stream are in the index; what is older is scanned."""
+        self.disk, self.clock, self.held_bytes = FakeDisk(), ManualClock(), held_bytes
         self.name, self.forks, self.version, self.count = "s", 0, 1, 0
         self.open()
         self.ask(lambda done: self.streams.create(self.name, CreateRequest(content_type=JSON), done))
@@ -63,7 +65,7 @@ class Life:
     def open(self) -> None:
         self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="a")
         now = self.clock.monotonic
-        search = StreamSearch(self.engine, InlineSearcher(now), at_once, now)
+        search = StreamSearch(self.engine, InlineSearcher(now), at_once, now, stream_bytes=self.held_bytes)
         self.streams = Streams(self.engine, search=search)
 
     @staticmethod
@@ -143,13 +145,13 @@ cases = configs().flatmap(
 )
 
 
-@given(cases, steps, st.integers(1, 4))
+@given(cases, steps, st.integers(1, 4), st.sampled_from((0, 60, 200, 1 << 27)))
 @effort(160)
 def test_a_search_finds_what_is_alive(
-    case: tuple[SearchConfig, Node | None, SortItems], lived: list[tuple[Any, ...]], size: int
+    case: tuple[SearchConfig, Node | None, SortItems], lived: list[tuple[Any, ...]], size: int, held_bytes: int
 ) -> None:
     config, node, items = case
-    life = Life(config)
+    life = Life(config, held_bytes)
     for step in lived:
         life.take(step)
     live = life.live()

@@ -121,8 +121,13 @@ def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
     )
     spent.add_metric(["time"], stats.out_of_time)
     spent.add_metric(["memory"], stats.out_of_memory)
+    spent.add_metric(["bytes"], stats.out_of_bytes)
     yield spent
-    yield _counter("topics_search_filtered_bytes", "Bytes that filtered reads looked at.", stats.scanned_bytes)
+    yield _counter(
+        "topics_search_scanned_bytes",
+        "Bytes that filtered reads, and queries besides their indexes, looked at.",
+        stats.scanned_bytes,
+    )
     yield _counter("topics_search_processes_lost", "Searching processes that ended.", stats.processes_lost)
     yield _gauge("topics_search_index_bytes", "Memory of the indexes of searched streams.", stats.memory_bytes)
 

@@ -96,8 +96,23 @@ _group(
         "tail": "Print what a stream holds, and follow it.",
         "close": "Close a stream: nothing more can be appended.",
         "rm": "Delete a stream.",
+        "keys": "List the routing keys of a stream.",
+        "profile": "Show what a stream is for, or say it.",
     },
 )
+_group(
+    "schema",
+    "What the entries of a stream look like, and how that changes.",
+    _SERVER,
+    {
+        "show": "Show the registry of a stream.",
+        "set": "Set the first schema, the routing key or what can be searched.",
+        "evolve": "Lead a stream to the next version of its schema, with a lens.",
+        "preview": "Show what an evolution would make of the newest entries.",
+    },
+)
+app.command("topics.cli.search.search:search", help="Find entries of a stream.", group=_SERVER)
+app.command("topics.cli.search.aggregate:aggregate", help="Add up a rollup of a stream over time.", group=_SERVER)
 app.command("topics.cli.transfer.export:export", help="Write a topic's records to a file.", group=_SERVER)
 app.command(
     "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER
@@ -173,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except Exception as error:
-        told = explained(error)
+        told = explained(error, given[0] if given else "")
         if told is None:
             raise
         sentence, code = told

@@ -112,7 +112,19 @@ from topics.client.errors import (
 from topics.client.inbox import CaughtUp, TopicFailed, TopicGap, TopicGone, TopicRecord
 from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, Job, NewRecord, Record
-from topics.client.streams import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
+from topics.client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
+from topics.client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
+from topics.client.streams.searches import (
+    Aggregate,
+    Bucket,
+    BucketGroup,
+    Coverage,
+    Hit,
+    RoutingKeyPage,
+    SearchPage,
+    SearchTotal,
+)
+from topics.client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics.client.worker_state import JobRetry, RetryJob
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
 from topics.core.durability import Durability
@@ -129,23 +141,24 @@ if TYPE_CHECKING:
     from topics.client._sync.websocket import Socket
 
 __all__ = [
-    "AccessRefused", "Acked", "ApiError", "AppendTimeout", "Appended", "AsyncClient", "AsyncFollower", "AsyncProducer",
-    "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction", "AsyncWatcher", "AsyncWorker", "BatchTooLarge",
-    "CaughtUp", "Claimed", "Client", "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable",
-    "ConnectionFailed", "CorruptSegment", "Damage", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed",
+    "AccessRefused", "Acked", "Activated", "Aggregate", "ApiError", "AppendTimeout", "Appended", "AsyncClient",
+    "AsyncFollower", "AsyncProducer", "AsyncSocket", "AsyncStreamLoop", "AsyncTail", "AsyncTransaction",
+    "AsyncWatcher", "AsyncWorker", "BatchTooLarge", "Boundary", "Bucket", "BucketGroup", "CaughtUp", "Claimed",
+    "Client", "ClientClosed", "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed",
+    "CorruptSegment", "Coverage", "Damage", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed",
     "Extended", "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee",
-    "HeadersTooLarge", "Health", "IdempotencyConflict", "InternalError", "InvalidJson", "InvalidRequest", "Job",
-    "JobRetry", "Lease",
-    "LeasePage", "MethodNotAllowed", "Nacked", "NewRecord", "NotAQueue", "NotAcceptable", "NotFound", "NotReady",
-    "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced", "ProducerGap", "ProducerMark",
-    "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven", "RequestRefused", "RequestTimeout",
-    "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped", "RouterNotFound", "RouterPage",
-    "RouterPut", "RouterState", "RouterSummary", "SearchUnavailable", "SequenceConflict", "ServerTrouble",
-    "ShuttingDown", "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed",
-    "StreamConflict", "StreamGone", "StreamLoop", "StreamPage", "StreamState", "StreamSummary", "TagMatch", "Tail",
-    "Throttled", "TopicConfig", "TopicConfigPatch",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "Transaction",
+    "HeadersTooLarge", "Health", "Hit", "IdempotencyConflict", "InternalError", "InvalidJson", "InvalidRequest",
+    "Job", "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NotAQueue",
+    "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced",
+    "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven",
+    "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped",
+    "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage",
+    "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown",
+    "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
+    "StreamGone", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary",
+    "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch", "TopicDropped", "TopicExistsIncompatible",
+    "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut",
+    "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
     "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
     "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
     "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",

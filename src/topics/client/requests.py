@@ -64,6 +64,8 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     """Whether the client tries again when the server cannot take it now; a probe wants to know about now."""
     wait_s: float = 0.0
     """How long the server may hold the answer back."""
+    partial_status: int = 0
+    """With which status an answer comes that is whole in form and says itself what it lacks."""
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:

@@ -115,6 +115,11 @@ class Attempts(Generic[A]):
         """The answer in a response; raises `ApiError` when it is a refusal."""
         self._session.reached = True
         if not response.is_success:
+            if response.status == self._request.partial_status:
+                try:
+                    return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
+                except (ValueError, RecursionError):
+                    pass  # The same status is a refusal where there was nothing to tell.
             raise response_error(response, self._session.clock, _HEAD_CODES if self._request.method == "HEAD" else {})
         try:
             if self._request.read is not None:

@@ -209,6 +209,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     search_stream_bytes: Annotated[
         int, _number("Bytes of a stream's newest entries that are searched in memory.", 64 * KIB)
     ] = 128 * MIB
+    search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
+        512 * MIB
+    )
     search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
         512 * MIB
     )

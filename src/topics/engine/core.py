@@ -8,7 +8,6 @@ from xxhash import xxh3_64_intdigest
 from topics.config.settings import EngineSettings
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
-from topics.core.loss import LossReason
 from topics.core.names import OWN_TOPICS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
@@ -21,7 +20,7 @@ from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
 from topics.engine.transaction import WritePath
 from topics.formats.control import encode_evict
-from topics.formats.frame import Frame, FrameKind
+from topics.formats.frame import FrameKind
 from topics.storage.commit import Shard
 from topics.storage.layout import Layout
 from topics.storage.room import DiskRoom
@@ -99,10 +98,6 @@ class EngineCore:
         """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
         self.detach: list[Callable[[Topic], list[str]]] = []
         """Remove the routers that go with a deleted topic, and tell their names, sorted (`engine.routing`)."""
-        self.walk_log: Callable[[Callable[[Frame], None]], None] = lambda visit: None
-        """In a recovery: hands every frame of the log behind the snapshots, all shards, to a function."""
-        self.lose: Callable[[Topic, int, int], None] = self._lose_to_a_crash
-        """In a recovery: tells seqs, first and last, whose records cannot be made again."""
         # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.last_run`).
         self.closed, self.quiet = False, True
         self.begins: list[Callable[[], None]] = []
@@ -228,9 +223,6 @@ class EngineCore:
         """Remembers to tell whoever waits on a topic, once however many changes there are until its turn comes."""
         if topic.waiters:
             self.scheduler.add(topic)
-
-    def _lose_to_a_crash(self, topic: Topic, first: int, last: int) -> None:
-        self.applier.gap(topic, first, last, LossReason.CRASH)
 
     def _segment_dropped(self, topic: Topic, segment: Segment) -> None:
         self.trash.append(SegmentKey(topic.id, segment.first_seq, segment.cold))

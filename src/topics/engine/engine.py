@@ -183,10 +183,10 @@ class Engine:
         options = self.core.options
         folder = self.core.layout.shard(number)
         log = ShardLog(self._fs, folder, next_file, options.wal_file_bytes, self.core.room.ran_out)
-        writer = Writer(number, log, next_lsn - 1, self._clock.monotonic)
-        writer.on_poison = partial(note_distrust, self._fs, self.core.layout)
+        distrust = partial(note_distrust, self._fs, self.core.layout)
+        writer = Writer(number, log, next_lsn - 1, self._clock.monotonic, on_poison=distrust)
         shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room)
-        shard.on_settled = self.admission.let_in
+        shard.settled.append(self.admission.let_in)
         return shard
 
     def _note_running(self, boot_id: str) -> None:
@@ -358,11 +358,13 @@ class Engine:
         request: ReadRequest,
         execute: Callable[[ReadPlan, RunReader], T],
         done: Callable[[T | TopicsError], None],
+        aside: bool = False,
     ) -> None:
-        """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread."""
+        """Reads from a cursor into any form of the records: `execute` cuts it out, on any thread. `aside` is for those
+        who read much and can wait: no file at all is then read by the loop."""
         self._touch(topic, request)
         plan = plan_read(topic, request)
-        if not plan.cold or self._workers is None:
+        if not (plan.cold or (aside and plan.sealed)) or self._workers is None:
             done(execute(plan, self.core.reader))
             return
 
@@ -372,7 +374,7 @@ class Engine:
                 return
             # Files are gone that the plan still named: retention or a deletion was faster, and nothing is corrupt.
             if self.core.topics.get(topic.id) is topic:
-                self.read_as(topic, request, execute, done)
+                self.read_as(topic, request, execute, done, aside)
             else:
                 done(TopicNotFoundError(topic.name))
 

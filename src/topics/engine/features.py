@@ -13,6 +13,18 @@ from topics.engine.topic import Topic
 from topics.formats.frame import Frame, FrameKind
 
 
+class Rebuild(Protocol):
+    """What a recovery offers to a feature that replays a frame."""
+
+    def walk_log(self, visit: Callable[[Frame], None]) -> None:
+        """Hands every frame of the log behind the snapshots, all shards, to a function."""
+        ...
+
+    def lose(self, topic: Topic, first: int, last: int) -> None:
+        """Tells seqs whose records cannot be made again."""
+        ...
+
+
 class Feature(Protocol):
     """What recovery and checkpoints ask of a feature, on the loop's thread or before there is one."""
 
@@ -21,7 +33,7 @@ class Feature(Protocol):
     kinds: frozenset[FrameKind]
     """The frames it writes, each with the topic it belongs to."""
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         """Does once more what the frame did. Raises ValueError for a body that makes no sense."""
         ...
 
@@ -50,8 +62,8 @@ class Features:
         for kind in feature.kinds:
             self._by_kind[kind] = feature
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
-        self._by_kind[frame.kind].replay(topic, frame)
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
+        self._by_kind[frame.kind].replay(topic, frame, rebuild)
 
     def save(self, topic: Topic) -> dict[str, bytes]:
         if topic.parts is None:

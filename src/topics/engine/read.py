@@ -91,6 +91,11 @@ class ReadPlan(NamedTuple):
         """Whether it would touch the cold folder, whose speed nobody knows."""
         return any(isinstance(run, Segment) and run.cold and run.blocks is None for run in self.runs)
 
+    @property
+    def sealed(self) -> bool:
+        """Whether it would touch any file."""
+        return any(isinstance(run, Segment) and run.blocks is None for run in self.runs)
+
 
 def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
     if request.from_seq > topic.head or request.epoch not in (None, topic.epoch):

@@ -62,6 +62,8 @@ class Recovery:
         # What was given out followed from the reserve of then; what will be follows from the one of now.
         core.applier.reserve = last.reserve
         self._progress = progress
+        self._positions: dict[int, WalPosition] = {}
+        """Where the log goes on behind the snapshots, by shard."""
         self._log_bytes = 0
         self._log_total = 1
         self._commits: set[int] | None = None
@@ -75,7 +77,7 @@ class Recovery:
         self._check_nothing_vanished()
         head = self._load_snapshots()
         positions = {position.shard: position for position in head.positions} if head is not None else {}
-        self._core.walk_log = lambda visit: self._walk(positions, visit)
+        self._positions = positions
         for shard in self._shard_folders():
             ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).secure()
         for shard in self._shard_folders():
@@ -196,16 +198,19 @@ class Recovery:
                 extra={"shard": shard, "file": end.tear.number, "offset": end.tear.offset, "why": end.tear.reason},
             )
 
-    def _walk(self, positions: dict[int, WalPosition], visit: Callable[[Frame], None]) -> None:
-        """Shows every frame of the log without applying any."""
+    def walk_log(self, visit: Callable[[Frame], None]) -> None:
+        """Shows every frame of the log behind the snapshots without applying any."""
         for shard in self._shard_folders():
-            position = positions.get(shard, WalPosition(shard, 1, 1))
+            position = self._positions.get(shard, WalPosition(shard, 1, 1))
             try:
                 ShardReader(self._fs, self._core.layout.shard(shard), self._same_boot).replay(
                     position.file, position.lsn, visit
                 )
             except LogDamaged as damage:
                 raise DamageError([damage.finding]) from damage
+
+    def lose(self, topic: Topic, first: int, last: int) -> None:
+        self._core.applier.gap(topic, first, last, LossReason.CRASH)
 
     def _count(self, size: int) -> None:
         self._log_bytes += size
@@ -230,7 +235,7 @@ class Recovery:
             if apply is not None:
                 apply(self, known, frame)
             else:
-                core.features.replay(known, frame)
+                core.features.replay(known, frame, self)
                 block = block_in(frame.kind, frame.body)
                 if block is not None:
                     self._append_block(known, block)
@@ -260,14 +265,14 @@ class Recovery:
 
     def _arrive(self, topic: Topic, frame: Frame) -> None:
         self._append(topic, frame)
-        self._core.features.replay(topic, frame)
+        self._core.features.replay(topic, frame, self)
 
     def _append_if_committed(self, topic: Topic, frame: Frame) -> None:
         """Records of a transaction, which count where its commit is in the log, in whichever shard that is."""
         number, block = decode_append(frame.body)
         if self._commits is None:
             self._commits = set()
-            self._core.walk_log(self._note_commit)
+            self.walk_log(self._note_commit)
         if number in self._commits:
             self._append_block(topic, block)
         else:

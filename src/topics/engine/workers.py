@@ -13,7 +13,7 @@ from topics.engine.core import EngineOptions
 from topics.storage.commit import Committer, Shard
 from topics.storage.writers import ThreadCommitter
 
-_READERS = 2
+READERS = 2
 """Threads for reads of the cold folder or object store and for looking up tags in sealed segments."""
 
 
@@ -44,7 +44,7 @@ class ThreadWorkers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._pool = ThreadPoolExecutor(_READERS, "reader")
+        self._pool = ThreadPoolExecutor(READERS, "reader")
         self._committers: list[ThreadCommitter] = []
 
     def runner(self, name: str) -> JobRunner:

@@ -15,7 +15,7 @@ Both structures are msgpack arrays. The file is written under another name, sync
 damage; the next checkpoint replaces it. It is no part of the log: nothing is recovered from it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
 
 import msgspec
@@ -92,6 +92,10 @@ class Catalog(msgspec.Struct, frozen=True):
         return {topic.topic_id: topic for topic in self.topics}
 
 
+Encoded = dict[bytes, CatalogTopic]
+"""Topics by the bytes that they are written as."""
+
+
 class _File(msgspec.Struct, array_like=True, frozen=True):
     head: CatalogHead
     topics: list[CatalogTopic]
@@ -123,6 +127,19 @@ def decode_catalog(data: bytes | memoryview) -> Catalog:
     """Reads and checks a catalog; raises ValueError naming what is wrong."""
     found = _decoder.decode(_checked(data))
     return Catalog(found.head, found.topics)
+
+
+def decode_since(data: bytes | memoryview, known: Mapping[bytes, CatalogTopic]) -> tuple[CatalogHead, Encoded]:
+    """The same for whoever looks again and again: a topic that is as it was before is not decoded anew.
+
+    `known` is what the last look returned: the topics by the bytes they were written as, in the order of the file.
+    """
+    found = _raw_decoder.decode(_checked(data))
+    topics = {}
+    for raw in map(bytes, found.topics):
+        topic = known.get(raw)
+        topics[raw] = topic if topic is not None else _topic_decoder.decode(raw)
+    return found.head, topics
 
 
 def decode_parts(data: bytes | memoryview) -> tuple[CatalogHead, dict[int, bytes]]:

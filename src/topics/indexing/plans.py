@@ -14,6 +14,9 @@ from topics.indexing.aggregation import Aggregation, Table
 from topics.indexing.parts import Ask, Budget, Part, Span
 from topics.indexing.sorting import OFFSET, Hit, Place
 
+_SPARE_PAGES = 4
+"""Pages of hits, or of keys, that are held before they are sorted and cut."""
+
 
 class Coverage(msgspec.Struct, kw_only=True):
     """What an answer is about."""
@@ -27,6 +30,8 @@ class Coverage(msgspec.Struct, kw_only=True):
     """No entry with a smaller number was missed."""
     oldest_missed_ms: int | None = None
     """The part that has it begins with an entry of that time."""
+    looked_at: int = 0
+    """Entries that were looked at, wherever they are."""
     tail_rows: int = 0
     scanned_segments: int = 0
     indexed_segments: int = 0
@@ -39,6 +44,7 @@ class Coverage(msgspec.Struct, kw_only=True):
 
     def looked(self, span: Span, looked_at: int, candidates: int | None = None) -> None:
         """Notes that a part was asked."""
+        self.looked_at += looked_at
         if span.kind == "tail":
             self.tail_rows += looked_at
         elif span.kind == "segment":
@@ -78,28 +84,62 @@ class Page(NamedTuple):
         return self.coverage.complete and self.next_after is None
 
 
+class Searching:
+    """A search that is asked of one part after the other. Whoever gives it parts gives them in the order of the sort,
+    if that is the offset, and asks first whether it wants them."""
+
+    def __init__(self, ask: Ask, budget: Budget) -> None:
+        self._ask = ask
+        self._budget = budget
+        self.coverage = Coverage()
+        self._hits: list[Hit] = []
+        self._matched = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether no part can add anything."""
+        ask = self._ask
+        return ask.sort.by_offset is not None and not ask.count_all and len(self._hits) >= ask.size
+
+    def wants(self, span: Span) -> bool:
+        ask = self._ask
+        if ask.sort.by_offset is None or ask.count_all:
+            return True
+        return len(self._hits) < ask.size and not _is_before(span, ask)
+
+    def take(self, part: Part) -> None:
+        """Asks a part, or notes what is missed if the budget is spent."""
+        span = part.span
+        if self._budget.is_late():
+            self.coverage.miss(span, span.rows, None)
+            return
+        found = part.search(self._ask, self._budget)
+        self.coverage.looked(span, found.looked_at, found.candidates)
+        self.coverage.miss(span, found.missed, found.first_missed)
+        self._matched += found.matched
+        self._hits += found.hits
+        if len(self._hits) > _SPARE_PAGES * self._ask.size:
+            self._cut()
+
+    def _cut(self) -> None:
+        self._ask.sort.arrange(self._hits)
+        del self._hits[self._ask.size :]
+
+    def page(self) -> Page:
+        self._cut()
+        self.coverage.spent = self._budget.spent
+        is_full = len(self._hits) == self._ask.size
+        return Page(self._hits, self._hits[-1].place if is_full else None, self._matched, self.coverage)
+
+
 def search(parts: Iterable[Part], ask: Ask, budget: Budget) -> Page:
     by_offset = ask.sort.by_offset
     ascending = by_offset is not None and by_offset.ascending
-    coverage = Coverage()
-    hits: list[Hit] = []
-    matched = 0
+    searching = Searching(ask, budget)
     for part in sorted(parts, key=lambda part: part.span.first, reverse=not ascending):
-        span = part.span
-        if by_offset is not None and not ask.count_all and (len(hits) >= ask.size or _is_before(span, ask)):
-            continue
-        if budget.is_late():
-            coverage.miss(span, span.rows, None)
-            continue
-        found = part.search(ask, budget)
-        coverage.looked(span, found.looked_at, found.candidates)
-        coverage.miss(span, found.missed, found.first_missed)
-        matched += found.matched
-        hits += found.hits
-    ask.sort.arrange(hits)
-    del hits[ask.size :]
-    coverage.spent = budget.spent
-    return Page(hits, hits[-1].place if len(hits) == ask.size else None, matched, coverage)
+        if searching.wants(part.span):
+            searching.take(part)
+    return searching.page()
 
 
 def _is_before(span: Span, ask: Ask) -> bool:
@@ -116,21 +156,42 @@ class Sums(NamedTuple):
     coverage: Coverage
 
 
-def aggregate(parts: Iterable[Part], ask: Aggregation, budget: Budget) -> Sums:
-    table, coverage = Table(ask), Coverage()
-    for part in sorted(parts, key=lambda part: part.span.first):
-        span = part.span
-        if budget.is_late():
+class Adding:
+    """An aggregation that is asked of one part after the other, in any order."""
+
+    enough = False
+
+    def __init__(self, ask: Aggregation, budget: Budget) -> None:
+        self._ask = ask
+        self._budget = budget
+        self.coverage = Coverage()
+        self._table = Table(ask)
+
+    def wants(self, span: Span) -> bool:
+        return True
+
+    def take(self, part: Part) -> None:
+        span, coverage = part.span, self.coverage
+        if self._budget.is_late():
             coverage.miss(span, span.rows, None)
-            continue
-        totalled = part.aggregate(ask, budget)
+            return
+        totalled = part.aggregate(self._ask, self._budget)
         coverage.looked(span, totalled.looked_at)
         coverage.miss(span, totalled.missed, totalled.first_missed)
-        if not table.merge(totalled.table):
-            budget.out_of_memory()
+        if not self._table.merge(totalled.table):
+            self._budget.out_of_memory()
             coverage.miss(span, span.rows - totalled.missed, None)
-    coverage.spent = budget.spent
-    return Sums(table, coverage)
+
+    def sums(self) -> Sums:
+        self.coverage.spent = self._budget.spent
+        return Sums(self._table, self.coverage)
+
+
+def aggregate(parts: Iterable[Part], ask: Aggregation, budget: Budget) -> Sums:
+    adding = Adding(ask, budget)
+    for part in sorted(parts, key=lambda part: part.span.first):
+        adding.take(part)
+    return adding.sums()
 
 
 class KeyPage(NamedTuple):
@@ -139,19 +200,46 @@ class KeyPage(NamedTuple):
     coverage: Coverage
 
 
+class Listing:
+    """A list of routing keys, asked of one part after the other, in any order."""
+
+    enough = False
+
+    def __init__(self, after: str | None, limit: int, budget: Budget) -> None:
+        self._after = after
+        self._limit = limit
+        self._budget = budget
+        self.coverage = Coverage()
+        self._found: set[str] = set()
+
+    def wants(self, span: Span) -> bool:
+        return True
+
+    def take(self, part: Part) -> None:
+        if self._budget.is_late():
+            self.coverage.miss(part.span, part.span.rows, None)
+            return
+        answer = part.keys(self._after, self._limit + 1, self._budget)
+        self.coverage.looked(part.span, answer.looked_at)
+        self.coverage.miss(part.span, answer.missed, None)
+        self._found.update(answer.keys)
+        if len(self._found) > _SPARE_PAGES * self._limit:
+            self._found = set(sorted(self._found)[: self._limit + 1])
+
+    def keys(self) -> KeyPage:
+        self.coverage.spent = self._budget.spent
+        ordered = sorted(self._found)
+        keys = ordered[: self._limit]
+        return KeyPage(keys, keys[-1] if len(ordered) > self._limit else None, self.coverage)
+
+
 def list_keys(parts: Sequence[Part], after: str | None, limit: int, budget: Budget) -> KeyPage:
     """The first routing keys behind `after`, each once."""
-    coverage = Coverage()
-    found: set[str] = set()
+    listing = Listing(after, limit, budget)
     for part in parts:
-        if budget.is_late():
-            coverage.miss(part.span, part.span.rows, None)
-            continue
-        answer = part.keys(after, limit + 1, budget)
-        coverage.looked(part.span, answer.looked_at)
-        coverage.miss(part.span, answer.missed, None)
-        found.update(answer.keys)
-    coverage.spent = budget.spent
-    ordered = sorted(found)
-    keys = ordered[:limit]
-    return KeyPage(keys, keys[-1] if len(ordered) > limit else None, coverage)
+        listing.take(part)
+    return listing.keys()
+
+
+Running = Searching | Adding | Listing
+"""A query on its way through its parts."""

@@ -30,6 +30,9 @@ class Kind(IntEnum):
     ASK = 4
     FILTER = 5
     ANSWER = 6
+    TRIM = 7
+    MORE = 8
+    FINISH = 9
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -54,8 +57,18 @@ class Open(_Head, frozen=True):
 
 
 class Add(_Head, frozen=True):
+    """Entries behind all that the index has. They begin another of its chunks if `new`."""
+
     index: int
     pieces: tuple[Piece, ...]
+    new: bool = False
+
+
+class Trim(_Head, frozen=True):
+    """Forgets the chunks that have nothing from `first` on."""
+
+    index: int
+    first: int
 
 
 class Drop(_Head, frozen=True):
@@ -94,6 +107,27 @@ class Ask(_Head, frozen=True):
     last: int
     removed: tuple[SeqRange, ...]
     query: Query
+    stays: bool = False
+    """Whether more parts follow: what was found is then kept under `request` until it is finished."""
+
+
+class More(_Head, frozen=True):
+    """Further parts of a query that stays: the entries of the body, and those of the index from `first` to `last`."""
+
+    request: int
+    asked: int
+    """The request of the query."""
+    pieces: tuple[Piece, ...] = ()
+    first: int = 1
+    last: int = 0
+    removed: tuple[SeqRange, ...] = ()
+
+
+class Finish(_Head, frozen=True):
+    """Ends a query that stays; its answer is what all its parts gave."""
+
+    request: int
+    asked: int
 
 
 class Filter(_Head, frozen=True):
@@ -123,9 +157,15 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     keys: tuple[str, ...] = ()
     seqs: tuple[int, ...] = ()
     scanned_bytes: int = 0
-    """What a filter looked at."""
+    """What a filter, or a query besides its index, looked at."""
+    scanned: int = 0
+    """Entries of these."""
     looked_at: int = 0
+    """Entries in all."""
     missed: int = 0
+    first_missed: int | None = None
+    enough: bool = False
+    """Of a query that stays: whether no further part can change its answer."""
     spent: str | None = None
     memory_bytes: int = 0
     """Of the index that was asked."""
@@ -137,9 +177,12 @@ class Answer(_Head, frozen=True):
     problem: str = ""
 
 
-Head = Open | Add | Drop | Ask | Filter | Answer
+Question = Ask | More | Finish | Filter
+"""What is answered."""
+Head = Open | Add | Trim | Drop | Question | Answer
 _KINDS: dict[type, Kind] = {
-    Open: Kind.OPEN, Add: Kind.ADD, Drop: Kind.DROP, Ask: Kind.ASK, Filter: Kind.FILTER, Answer: Kind.ANSWER,
+    Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, Ask: Kind.ASK, More: Kind.MORE,
+    Finish: Kind.FINISH, Filter: Kind.FILTER, Answer: Kind.ANSWER,
 }  # fmt: skip
 _DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from topics.core.errors import SearchUnavailableError
-from topics.searching.messages import Answer, Ask, Filter, Head, Messages, Result, encode_message
+from topics.searching.messages import Answer, Head, Messages, Question, Result, encode_message
 
 # Not with what lies in the working folder: that is not ours.
 COMMAND = (sys.executable, "-P", "-m", "topics.searching")
@@ -52,9 +52,7 @@ class SearchProcess(asyncio.Protocol):
         else:
             self._transport.write(frame)
 
-    def ask(
-        self, make: Callable[[int], Ask | Filter], done: ResultDone, body: Sequence[bytes | memoryview] = ()
-    ) -> None:
+    def ask(self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()) -> None:
         """Sends what `make` makes of a number; `done` is called once with the answer to it."""
         self._requests += 1
         try:

@@ -84,7 +84,14 @@ class Answer(Protocol):
 class Writer:
     """The file side of a shard: turns batches of submissions into commits. One thread at a time may call it."""
 
-    def __init__(self, shard: int, log: ShardLog, last_lsn: int, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        shard: int,
+        log: ShardLog,
+        last_lsn: int,
+        seconds: Callable[[], float],
+        on_poison: Callable[[], None] = lambda: None,
+    ) -> None:
         self._shard = shard
         self._log = log
         self.seconds = seconds
@@ -96,7 +103,7 @@ class Writer:
         """What everyone is told while it takes no writes: for good, or for as long as it is halted."""
         self._unfinished: Callable[[], None] | None = None
         """What is left to be done of the commit that halted it."""
-        self.on_poison: Callable[[], None] = lambda: None
+        self._on_poison = on_poison
         """Told when the shard stops taking writes, on whatever thread found out."""
         self.commits = 0
         self.syncs = 0
@@ -291,7 +298,7 @@ class Writer:
         poison = self.poison = ReadOnlyError(self._shard, str(error))
         # A failed background sync has no caller to tell: without this line nobody would know before the next write.
         _log.error("a log shard takes no more writes", extra={"shard": self._shard, "error": str(error)})
-        self.on_poison()
+        self._on_poison()
         return poison
 
 
@@ -344,8 +351,8 @@ class Shard:
         """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
-        self.on_settled: Callable[[], None] = lambda: None
-        """Called once after each group of answers: there is room in the queue again."""
+        self.settled: list[Callable[[], None]] = []
+        """Told once after each group of answers: there is room in the queue again."""
         self.committer: Committer = InlineCommitter(self)
 
     def frame(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> list[bytes]:
@@ -413,7 +420,11 @@ class Shard:
             except Exception:
                 # One caller's broken callback must not keep the answers of the others.
                 _log.exception("a commit callback failed")
-        self.on_settled()
+        self._tell_settled()
+
+    def _tell_settled(self) -> None:
+        for told in self.settled:
+            told()
 
     def heal(self) -> None:
         """Takes writes again after a failure that has passed. To be called now and then."""
@@ -429,7 +440,7 @@ class Shard:
             waiting, self.after_heal = self.after_heal, {}
             for action in waiting.values():
                 action()
-            self.on_settled()
+            self._tell_settled()
 
 
 class InlineCommitter:

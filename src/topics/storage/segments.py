@@ -135,6 +135,15 @@ class SegmentStore:
         self._far_indexes: OrderedDict[SegmentKey, SegmentIndex] = OrderedDict()
         """Indexes of segments in an object store, mapped without their data."""
 
+    @property
+    def mapped_bytes(self) -> int:
+        """What is mapped of segments now."""
+        return self._cached
+
+    @property
+    def mapped_count(self) -> int:
+        return len(self._cache)
+
     def path(self, key: SegmentKey) -> str:
         return self._layout.segment(key.topic_id, key.first_seq, key.cold)
 

@@ -18,9 +18,10 @@ from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.reading import ReadSpec, StreamSlice, cutter, seek
+from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
-from topics.streams.touch import Touches
+from topics.streams.touch import StreamTouch, Touches
 from topics.system.clock import SystemClock
 
 _RETENTION = (LossReason.CAP, LossReason.TTL, LossReason.MIXED)
@@ -45,6 +46,8 @@ class Streams:
         self._contracts = Contracts(engine)
         self._later = later
         self._touches: Touches | None = None
+        self.coverage: IndexCoverage = NothingIndexed()
+        """How far indexes on the disk cover streams; whoever builds some says so here."""
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
         self._lifecycle.create(name, request, done)
@@ -148,7 +151,15 @@ class Streams:
                 stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
             )  # fmt: skip
 
+    def touched(self) -> list[StreamTouch]:
+        """The touches that somebody asked for."""
+        return [] if self._touches is None else list(self._touches)
+
     def listed(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[StreamInfo]:
+        """Streams as lists tell of them; see `topics`."""
+        return map(describe, self.topics(prefix, after, skip, allowed))
+
+    def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
         """Streams in the order of their names, those behind `after` and behind the first `skip` of them.
 
         `allowed` are the prefixes that may be seen; none means all.
@@ -163,7 +174,7 @@ class Streams:
         for name in names:
             topic = core.by_name[name]
             if topic.guard is None or (topic.guard is self.engine.streams and not self.engine.streams.over(topic)):
-                yield describe(topic)
+                yield topic
 
     def sealed_through(self, name: str) -> int:
         """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""

@@ -65,6 +65,8 @@ ROWS: dict[str, tuple[Ask, ...]] = {
         Ask("/v0/metrics", headers={"accept": "application/json"}, answers=[200]),
     ),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
+    "GET /v1/server/_details": (Ask("/v1/server/_details", answers=[200], tells="it says how much is stored in all"),),
+    "GET /v1/server/_mem": (Ask("/v1/server/_mem", answers=[200], tells="it says how much is held in all"),),
     "POST /v0/tokens": (Ask("/v0/tokens", {}, answers=[200], tells="each token is another"),),
     "GET /v1/stream/__ds/jwks.json": (Ask("/v1/stream/__ds/jwks.json", answers=[200]),),
     "OPTIONS /v1/stream/{stream}": (Ask("/v1/stream/{{stream}}", answers=[204]),),

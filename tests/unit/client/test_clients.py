@@ -21,6 +21,8 @@ LAZY = (
     "all_topics",
     "all_routers",
     "all_streams",
+    "all_routing_keys",
+    "search_pages",
     "work",
     "worker",
     "producer",

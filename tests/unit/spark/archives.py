@@ -12,6 +12,7 @@ from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
 from topics.storage.fs import FileSystem
 from topics.system.clock import Clock
 from topics.testing import SeededDice
@@ -24,9 +25,10 @@ _seeds = count(100)
 
 def pipeline(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: int) -> Pipeline:
     """A pipeline as a new process would make it."""
-    chosen = ArchiveRules(**{"group_bytes": 2000, **rules})
-    product = ArchiveProduct(fs, folder.layout, ROOT, chosen, SeededDice(next(_seeds) if seed is None else seed))
-    return Pipeline(fs, folder.layout, [product], InlineExecutor(fs), folder.clock)
+    frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
+    dice = SeededDice(next(_seeds) if seed is None else seed)
+    product = ArchiveProduct(fs, ROOT, ArchiveRules(**rules), dice)
+    return Pipeline(fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame))
 
 
 def run_all(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: int) -> Pipeline:

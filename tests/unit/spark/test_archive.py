@@ -20,7 +20,7 @@ from topics.spark.archive.manifest import (
 )
 from topics.spark.archive.planning import ArchiveRules, next_due
 from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
-from topics.spark.pipeline.archiving import CatalogWentBackError
+from topics.spark.pipeline.confirming import CatalogWentBackError
 from topics.spark.pipeline.status import load_status
 from topics.storage.replaced import read_whole, replace_file
 
@@ -265,11 +265,11 @@ def test_a_long_backlog_is_committed_piece_by_piece(folder: Folder) -> None:
     for _ in range(6):
         folder.append("orders", "x" * 500)
         folder.seal()
-    made = pipeline(folder.disk, folder, round_bytes=1000)
+    made = pipeline(folder.disk, folder, round_bytes=1000, group_bytes=1)
     assert made.round()
     assert 0 < len(archived(folder.disk, "orders")) < 6
     assert made.status.lag_segments == 5
-    run_all(folder.disk, folder, round_bytes=1000)
+    run_all(folder.disk, folder, round_bytes=1000, group_bytes=1)
     assert len(archived(folder.disk, "orders")) == 6
 
 

@@ -1,6 +1,6 @@
 """Rounds: what is told about them, and how a job that fails as a whole is taken apart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -8,42 +8,62 @@ from tests.unit.spark.archives import ROOT, archived
 from tests.unit.spark.folders import Folder
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
-from topics.spark.pipeline.executors import InlineExecutor, failure_of
-from topics.spark.pipeline.products import Piece
-from topics.spark.pipeline.rounds import JobFailedError, Pipeline, WorkersUnavailableError
+from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
+from topics.spark.pipeline.executors import InlineExecutor, failure_of, one_after_the_other
+from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.status import PipelineStatus, load_status, quarantine
 from topics.storage.replaced import replace_file
 from topics.testing import SeededDice
 
 
-class Fragile:
+class Inline:
+    """An executor that works on the caller's stack, unless `before` raises."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._inner = InlineExecutor(folder.disk)
+
+    def parallelism(self) -> int:
+        return 1
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+        self.before(works)
+        return self._inner.run(works, on_done)
+
+    def run_jobs(
+        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
+    ) -> Iterator[list[bytes] | JobFailedError]:
+        return one_after_the_other(self.run, jobs, on_done)
+
+    def before(self, works: Sequence[bytes]) -> None:
+        """What happens first."""
+
+    def probe(self) -> None:
+        """All is well."""
+
+
+class Fragile(Inline):
     """Fails as a whole while a topic is in the job, as a task does that takes its process down."""
 
     def __init__(self, folder: Folder, topic: bytes) -> None:
-        self._inner = InlineExecutor(folder.disk)
+        super().__init__(folder)
         self._topic = topic
         self.jobs = 0
 
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+    def before(self, works: Sequence[bytes]) -> None:
         self.jobs += 1
-        if any(self._topic in piece.work for piece in pieces):
+        if any(self._topic in work for work in works):
             raise JobFailedError("the worker died")
-        return self._inner.run(pieces, on_done)
-
-    def probe(self) -> None:
-        """Without that topic all is well."""
 
 
-class Busy:
+class Busy(Inline):
     """An executor whose workers come up now and then. Each word is what the next job, or probe, comes to."""
 
     def __init__(self, folder: Folder, *words: str) -> None:
-        self._inner = InlineExecutor(folder.disk)
+        super().__init__(folder)
         self._words = list(words)
 
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+    def before(self, works: Sequence[bytes]) -> None:
         self._next()
-        return self._inner.run(pieces, on_done)
 
     def probe(self) -> None:
         self._next()
@@ -61,7 +81,7 @@ def busy_pipeline(*words: str) -> tuple[Folder, Pipeline]:
     for name in ("a", "b", "c"):
         folder.append(name, 1)
     folder.seal()
-    product = ArchiveProduct(folder.disk, folder.layout, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
     return folder, Pipeline(folder.disk, folder.layout, [product], Busy(folder, *words), folder.clock)
 
 
@@ -77,15 +97,15 @@ def test_workers_that_do_not_come_up_are_no_topics_fault() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        # A job dies, and the workers of the jobs for single topics come up late.
-        ("bad", "good", "late", "late"),
+        # A job dies, and the workers of the jobs for parts of it come up late.
+        ("bad", "good", "late"),
         # A single topic's job dies as well, and then not even a job without work is run.
         ("bad", "good", "bad", "late"),
         # It is told by the second attempt.
         ("bad", "good", "bad", "good", "late"),
     ],
 )
-def test_while_topics_are_tried_one_by_one_late_workers_are_nobodys_fault(words: tuple[str, ...]) -> None:
+def test_while_a_job_is_taken_apart_late_workers_are_nobodys_fault(words: tuple[str, ...]) -> None:
     folder, made = busy_pipeline(*words)
     with pytest.raises(WorkersUnavailableError):
         made.round()
@@ -123,7 +143,7 @@ def test_a_topic_that_kills_the_job_is_found_and_left_out() -> None:
         folder.append(name, 1)
     folder.seal()
     executor = Fragile(folder, b"deadly")
-    product = ArchiveProduct(folder.disk, folder.layout, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
     made = Pipeline(folder.disk, folder.layout, [product], executor, folder.clock)
     assert made.round()
     assert [one.topic for one in made.status.quarantined] == ["deadly"]
@@ -137,7 +157,7 @@ def test_the_status_tells_what_was_done_and_survives_the_process() -> None:
     folder = Folder()
     folder.append("orders", *range(10))
     folder.seal()
-    product = ArchiveProduct(folder.disk, folder.layout, ROOT, ArchiveRules(), SeededDice(1))
+    product = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
     made = Pipeline(folder.disk, folder.layout, [product], InlineExecutor(folder.disk), folder.clock)
     seen: list[tuple[int, int]] = []
     made.on_progress = lambda done, total: seen.append((done, total))

@@ -41,7 +41,7 @@ class Place:
             self.folder.seal(topic)
 
     def run_pipeline(self) -> None:
-        product = ArchiveProduct(self.files, self.layout, self.archive, ArchiveRules(), SeededDice(1))
+        product = ArchiveProduct(self.files, self.archive, ArchiveRules(), SeededDice(1))
         made = Pipeline(self.files, self.layout, [product], InlineExecutor(self.files), self.folder.clock)
         while made.round():
             pass

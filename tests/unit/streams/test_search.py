@@ -9,13 +9,14 @@ import pytest
 from tests.unit.indexing.helpers import LOGS
 from tests.unit.streams.conftest import append, create, slice_of
 from tests.unit.streams.describing import JSON, update
-from topics.core.errors import InvalidRequestError, SearchUnavailableError, TopicsError
+from topics.core.errors import InvalidRequestError, SearchUnavailableError, TopicNotFoundError, TopicsError
 from topics.engine import Engine
-from topics.searching.messages import Add, Ask, Drop, Filter, Head, Open, SearchQuery
+from topics.searching.messages import Add, Ask, Drop, Finish, Head, More, Open, Question, SearchQuery, Trim
 from topics.streams import Position, Streams
-from topics.streams.search import fetching, filtering, following
+from topics.streams.search import asking, fetching, filtering, following, packing
+from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, ResultDone
-from topics.streams.search.service import Outcome, StreamSearch
+from topics.streams.search.service import StreamSearch
 
 
 class Watched(InlineSearcher):
@@ -41,10 +42,8 @@ class Watched(InlineSearcher):
         self.sent.append(head)
         super().send(head, body)
 
-    def ask(
-        self, make: Callable[[int], Ask | Filter], done: ResultDone, body: Sequence[bytes | memoryview] = ()
-    ) -> None:
-        self.sent.append(make(1))
+    def ask(self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()) -> None:
+        self.sent.append(make(0))
         super().ask(make, done, body)
 
     def kinds(self) -> list[type]:
@@ -72,9 +71,9 @@ class Timers:
 
 
 class World:
-    def __init__(self, engine: Engine, **limits: int) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], float] = lambda: 0.0, **limits: int) -> None:
         self.searcher, self.timers = Watched(), Timers()
-        search = StreamSearch(engine, self.searcher, self.timers, lambda: 0.0, **limits)
+        search = StreamSearch(engine, self.searcher, self.timers, now, **limits)
         self.streams = Streams(engine, search=search)
 
     def describe(self, name: str) -> None:
@@ -84,9 +83,17 @@ class World:
     def put(self, name: str, *statuses: int) -> None:
         append(self.streams, name, json.dumps([{"status": status} for status in statuses]).encode(), JSON)
 
-    def ask(self, name: str, q: str = "", timeout_s: float = 3.0) -> list[Any]:
+    def ask(
+        self,
+        name: str,
+        q: str = "",
+        timeout_s: float = 3.0,
+        sort: tuple[str, ...] = (),
+        size: int = 50,
+        after: list[Any] | None = None,
+    ) -> list[Any]:
         answers: list[Outcome | TopicsError] = []
-        query = SearchQuery(q, (), 50)
+        query = SearchQuery(q, sort, size, after)
         self.streams.search.query(self.streams.topic(name), query, timeout_s, answers.append)
         return answers
 
@@ -196,16 +203,124 @@ def test_an_index_that_is_only_filtered_by_takes_room_as_well(streams: Streams) 
     assert world.searcher.kinds().count(Drop) == 2
 
 
-def test_only_the_newest_entries_are_searched_where_there_are_too_many(streams: Streams) -> None:
+def statuses(outcome: Outcome) -> list[int]:
+    return [hit.seq for hit in outcome.result.hits]
+
+
+@pytest.fixture
+def old(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A stream of twenty entries of which an index holds the last few, and of which two are scanned at a time."""
+    monkeypatch.setattr(packing, "PACK_RECORDS", 2)
     world = World(streams.engine, stream_bytes=40)
     world.describe("a")
-    for status in range(8):
+    for status in range(20):
         world.put("a", status)
+    return world
+
+
+def test_what_the_index_does_not_hold_is_scanned(old: World) -> None:
+    (outcome,) = old.ask("a")
+    assert statuses(outcome) == list(range(20, 0, -1))
+    assert outcome.complete and outcome.first > 10
+    assert outcome.result.scanned == outcome.first - 1 and outcome.looked_at_fresh == 21 - outcome.first
+    assert max(part.last for part in outcome.scanned) == outcome.first - 1
+    assert old.searcher.kinds().count(More) == len(outcome.scanned) > 3
+
+
+def test_a_page_is_scanned_for_no_further_than_it_takes(old: World) -> None:
+    (outcome,) = old.ask("a", size=2)
+    assert statuses(outcome) == [20, 19]
+    assert not outcome.scanned and outcome.complete
+    (outcome,) = old.ask("a", "status:<10", size=3)
+    assert statuses(outcome) == [10, 9, 8]
+    assert min(part.first for part in outcome.scanned) >= 5
+    assert outcome.complete and not outcome.missed
+    (outcome,) = old.ask("a", sort=("offset:asc",), size=3)
+    assert statuses(outcome) == [1, 2, 3]
+    assert max(part.last for part in outcome.scanned) <= 4
+    old.searcher.kinds()
+    (outcome,) = old.ask("a", sort=("offset:asc",), size=50)
+    assert statuses(outcome) == list(range(1, 21))
+    assert old.searcher.kinds()[-1] is Finish
+
+
+def test_a_later_page_does_not_scan_what_was_on_an_earlier_one(old: World) -> None:
+    (outcome,) = old.ask("a", size=3, after=[9])
+    assert statuses(outcome) == [8, 7, 6]
+    assert max(part.last for part in outcome.scanned) == 8
+    (outcome,) = old.ask("a", sort=("offset:asc",), size=3, after=[4])
+    assert statuses(outcome) == [5, 6, 7]
+    assert min(part.first for part in outcome.scanned) == 5
+    (outcome,) = old.ask("a", sort=("offset:asc",), size=3, after=[20])
+    assert statuses(outcome) == [] and outcome.complete
+
+
+def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams, old: World) -> None:
+    world = World(streams.engine, stream_bytes=40, scan_bytes=300)
     (outcome,) = world.ask("a")
-    found = [hit.seq for hit in outcome.result.hits]
-    assert found[0] == 8 and len(found) < 8
-    assert outcome.missed == 8 - len(found)
-    assert (outcome.first_missed, outcome.spent, outcome.complete) == (1, "memory", False)
+    found = statuses(outcome)
+    assert found == list(range(20, 20 - len(found), -1)) and 5 < len(found) < 20
+    assert (outcome.missed, outcome.first_missed, outcome.spent) == (20 - len(found), 1, "bytes")
+    assert not outcome.complete and outcome.scanned_bytes <= 300
+    (outcome,) = world.ask("a", sort=("offset:asc",))
+    found = statuses(outcome)
+    assert found == list(range(1, len(found) + 1)) and 1 < len(found) < 20
+    assert (outcome.missed, outcome.first_missed) == (20 - len(found), len(found) + 1)
+    assert world.streams.search.stats().out_of_bytes == 2
+    (outcome,) = world.ask("a", size=2)
+    assert outcome.complete, "what is not needed is not missed"
+
+
+def test_a_scan_ends_with_its_time(old: World) -> None:
+    clock = iter([0.0] * 6 + [9.0] * 100)
+    world = World(old.streams.engine, now=lambda: next(clock), stream_bytes=40)
+    (outcome,) = world.ask("a")
+    found = statuses(outcome)
+    assert outcome.spent == "time" and outcome.missed == 20 - len(found) > 0
+    assert outcome.first_missed == 1
+
+
+def test_stretches_are_cut_again_where_entries_are_larger_than_they_seemed(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "PACK_BYTES", 400)
+    world = World(streams.engine, stream_bytes=10)
+    world.describe("a")
+    sizes = [300, 300, 300, 1, 1, 1, 1, 1, 1, 1, 1, 1]
+    body = [{"status": index, "pad": "x" * size} for index, size in enumerate(sizes)]
+    append(world.streams, "a", json.dumps(body).encode(), JSON)
+    for sort, expected in (((), range(12, 0, -1)), (("offset:asc",), range(1, 13))):
+        (outcome,) = world.ask("a", "has:status", sort=sort)
+        assert statuses(outcome) == list(expected)
+        (outcome,) = world.ask("a", "has:status", sort=sort, size=5)
+        assert statuses(outcome) == list(expected)[:5]
+
+
+def test_a_window_moves_with_a_stream_that_grows(streams: Streams) -> None:
+    world = World(streams.engine, stream_bytes=600)
+    world.describe("a")
+    sent = 0
+    for status in range(60):
+        world.put("a", status)
+        (outcome,) = world.ask("a")
+        assert len(statuses(outcome)) == min(status + 1, 50) and outcome.complete
+        kinds = world.searcher.kinds()
+        assert kinds.count(Open) == (not status), "nothing is indexed twice"
+        sent += kinds.count(Trim)
+    assert sent > 3
+    assert outcome.first > 10
+
+
+def test_a_read_that_fails_ends_the_query(old: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise TopicNotFoundError("a")
+
+    old.found("a")
+    old.searcher.kinds()
+    monkeypatch.setattr(old.streams.engine, "read_as", failing)
+    (error,) = old.ask("a")
+    assert isinstance(error, TopicNotFoundError)
+    assert old.searcher.kinds() == [Ask, Finish]
 
 
 def test_a_stream_without_a_description_is_refused(streams: Streams) -> None:

@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+REQUEST_TIMEOUT_S = 5.0
+"""What everything but an append and a live read may take."""
 _TICK_S = 0.25
 
 

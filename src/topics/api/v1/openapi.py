@@ -20,6 +20,8 @@ from topics.api.v1.openapi_parts import (
     BODIES,
     ENTRIES,
     GRANTED,
+    INDEX_STATUS,
+    INSPECT_QUERY,
     NAMES,
     PROFILE,
     PROFILE_BODY,
@@ -31,6 +33,9 @@ from topics.api.v1.openapi_parts import (
     SEARCH_BODY,
     SEARCH_QUERY,
     SEARCHED,
+    SERVER_DETAILS,
+    SERVER_MEMORY,
+    STREAM_DETAILS,
     SUBSCRIPTION,
     TEMPLATES,
     TEMPLATES_BODY,
@@ -100,6 +105,7 @@ _READS = {
     204: Told("Nothing came while a long poll waited, or the stream is closed.", {}, _READ),
     304: Told("What the client has still holds.", {}, _READ),
 }
+_TAGGED = ("ETag", "Cache-Control")
 _ACKED = {200: Told("Acknowledged.", {_JSON: {"type": "object", "required": ["ok", "next_wake"]}})}
 _ENTRY_BODY: dict[str, type | Schema] = {**BODIES}
 
@@ -182,6 +188,23 @@ OPERATIONS: dict[tuple[str, str], Described] = {
         query=(
             Parameter("limit", whole(1), "How many."), Parameter("after", {"type": "string"}, "Only keys behind this."),
         ),
+    ),
+    ("GET", f"{_STREAM}/_details"): Described(
+        "getStreamDetails", "Everything about a stream, now or once it is otherwise.",
+        {200: Told("The details.", {_JSON: STREAM_DETAILS}, _TAGGED), 304: Told("They are as they were.", {}, _TAGGED)},
+        (410,), INSPECT_QUERY, ("If-None-Match",),
+    ),
+    ("GET", f"{_STREAM}/_index_status"): Described(
+        "getIndexStatus", "Which indexes a stream asks for, and how far they are; now or once that is otherwise.",
+        {200: Told("The status.", {_JSON: INDEX_STATUS}, _TAGGED), 304: Told("It is as it was.", {}, _TAGGED)},
+        (410,), INSPECT_QUERY, ("If-None-Match",),
+    ),
+    ("GET", "/v1/server/_details"): Described(
+        "getServerDetails", "What the server is set to, and how it stands.",
+        {200: Told("The details.", {_JSON: SERVER_DETAILS})},
+    ),
+    ("GET", "/v1/server/_mem"): Described(
+        "getServerMemory", "What the server holds in memory.", {200: Told("Part by part.", {_JSON: SERVER_MEMORY})},
     ),
     ("GET", f"{_STREAM}/touch/meta"): Described(
         "getTouches", "The cursor to wait from, and counters.", {200: Told("How it stands.", {_JSON: TOUCH_META})},

@@ -203,3 +203,32 @@ ROUTING_KEYS = _object(
     stream=_TEXT, coverage={"type": "object"}, took_ms={"type": "number"}, keys=_NAMES_LIST,
     next_after={"anyOf": [_TEXT, {"type": "null"}]},
 )  # fmt: skip
+
+# Inspection
+
+INSPECT_QUERY = (
+    Parameter(
+        "live", {"type": "string", "enum": ["long-poll", "true", "1"]}, "Wait while it is as If-None-Match says."
+    ),
+    Parameter("timeout", _DURATION, "How long to wait, such as 250ms or 2s."),
+    Parameter("timeout_ms", whole(0), "The same in milliseconds."),
+)
+_PART: Schema = {"type": "object"}
+INDEX_STATUS = _object(
+    stream=_TEXT, profile=_TEXT, desired_index_plan_generation=whole(0), segments=_PART, manifest=_PART,
+    routing_key_index=_PART, routing_key_lexicon=_PART, exact_indexes=_LIST, bundled_companions=_PART,
+    search_families=_LIST,
+)  # fmt: skip
+STREAM_DETAILS = _object(
+    stream=_object(
+        name=_TEXT, content_type=_TEXT, profile=_TEXT, created_at=_TEXT, epoch=whole(0), next_offset=_NUMBER,
+        sealed_through=_TEXT, uploaded_through=_TEXT, segment_count=whole(0), total_size_bytes=_NUMBER,
+        closed=_BOOLEAN,
+    ),
+    profile=PROFILE, schema=REGISTRY, index_status=INDEX_STATUS, storage=_PART, object_store_requests=_PART,
+)  # fmt: skip
+SERVER_DETAILS = _object(auto_tune=_PART, configured_limits=_PART, runtime=_PART)
+SERVER_MEMORY = _object(
+    ts=_TEXT, process=_PART, process_breakdown=_PART, sqlite=_PART, gc=_PART, high_water=_PART, counters=_PART,
+    runtime_counts=_PART, runtime_bytes=_PART, runtime_totals=_PART, top_streams=_PART,
+)  # fmt: skip

@@ -14,7 +14,11 @@ from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
 from topics.api.v1.contracts import ContractRoutes
-from topics.api.v1.deadlines import Deadlines
+from topics.api.v1.deadlines import REQUEST_TIMEOUT_S, Deadlines
+from topics.api.v1.inspection.conditional import Inspected
+from topics.api.v1.inspection.index_status import index_status
+from topics.api.v1.inspection.server import ServerRoutes
+from topics.api.v1.inspection.stream_details import stream_details
 from topics.api.v1.listing import list_streams
 from topics.api.v1.paths import ROOT, split_path
 from topics.api.v1.reads import answer_poll, parse_read, read_once
@@ -24,20 +28,20 @@ from topics.api.v1.subscriptions import PREFIX, SubscriptionsApi
 from topics.api.v1.touch import activate_templates, show_touch, wait_for_touch
 from topics.api.v1.webhooks import WebhookCaller
 from topics.api.v1.writes import Writes
+from topics.config.settings import Settings
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.searching.process import SearchProcess
 from topics.streams import Position, Streams
-from topics.streams.search.service import MEMORY_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
+SERVER = "/v1/server/"
 STREAM = "/v1/stream/{stream}"
-REQUEST_TIMEOUT_S = 5.0
-"""What everything but an append and a live read may take."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether caches may be told to keep anything for good."""
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
+    search_scan_bytes: int = SCAN_BYTES
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
 
@@ -60,9 +65,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 class StreamsApi:
     """The handlers of /v1, and the routes that lead to them."""
 
-    prefix = "/v1/stream"
+    prefix = "/v1/"
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, server: ServerRoutes | None = None) -> None:
         """Raises `OSError` when the authorities for webhooks cannot be read."""
         self._options = options
         self._streams: Streams | None = None
@@ -111,17 +116,28 @@ class StreamsApi:
                 "GET": self._route("GET", lambda call: searches.routing_keys(call, self._of(call)), Scope.READ)
             },
         }
-        self._list = Route("GET", LIST, guarded(lambda call: list_streams(call, self._of(call))), Scope.READ)
+        waits = (options.streams_long_poll_ms, options.streams_long_poll_max_ms)
+        details = Inspected("details", stream_details, *waits)
+        status = Inspected("index_status", lambda topic, streams: index_status(topic, streams.coverage), *waits)
+        self._tables |= {
+            "_details": {"GET": self._route("GET", lambda call: details.show(call, self._of(call)), Scope.READ)},
+            "_index_status": {"GET": self._route("GET", lambda call: status.show(call, self._of(call)), Scope.READ)},
+        }
+        server = server or ServerRoutes(Settings(), 1)
+        fixed: dict[str, Callable[[Call, Streams], None]] = {
+            LIST: list_streams, f"{SERVER}_details": server.details, f"{SERVER}_mem": server.memory,
+        }  # fmt: skip
+        self._fixed = {path: self._without_stream(path, handler) for path, handler in fixed.items()}
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
-        if path == LIST:
+        if path in self._fixed:
             if method not in ("GET", "HEAD"):
                 raise MethodNotAllowedError(method, ("GET", "HEAD", "OPTIONS"))
-            return self._list, ""
+            return self._fixed[path], ""
         if not path.startswith(ROOT):
             raise NotFoundError(f"there is nothing at {quoted(path)}")
         if path.startswith(PREFIX):
@@ -136,7 +152,7 @@ class StreamsApi:
         return route, where.name
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        yield from ((route.method, route.path) for route in (self._list, self._preflight))
+        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._preflight))
         for resource, table in self._tables.items():
             below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
             yield from ((method, STREAM + below) for method in table)
@@ -145,6 +161,9 @@ class StreamsApi:
     def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
         return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
 
+    def _without_stream(self, path: str, handler: Callable[[Call, Streams], None]) -> Route:
+        return Route("GET", path, guarded(lambda call: handler(call, self._of(call))), Scope.READ)
+
     def _of(self, call: Call) -> Streams:
         return self.streams(call.engine)
 
@@ -152,7 +171,7 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes,
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams

@@ -19,8 +19,8 @@ from topics.schema.documents import parse
 from topics.searching.messages import Hit
 from topics.streams.offsets import Position, offset_of
 from topics.streams.search.fetching import Fetched
+from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
-from topics.streams.search.service import Outcome
 
 _ZEROS = (
     "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
@@ -72,15 +72,25 @@ def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
             "part": "fresh",
             "first_offset": offset_of(topic, Position(outcome.first)),
             "last_offset": offset_of(topic, Position(max(outcome.last, outcome.first - 1))),
-            "entries": result.looked_at,
-            "matched": result.matched,
+            "entries": outcome.looked_at_fresh,
         }
     ]
+    if outcome.scanned:
+        parts.append(
+            {
+                "part": "scan",
+                "first_offset": offset_of(topic, Position(min(part.first for part in outcome.scanned))),
+                "last_offset": offset_of(topic, Position(max(part.last for part in outcome.scanned))),
+                "entries": result.scanned,
+                "bytes": outcome.scanned_bytes,
+            }
+        )
     if outcome.missed:
         parts.append({"part": "omitted", "entries_at_most": outcome.missed, "spent": outcome.spent})
     return {
         "query": None if node is None else print_query(node),
         "sort": [f"{key.name}:{'asc' if key.ascending else 'desc'}" for key in asked.sort.keys],
+        "matched": result.matched,
         "parts": parts,
     }
 
@@ -112,14 +122,14 @@ def _search_coverage(topic: Topic, outcome: Outcome, took: int, decoded: int) ->
     return {
         **_coverage(topic, outcome),
         "indexed_segments": 0,
-        "scanned_segments": 0,
+        "scanned_segments": outcome.scanned_segments,
         **dict.fromkeys(_ZEROS, 0),
-        "scanned_tail_docs": result.looked_at,
+        "scanned_tail_docs": outcome.looked_at_fresh,
         "scanned_tail_time_ms": took,
         "candidate_doc_ids": result.matched,
         "decoded_records": decoded,
         "json_parse_time_ms": 0,
-        "segment_payload_bytes_fetched": 0,
+        "segment_payload_bytes_fetched": outcome.scanned_bytes,
         "sort_time_ms": 0,
         "peak_hits_held": len(result.hits),
         "index_families_used": [],
@@ -181,8 +191,8 @@ def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str
             **_coverage(topic, outcome),
             "used_rollups": False,
             "indexed_segments": 0,
-            "scanned_segments": 0,
-            "scanned_tail_docs": outcome.result.looked_at,
+            "scanned_segments": outcome.scanned_segments,
+            "scanned_tail_docs": outcome.looked_at_fresh,
             "index_families_used": [],
         },
         "buckets": msgspec.Raw(outcome.result.buckets),
@@ -199,8 +209,8 @@ def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]
             "complete": outcome.complete,
             "indexed_segments": 0,
             "scanned_uploaded_segments": 0,
-            "scanned_local_segments": 0,
-            "scanned_wal_rows": result.looked_at,
+            "scanned_local_segments": outcome.scanned_segments,
+            "scanned_wal_rows": outcome.looked_at_fresh,
             "possible_missing_uploaded_segments": 0,
             "possible_missing_local_segments": outcome.missed_segments,
         },

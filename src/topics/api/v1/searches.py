@@ -18,7 +18,8 @@ from topics.searching.messages import AggregateQuery, Query
 from topics.streams import Streams
 from topics.streams.contracts import contract_of
 from topics.streams.search.fetching import Fetched
-from topics.streams.search.service import Outcome, search_config_of
+from topics.streams.search.outcome import Outcome
+from topics.streams.search.service import search_config_of
 
 SEARCH_TIMEOUT_MS = 3_000
 """What a query may take at most, and unless it says less."""

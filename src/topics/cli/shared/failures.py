@@ -12,6 +12,7 @@ from cyclopts import CycloptsError
 if TYPE_CHECKING:
     from topics.client import ApiError
 
+_OF_STREAMS = ("stream", "schema", "search", "aggregate")
 FAILED, MISUSED, BUSY, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 1, 2, 3, 4, 130, 141
 
 
@@ -33,8 +34,8 @@ class UnreachableError(CommandError):
     code = UNREACHABLE
 
 
-def explained(error: BaseException) -> tuple[str, int] | None:
-    """The sentence and the exit code for a failure; None for a bug."""
+def explained(error: BaseException, command: str = "") -> tuple[str, int] | None:
+    """The sentence and the exit code for a failure of a command; None for a bug."""
     if isinstance(error, CommandError):
         return str(error), error.code
     if isinstance(error, CycloptsError):
@@ -45,7 +46,7 @@ def explained(error: BaseException) -> tuple[str, int] | None:
         from topics.client import ApiError, ClientError  # noqa: PLC0415
 
         if isinstance(error, ApiError):
-            return _refusal(error)
+            return _refusal(error, command in _OF_STREAMS)
         if isinstance(error, ClientError):
             return str(error), FAILED
     return _of_the_machine(error)
@@ -67,7 +68,7 @@ def _of_the_machine(error: BaseException) -> tuple[str, int] | None:
     return None
 
 
-def _refusal(error: "ApiError") -> tuple[str, int]:
+def _refusal(error: "ApiError", of_streams: bool) -> tuple[str, int]:
     from topics.client import (  # noqa: PLC0415
         Forbidden,
         NotAQueue,
@@ -83,11 +84,19 @@ def _refusal(error: "ApiError") -> tuple[str, int]:
     if isinstance(error, Forbidden):
         return f"{error.message}: the key does not allow it; use another one", FAILED
     if isinstance(error, TopicNotFound):
-        return f"{error.message}: `topics ls` lists those there are, and `topics create` makes one", FAILED
+        word = "topics stream" if of_streams else "topics"
+        return f"{error.message}: `{word} ls` lists those there are, and `{word} create` makes one", FAILED
     if isinstance(error, RouterNotFound):
         return f"{error.message}: `topics router ls` lists those there are", FAILED
     if isinstance(error, NotAQueue):
         return f"{error.message}: `topics create NAME --type queue` makes one", FAILED
+    detail = error.detail or {}
+    index = detail.get("index")
+    if detail.get("reason") == "schema" and isinstance(index, int):
+        return (
+            f"value {index + 1} of the batch does not fit the schema: {error.message}; `topics schema show` shows it",
+            FAILED,
+        )
     if isinstance(error, RetryLater):
         return f"{error.message} ({error.code}): try again later", UNREACHABLE
     if isinstance(error, UnexpectedAnswer):

@@ -15,9 +15,9 @@ def ls(prefix: str = "", /, *, output: Output = "table", server: Server = HERE) 
     with connected(server) as client:
         listing(
             output,
-            ("STREAM", "ENTRIES", "CREATED", "EXPIRES"),
+            ("STREAM", "ENTRIES", "CREATED", "EXPIRES", "PROFILE"),
             (
-                ((one.name, int(one.next_offset), one.created_at, one.expires_at or "never"), one)
+                ((one.name, int(one.next_offset), one.created_at, one.expires_at or "never", one.profile), one)
                 for one in client.all_streams(prefix)
             ),
         )

@@ -8,7 +8,7 @@ from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.output import note
 from topics.cli.shared.waiting import TOLD_AFTER_S, wait_for
 from topics.cli.stream.contents import NOW, end_of, name_of, show
-from topics.cli.stream.read import Key
+from topics.cli.stream.read import Filter, Key
 from topics.client import Client, ConnectionFailed, OffsetGone, RetryLater
 
 _START = "-1"
@@ -22,6 +22,7 @@ def tail(
         str, Parameter(allow_leading_hyphen=True, help="Where to begin: an offset, -1 for the start, or now.")
     ] = NOW,
     key: Key = None,
+    filter: Filter = None,
     server: Server = HERE,
 ) -> int:
     """Print what comes into a stream, until it is closed. A server that is restarted is waited for.
@@ -35,13 +36,13 @@ def tail(
     with connected(server) as client:
         # A stream that is not there is told now, and not waited for.
         end = end_of(client, stream)
-        _follow(client, stream, end.next_offset if offset == NOW else offset, key)
+        _follow(client, stream, end.next_offset if offset == NOW else offset, key, filter)
     return 0
 
 
-def _follow(client: Client, name: str, offset: str, key: str | None) -> None:
+def _follow(client: Client, name: str, offset: str, key: str | None, filter: str | None) -> None:
     while True:
-        pages = client.tail_stream(name, offset, key=key, live="long-poll", deadline_s=TOLD_AFTER_S)
+        pages = client.tail_stream(name, offset, key=key, filter=filter, live="long-poll", deadline_s=TOLD_AFTER_S)
         try:
             for page in pages:
                 show(page)

@@ -17,6 +17,11 @@ Since = Annotated[
 Last = Annotated[int | None, Parameter(name=["--last", "-n"], help="So many of the newest records.")]
 
 
+def moment_of(since: str, now_ms: int) -> datetime:
+    """The moment that somebody means by --since."""
+    return datetime.fromtimestamp(moment_ms(since, "--since", now_ms) / 1000, UTC)
+
+
 def cursor_of(
     client: Client,
     topic: str,
@@ -32,8 +37,7 @@ def cursor_of(
     if from_seq is not None:
         return max(from_seq - 1, 0)
     if since is not None:
-        moment = datetime.fromtimestamp(moment_ms(since, "--since", now_ms) / 1000, UTC)
-        return client.seek(topic, since=moment)
+        return client.seek(topic, since=moment_of(since, now_ms))
     if last is not None:
         return client.seek(topic, last=last, matches=matches)
     return 0

@@ -10,7 +10,8 @@ from topics.client.follow import Following, Item
 from topics.client.inbox import LiveItem
 from topics.client.requests import Request
 from topics.client.retry import Backoff, response_error
-from topics.client.streams import StreamPage, StreamTail
+from topics.client.streams.contents import StreamPage
+from topics.client.streams.tailing import StreamTail
 from topics.client.transport.http1 import Response
 from topics.client.watch import Watching
 

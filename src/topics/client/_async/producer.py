@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from topics.client._async.net import Lock
 from topics.client.errors import ClientError
 from topics.client.requests import Request
-from topics.client.streams import Entries, ProducerMark, StreamAppended, append_stream, close_stream
+from topics.client.streams.contents import Entries, ProducerMark, StreamAppended, append_stream, close_stream
 
 if TYPE_CHECKING:
     from topics.client._async.client import AsyncClient

@@ -1,15 +1,14 @@
 # Made of topics.client._async by `python -m tools.halves`; change that one.
 """The client, and its calls."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from topics.client import (
     follow,
     queue_requests,
     requests,
-    streams,
     transaction_requests,
     watch,
     work_stream,
@@ -30,7 +29,9 @@ from topics.client.records import Job, Record
 from topics.client.requests import A, Request
 from topics.client.retry import Attempts, Backoff
 from topics.client.session import Session, as_method
-from topics.client.streams import StreamSummary
+from topics.client.streams import contents, contracts, searches, tailing, touches
+from topics.client.streams.contents import StreamSummary
+from topics.client.streams.searches import SearchPage
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -136,15 +137,25 @@ class Client:
     commit_transaction = _call(transaction_requests.commit_transaction)
     abort_transaction = _call(transaction_requests.abort_transaction)
     transaction = _opens(transaction_requests.transaction, Transaction, Transaction)
-    put_stream = _call(streams.put_stream)
-    fork_stream = _call(streams.fork_stream)
-    append_stream = _call(streams.append_stream)
-    close_stream = _call(streams.close_stream)
-    get_stream = _call(streams.get_stream)
-    read_stream = _call(streams.read_stream)
-    delete_stream = _call(streams.delete_stream)
-    list_streams = _call(streams.list_streams)
-    tail_stream = _opens(streams.tail_stream, Tail, Tail)
+    put_stream = _call(contents.put_stream)
+    fork_stream = _call(contents.fork_stream)
+    append_stream = _call(contents.append_stream)
+    close_stream = _call(contents.close_stream)
+    get_stream = _call(contents.get_stream)
+    read_stream = _call(contents.read_stream)
+    delete_stream = _call(contents.delete_stream)
+    list_streams = _call(contents.list_streams)
+    get_schema = _call(contracts.get_schema)
+    update_schema = _call(contracts.update_schema)
+    get_profile = _call(contracts.get_profile)
+    set_profile = _call(contracts.set_profile)
+    search = _call(searches.search)
+    aggregate = _call(searches.aggregate)
+    list_routing_keys = _call(searches.list_routing_keys)
+    get_touch_state = _call(touches.get_touch_state)
+    activate_templates = _call(touches.activate_templates)
+    wait_for_touch = _call(touches.wait_for_touch)
+    tail_stream = _opens(tailing.tail_stream, Tail, Tail)
     work = _opens(work_stream.work, _pushed, StreamLoop)
     worker = _opens(worker_state.worker, Worker, Worker)
     health = _call(requests.health)
@@ -189,6 +200,38 @@ class Client:
         while page := self.list_streams(prefix, after=after, limit=page_size):
             yield from page
             after = page[-1].name
+
+    def all_routing_keys(self, name: str, *, page_size: int = 500) -> Iterator[str]:
+        """Every routing key that a live entry of a stream has, in their order."""
+        after: str | None = None
+        while True:
+            page = self.list_routing_keys(name, after=after, limit=page_size)
+            yield from page.keys
+            after = page.next_after
+            if after is None:
+                return
+
+    def search_pages(
+        self,
+        name: str,
+        q: str = "",
+        *,
+        sort: Sequence[str] | str = (),
+        page_size: int = 500,
+        source: bool = True,
+        fields: Sequence[str] | None = None,
+    ) -> Iterator[SearchPage]:
+        """Every page of what a search finds, one request each, without gap or repeat whatever is appended meanwhile.
+
+        Each says in its `coverage` whether it looked at everything; the one that is `timed_out` may be the last.
+        """
+        place: list[Any] | None = None
+        while True:
+            page = self.search(name, q, sort=sort, size=page_size, search_after=place, source=source, fields=fields)
+            yield page
+            place = page.next_search_after
+            if place is None:
+                return
 
     def seek(
         self,

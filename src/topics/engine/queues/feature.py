@@ -13,6 +13,7 @@ import msgspec
 from topics.core.config import TopicType
 from topics.core.leases import Lease
 from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
 from topics.engine.queues.jobs import TopicJobs
 from topics.engine.queues.state import Queue, find_queue, queue_of
 from topics.engine.state.tags import SeqRange, as_ranges
@@ -50,7 +51,7 @@ class QueueFeature:
 
     # Recovery
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.ARRIVAL:
             # The records themselves were appended by whoever reads the log.
             self._arrivals.append(decode_arrival(frame.body)[0])

@@ -67,8 +67,7 @@ class Salvage(Recovery):
         self._build_topics()
         core, newest = self._core, self._look.chain.newest
         positions = {position.shard: position for position in newest.positions} if newest is not None else {}
-        core.walk_log = lambda visit: self._walk(positions, visit)
-        core.lose = lambda topic, first, last: self._lose(topic, (first, last), True)
+        self._positions = positions
         for shard in self._shard_folders():
             self._salvage_log(shard, positions.get(shard, WalPosition(shard, 1, 1)))
         if self._look.unknown_topics:
@@ -173,10 +172,13 @@ class Salvage(Recovery):
         first, lsn = (position.file, position.lsn) if located else (1, None)
         return walker.walk(first, lsn, take, damaged)
 
-    def _walk(self, positions: dict[int, WalPosition], visit: Callable[[Frame], None]) -> None:
+    def walk_log(self, visit: Callable[[Frame], None]) -> None:
         for shard in self._shard_folders():
-            position = positions.get(shard, WalPosition(shard, 1, 1))
+            position = self._positions.get(shard, WalPosition(shard, 1, 1))
             self._walk_shard(shard, position, lambda frame, number: visit(frame), lambda hole: None)
+
+    def lose(self, topic: Topic, first: int, last: int) -> None:
+        self._lose(topic, (first, last), True)
 
     def _hole(self, hole: Hole) -> None:
         core, look = self._core, self._look
@@ -238,7 +240,7 @@ class Salvage(Recovery):
             topic.config = decode_config(created.config)
             self._assembler.configless.discard(topic.id)
         if frame.kind is FrameKind.STREAM_CREATE:
-            self._core.features.replay(topic, frame)
+            self._core.features.replay(topic, frame, self)
             block = block_in(frame.kind, frame.body)
             if block is not None:
                 self._append_block(topic, block)
@@ -271,7 +273,7 @@ class Salvage(Recovery):
             self._begin_logging(topic, forward.first_seq - 1)
         self._go_on_at(topic, forward.first_seq - 1)
         if forward.first_seq > topic.head:
-            self._core.features.replay(topic, frame)
+            self._core.features.replay(topic, frame, self)
 
     def _configure(self, topic: Topic, frame: Frame) -> None:
         head, config = control.decode_config_change(frame.body)

@@ -11,6 +11,7 @@ import logging
 from topics.core.findings import Finding
 from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
 from topics.engine.routing.log_index import LogIndex, Piece
 from topics.engine.routing.registry import PART, Registry, Router, RouterPart, make_part, part_of, rules_of
 from topics.engine.state.runs import Block
@@ -62,13 +63,13 @@ class RouterFeature:
 
     # The log
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.ROUTER:
             self._put(topic, frame)
         elif frame.kind is FrameKind.UNROUTE:
             make_part(topic).routers.pop(decode_unroute(frame.body), None)
         else:
-            self.forward(topic, decode_forward(frame.body))
+            self.forward(topic, decode_forward(frame.body), rebuild)
 
     def _put(self, topic: Topic, frame: Frame) -> None:
         state, part = decode_router(frame.body), make_part(topic)
@@ -79,7 +80,7 @@ class RouterFeature:
         else:
             known.rules, known.cursor = rules_of(state), max(known.cursor, state.cursor)
 
-    def forward(self, topic: Topic, forward: Forward) -> None:
+    def forward(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
         if forward.first_seq != topic.head + 1:
             missing = (topic.head + 1, forward.first_seq - 1)
             raise LogDamaged(
@@ -92,7 +93,7 @@ class RouterFeature:
         if forward.lost:
             self._core.applier.gap(topic, forward.first_seq, lost_upto, LossReason.SOURCE_TRIM)
         if forward.count:
-            self._copy(topic, forward)
+            self._copy(topic, forward, rebuild)
         topic.next_base = forward.next_base
         topic.last_ts = max(topic.last_ts, forward.ts)
         if forward.hops:
@@ -100,34 +101,29 @@ class RouterFeature:
         cursor, copied = self._moved.get(forward.router_id, (0, 0))
         self._moved[forward.router_id] = (max(cursor, forward.cursor), copied + forward.count)
 
-    def _copy(self, topic: Topic, forward: Forward) -> None:
+    def _copy(self, topic: Topic, forward: Forward, rebuild: Rebuild) -> None:
         """Makes the copies again. What they were made of may never have been synced, and have gone with the power."""
         missing, missing_bytes = forward.count, forward.payload_bytes
-        for piece in self._pieces(forward):
-            self._lose_upto(topic, piece.first_seq - 1)
+        for piece in self._pieces(forward, rebuild):
+            _lose_upto(topic, piece.first_seq - 1, rebuild)
             text, rows, payload_bytes, traits = piece.fragments
             block = Block(
                 piece.first_seq, forward.ts, payload_bytes, piece.base, traits, None, rows, text, forward.written
             )
             self._core.applier.append(topic, block)
             missing, missing_bytes = missing - piece.count, missing_bytes - payload_bytes
-        self._lose_upto(topic, forward.last_seq)
+        _lose_upto(topic, forward.last_seq, rebuild)
         if missing:
             self._core.retention.make_room(topic, missing, missing_bytes)
 
-    def _pieces(self, forward: Forward) -> list[Piece]:
+    def _pieces(self, forward: Forward, rebuild: Rebuild) -> list[Piece]:
         if self._index is None:
-            walk = self._core.walk_log
-            self._index = LogIndex(self._sources, walk)
+            self._index = LogIndex(self._sources, rebuild.walk_log)
         pieces = self._index.copies(forward)
         whole = len(pieces) == 1 and pieces[0].count == forward.count
         if whole and len(pieces[0].fragments.text) != forward.text_length:
             raise ValueError("the copies of a forward are not what they were when it was logged")
         return pieces
-
-    def _lose_upto(self, topic: Topic, seq: int) -> None:
-        if seq > topic.head:
-            self._core.lose(topic, topic.head + 1, seq)
 
     # The end
 
@@ -166,3 +162,8 @@ class RouterFeature:
         router.dedupe_upto = min(router.dedupe_upto, source.head)
         router.forwarded += copied
         registry.add(router, dest)
+
+
+def _lose_upto(topic: Topic, seq: int, rebuild: Rebuild) -> None:
+    if seq > topic.head:
+        rebuild.lose(topic, topic.head + 1, seq)

@@ -14,6 +14,7 @@ from topics.core.loss import LossReason
 from topics.core.names import is_topic_name
 from topics.core.records import Record
 from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
 from topics.engine.results import DropDone, DropResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.slices import Prepared, Retry, Slicer
@@ -47,7 +48,7 @@ class StreamFeature:
 
     # What recovery and checkpoints ask
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.STREAM_CREATE:
             self.adopt(topic, part_in(frame))
             return

@@ -11,6 +11,7 @@ from topics.core.durability import Durability
 from topics.core.errors import TopicsError
 from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
 from topics.engine.own_topic import Hidden
 from topics.engine.results import PutResult
 from topics.engine.topic import Topic
@@ -48,7 +49,7 @@ class TransactionFeature:
 
     # Recovery and snapshots
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         if frame.kind is FrameKind.TXN_BEGIN:
             ranges = self.book.begin(decode_begun(frame.body))
         elif frame.kind is FrameKind.TXN_STAGE:

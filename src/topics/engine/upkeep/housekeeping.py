@@ -185,6 +185,7 @@ class Housekeeper:
                 segment.cold = True
                 core.store.forget(key)
                 core.trash.append(key)
+                core.wake(topic)
         except (OSError, TopicsError, SegmentDamaged) as error:
             if isinstance(error, StoreUnavailable | TopicsError):
                 # A store that is away is not asked every second, and not complained about every second.

@@ -21,6 +21,7 @@ import logging
 from topics.core.names import is_own_name
 from topics.core.ranges import Ranges, union
 from topics.engine.core import EngineCore
+from topics.engine.features import Rebuild
 from topics.engine.state.losses import EXACT_MAX, anything_live, lost_from
 from topics.engine.state.runs import RunReader
 from topics.engine.topic import Topic
@@ -77,7 +78,7 @@ class Removals:
         checkpointer.catalog.on_published.append(self._published)
         checkpointer.catalog.tracked = self.on
 
-    def replay(self, topic: Topic, frame: Frame) -> None:
+    def replay(self, topic: Topic, frame: Frame, rebuild: Rebuild) -> None:
         raise AssertionError("removals have no frames")
 
     def save(self, topic: Topic) -> bytes:

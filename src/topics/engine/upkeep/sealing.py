@@ -72,28 +72,19 @@ class Sealer:
 
     def cut(self, topic: Topic) -> None:
         """Turns the tail into segments: one, unless its seqs or its text coordinate have a break."""
-        group: list[Block] = topic.tail if _is_unbroken(topic) else []
-        for block in topic.tail if not group else ():
-            if group and (block.base != group[-1].next_base or block.first_seq != group[-1].last_seq + 1):
-                self._add(topic, group)
-                group = []
-            group.append(block)
-        if group:
-            self._add(topic, group)
+        made = [Segment.of_blocks(blocks) for blocks in _unbroken_groups(topic)]
+        segments = [segment for segment in made if segment.live]
+        topic.segments += segments
         if self._core.topics.get(topic.id) is topic:
             self._core.retention.tail_bytes -= topic.tail_bytes
         topic.tail = []
         topic.tail_count = topic.tail_bytes = 0
         topic.tags = None
-
-    def _add(self, topic: Topic, blocks: list[Block]) -> None:
-        segment = Segment.of_blocks(blocks)
-        if not segment.live:
-            return
-        topic.segments.append(segment)
-        self._unlisted.append((topic, segment))
-        self.backlog_bytes += _memory(segment)
-        self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
+        # Only now, as those who are told of it may look at the topic at once.
+        for segment in segments:
+            self._unlisted.append((topic, segment))
+            self.backlog_bytes += _memory(segment)
+            self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
         if self.backlog_bytes > _BACKLOG_BYTES:
             self._hold_back(True)
         self.resume()
@@ -139,6 +130,8 @@ class Sealer:
                     break
                 self._written(topic, segment)
                 segment.blocks = None
+                # It holds nothing new, but whoever looks at how a stream is kept is to see it.
+                self._core.wake(topic)
             # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
@@ -170,6 +163,20 @@ class Sealer:
             self._core.trash.append(SegmentKey(topic.id, segment.first_seq))
         elif not segment.flag_changes:
             segment.flags = None
+
+
+def _unbroken_groups(topic: Topic) -> list[list[Block]]:
+    """The tail's blocks, those together that can be one segment."""
+    if _is_unbroken(topic):
+        return [topic.tail]
+    groups: list[list[Block]] = []
+    for block in topic.tail:
+        last = groups[-1][-1] if groups else None
+        if last is not None and block.base == last.next_base and block.first_seq == last.last_seq + 1:
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
 
 
 def _is_unbroken(topic: Topic) -> bool:

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from topics.core.ranges import SeqRange, covers, difference, union
-from topics.formats.catalog import Catalog, CatalogSegment, CatalogTopic
+from topics.formats.catalog import CatalogTopic
 from topics.spark.archive.manifest import (
     ArchivedFile,
     Manifest,
@@ -26,38 +26,26 @@ from topics.spark.archive.manifest import (
     without_retired,
 )
 from topics.spark.archive.masks import Mask
-from topics.spark.backlog import Backlog
-from topics.spark.segments import GROUP_BYTES, SEQ_MAX, SegmentRef, pack
+from topics.spark.segments import SEQ_MAX, SegmentRef
 
 SMALL_FILE_BYTES = 4 * 1024 * 1024
 SMALL_FILES_MAX = 8
 DELETED_SHARE = 0.2
 ERASE_MS = 86_400_000
 REWRITE_BYTES = 64 * 1024 * 1024
-ROUND_BYTES = 1024 * 1024 * 1024
 
 
 class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     retention_ms: int = 0
     retire_ms: int = 600_000
     """How long a file that no longer counts stays for those who read it."""
-    group_bytes: int = GROUP_BYTES
-    round_bytes: int = ROUND_BYTES
-    """Segments beyond this wait for the next round, so that a long backlog is committed piece by piece."""
-    groups_min: int = 2
     erase_ms: int = ERASE_MS
     """How long a deleted record may stay in files."""
     deleted_share: float = DELETED_SHARE
     """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
 
 
-class Copy(msgspec.Struct, frozen=True, tag=True):
-    """Segments to be archived."""
-
-    refs: list[SegmentRef]
-
-
-class Rewrite(msgspec.Struct, frozen=True, tag=True):
+class Rewrite(msgspec.Struct, frozen=True):
     """Files of one day of one topic to be written again without what is deleted."""
 
     topic_id: int
@@ -65,11 +53,10 @@ class Rewrite(msgspec.Struct, frozen=True, tag=True):
     date: str
     paths: list[str]
     deleted: list[tuple[int, int]]
+    bytes: int
 
 
-class ArchivePlan(msgspec.Struct):
-    copies: list[Copy] = []
-    rewrites: list[Rewrite] = []
+class Settled(msgspec.Struct):
     changed: list[Manifest] = []
     """Manifests that change without any file being written: to be saved first."""
     superfluous: dict[int, list[str]] = {}
@@ -77,30 +64,30 @@ class ArchivePlan(msgspec.Struct):
     dropped: list[int] = []
 
 
-def plan_archive(
-    catalog: Catalog,
-    manifests: Mapping[int, Manifest],
-    rules: ArchiveRules,
-    now_ms: int,
-    shut_out: Collection[int] = (),
-) -> ArchivePlan:
-    """`shut_out` are topics whose segments are left alone for now; their deletes are applied all the same."""
-    topics = catalog.by_id()
-    plan = ArchivePlan()
-    plan.dropped = [topic_id for topic_id in sorted(manifests) if topic_id not in topics]
-    settled = {
-        topic_id: _settle(manifest, topics[topic_id], catalog.head.number, rules, now_ms, plan)
-        for topic_id, manifest in manifests.items()
-        if topic_id in topics
-    }
-    waiting = [ref for topic in catalog.topics for ref in uncovered(topic, settled.get(topic.topic_id))]
-    ready = _first([ref for ref in waiting if ref.topic_id not in shut_out], rules.round_bytes)
-    plan.copies = [Copy(group) for group in pack(ready, rules.group_bytes, rules.groups_min)]
-    for topic_id, manifest in settled.items():
+def settle(
+    topics: Mapping[int, CatalogTopic], number: int, manifests: Mapping[int, Manifest], rules: ArchiveRules, now_ms: int
+) -> Settled:
+    """What a catalog and the time ask for that needs no job."""
+    settled = Settled()
+    for topic_id, manifest in sorted(manifests.items()):
+        topic = topics.get(topic_id)
+        if topic is None:
+            settled.dropped.append(topic_id)
+        else:
+            _settle(manifest, topic, number, rules, now_ms, settled)
+    return settled
+
+
+def rewrites(
+    manifests: Mapping[int, Manifest], rules: ArchiveRules, now_ms: int, shut_out: Collection[int]
+) -> list[Rewrite]:
+    """Files to be written again; topics that are shut out are left alone."""
+    found = []
+    for topic_id, manifest in manifests.items():
         if topic_id not in shut_out:
             late = manifest.deleted and now_ms - hidden_since(manifest) >= rules.erase_ms
-            plan.rewrites += _rewrites(manifest, 0.0 if late else rules.deleted_share)
-    return plan
+            found += _rewrites(manifest, 0.0 if late else rules.deleted_share)
+    return found
 
 
 def next_due(manifests: Mapping[int, Manifest], rules: ArchiveRules, shut_out: Collection[int]) -> int | None:
@@ -110,27 +97,6 @@ def next_due(manifests: Mapping[int, Manifest], rules: ArchiveRules, shut_out: C
         hidden_since(one) + rules.erase_ms for key, one in manifests.items() if one.deleted and key not in shut_out
     ]
     return min(moments, default=None)
-
-
-def backlog_of(catalog: Catalog, manifests: Mapping[int, Manifest]) -> Backlog:
-    """How far the archive is behind a catalog."""
-    segments = size = 0
-    oldest: int | None = None
-    for topic in catalog.topics:
-        waiting = uncovered(topic, manifests.get(topic.topic_id))
-        if not waiting:
-            continue
-        segments += len(waiting)
-        size += sum([ref.text_bytes for ref in waiting])
-        # Both are in the order of the seqs, and so of the times: the first that waits is the oldest.
-        place = bisect_left(topic.segments, waiting[0].first_seq, key=_first_seq)
-        first_ts = topic.segments[place].first_ts
-        oldest = first_ts if oldest is None else min(oldest, first_ts)
-    return Backlog(segments, size, oldest)
-
-
-def _first_seq(segment: CatalogSegment) -> int:
-    return segment.first_seq
 
 
 def uncovered(topic: CatalogTopic, manifest: Manifest | None) -> list[SegmentRef]:
@@ -173,18 +139,16 @@ def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
 
 
 def _settle(
-    manifest: Manifest, topic: CatalogTopic, catalog: int, rules: ArchiveRules, now_ms: int, plan: ArchivePlan
-) -> Manifest:
-    """Applies what needs no job."""
+    manifest: Manifest, topic: CatalogTopic, catalog: int, rules: ArchiveRules, now_ms: int, settled: Settled
+) -> None:
     changed = masked(manifest, removals(topic, manifest.catalog), catalog, now_ms)
     if rules.retention_ms:
         changed = expired(changed, now_ms - rules.retention_ms, now_ms)
     changed, gone = without_retired(changed, now_ms - rules.retire_ms)
     if changed is not manifest:
-        plan.changed.append(changed)
+        settled.changed.append(changed)
     if gone:
-        plan.superfluous[manifest.topic_id] = gone
-    return changed
+        settled.superfluous[manifest.topic_id] = gone
 
 
 def _rewrites(manifest: Manifest, deleted_share: float) -> list[Rewrite]:
@@ -196,7 +160,8 @@ def _rewrites(manifest: Manifest, deleted_share: float) -> list[Rewrite]:
         if spoiled or len(run) > SMALL_FILES_MAX:
             hidden = mask.within(run[0].first_seq, run[-1].last_seq).ranges()
             paths = [file.path for file in run]
-            found.append(Rewrite(manifest.topic_id, manifest.topic, run[0].date, paths, hidden))
+            size = sum(file.bytes for file in run)
+            found.append(Rewrite(manifest.topic_id, manifest.topic, run[0].date, paths, hidden, size))
     return found
 
 
@@ -212,14 +177,3 @@ def _neighbours(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
         else:
             runs.append([file])
     return runs
-
-
-def _first(refs: list[SegmentRef], round_bytes: int) -> list[SegmentRef]:
-    chosen: list[SegmentRef] = []
-    size = 0
-    for ref in refs:
-        if chosen and size + ref.text_bytes > round_bytes:
-            break
-        chosen.append(ref)
-        size += ref.text_bytes
-    return chosen

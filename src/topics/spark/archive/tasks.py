@@ -5,9 +5,8 @@ run is part of the name, so a task that is tried again, or a run after a killed 
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import pairwise
 
 import msgspec
@@ -18,26 +17,17 @@ import pyarrow.parquet as pq
 from topics.core.ranges import SeqRange
 from topics.spark.archive.manifest import ArchivedFile
 from topics.spark.archive.masks import Mask
-from topics.spark.archive.planning import Copy, Rewrite
+from topics.spark.archive.planning import Rewrite
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.columns import RECORD_SCHEMA
-from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
+from topics.spark.segments import SegmentRef
 from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout
 
 ARCHIVE_SCHEMA = pa.schema([field for field in RECORD_SCHEMA if field.name != "deleted"])
 """The columns of the files; the date is in the path."""
 
 _ROW_GROUP_ROWS = 128 * 1024
 _DAY_MS = 86_400_000
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """A topic whose records could not be archived, and why."""
-
-    topic_id: int
-    topic: str
-    reason: str
 
 
 class TopicOutcome(msgspec.Struct):
@@ -57,73 +47,62 @@ class TopicOutcome(msgspec.Struct):
 
 class Outcome(msgspec.Struct):
     topics: list[TopicOutcome] = []
-    failures: list[Failure] = []
 
 
-class ArchiveTask:
-    """Does one piece of work. A topic that fails is told and costs no other topic anything."""
+class Copying:
+    """Segments on their way into files, in one task."""
 
-    def __init__(self, fs: FileSystem, layout: Layout, root: str, run: str) -> None:
+    def __init__(self, fs: FileSystem, root: str, run: str) -> None:
+        self._files = _Files(fs, root, run)
+        self._made: dict[int, TopicOutcome] = {}
+        self._batches: dict[int, list[pa.RecordBatch]] = {}
+
+    def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
+        made = self._made.setdefault(ref.topic_id, TopicOutcome(ref.topic_id, ref.epoch, ref.topic))
+        self._batches.setdefault(ref.topic_id, []).extend(batches)
+        first = ref.settled_from or max(ref.from_seq, ref.first_seq)
+        made.covered.append((first, min(ref.to_seq, ref.first_seq + ref.count - 1)))
+        made.text_bytes += ref.text_bytes
+        made.segments += 1
+
+    def finish(self) -> Outcome:
+        for topic_id, made in self._made.items():
+            made.files = list(self._files.write_days(topic_id, self._batches.pop(topic_id)))
+            made.rows = sum(file.rows for file in made.files)
+        return Outcome(list(self._made.values()))
+
+
+def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> TopicOutcome:
+    """Some files of a topic as fewer ones, without what is deleted."""
+    folder = ArchiveStore(fs, root).topic_folder(work.topic_id)
+    tables = [_read_file(fs, f"{folder}/{path}", work.deleted) for path in work.paths]
+    whole = pa.concat_tables(tables).sort_by("seq")
+    epoch = whole["epoch"][0].as_py() if whole.num_rows else 0
+    made = TopicOutcome(work.topic_id, epoch, work.topic, replaced=work.paths, applied=work.deleted)
+    batches = whole.to_batches(max_chunksize=_ROW_GROUP_ROWS)
+    made.files = list(_Files(fs, root, run).write_days(work.topic_id, batches))
+    made.rows = whole.num_rows
+    return made
+
+
+def _read_file(fs: FileSystem, path: str, deleted: list[SeqRange]) -> pa.Table:
+    file = fs.open(path)
+    try:
+        table = pq.read_table(pa.BufferReader(file.map()), schema=ARCHIVE_SCHEMA, partitioning=None)
+    finally:
+        file.close()
+    return Mask.of(deleted).shown(table)
+
+
+class _Files:
+    """Writes the files of topics."""
+
+    def __init__(self, fs: FileSystem, root: str, run: str) -> None:
         self._fs = fs
-        self._layout = layout
         self._store = ArchiveStore(fs, root)
         self._run = run
 
-    def perform(self, work: Copy | Rewrite) -> Outcome:
-        outcome = Outcome()
-        if isinstance(work, Rewrite):
-            self._attempt(work.topic_id, work.topic, lambda: self._rewrite(work), outcome)
-            return outcome
-        by_topic: dict[int, list[SegmentRef]] = {}
-        for ref in work.refs:
-            by_topic.setdefault(ref.topic_id, []).append(ref)
-        for refs in by_topic.values():
-            self._attempt(refs[0].topic_id, refs[0].topic, partial(self._copy, refs), outcome)
-        return outcome
-
-    def _attempt(self, topic_id: int, topic: str, do: Callable[[], TopicOutcome], outcome: Outcome) -> None:
-        try:
-            outcome.topics.append(do())
-        except Exception as error:
-            outcome.failures.append(Failure(topic_id, topic, f"{type(error).__name__}: {error}"))
-
-    def _copy(self, refs: list[SegmentRef]) -> TopicOutcome:
-        made = TopicOutcome(refs[0].topic_id, refs[0].epoch, refs[0].topic)
-        made.files = list(self._write_days(refs[0].topic_id, self._read(refs, made)))
-        made.rows = sum(file.rows for file in made.files)
-        return made
-
-    def _read(self, refs: list[SegmentRef], made: TopicOutcome) -> Iterator[pa.RecordBatch]:
-        for ref in refs:
-            try:
-                yield from read_segment(self._fs, self._layout, ref)
-            except SegmentGoneError:
-                # Evicted or deleted since it was planned: there is nothing to archive, and nothing is covered.
-                continue
-            first = ref.settled_from or max(ref.from_seq, ref.first_seq)
-            made.covered.append((first, min(ref.to_seq, ref.first_seq + ref.count - 1)))
-            made.text_bytes += ref.text_bytes
-            made.segments += 1
-
-    def _rewrite(self, work: Rewrite) -> TopicOutcome:
-        folder = self._store.topic_folder(work.topic_id)
-        tables = [self._read_file(f"{folder}/{path}", work.deleted) for path in work.paths]
-        whole = pa.concat_tables(tables).sort_by("seq")
-        epoch = whole["epoch"][0].as_py() if whole.num_rows else 0
-        made = TopicOutcome(work.topic_id, epoch, work.topic, replaced=work.paths, applied=work.deleted)
-        made.files = list(self._write_days(work.topic_id, whole.to_batches(max_chunksize=_ROW_GROUP_ROWS)))
-        made.rows = whole.num_rows
-        return made
-
-    def _read_file(self, path: str, deleted: list[SeqRange]) -> pa.Table:
-        file = self._fs.open(path)
-        try:
-            table = pq.read_table(pa.BufferReader(file.map()), schema=ARCHIVE_SCHEMA, partitioning=None)
-        finally:
-            file.close()
-        return Mask.of(deleted).shown(table)
-
-    def _write_days(self, topic_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[ArchivedFile]:
+    def write_days(self, topic_id: int, batches: Iterable[pa.RecordBatch]) -> Iterator[ArchivedFile]:
         """Records in the order of their seqs, hence of their times, become one file a day."""
         day: int | None = None
         waiting: list[pa.RecordBatch] = []

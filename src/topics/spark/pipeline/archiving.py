@@ -1,113 +1,102 @@
 """The archive as a product of the pipeline."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import msgspec
+import pyarrow as pa
 
-from topics.formats.catalog import Catalog
+from topics.formats.catalog import CatalogTopic
 from topics.spark.archive.manifest import Manifest, rewritten, with_files
-from topics.spark.archive.planning import ArchivePlan, ArchiveRules, Copy, Rewrite, backlog_of, next_due, plan_archive
+from topics.spark.archive.planning import ArchiveRules, Rewrite, Settled, next_due, rewrites, settle, uncovered
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.tasks import ArchiveTask, Outcome, TopicOutcome
-from topics.spark.backlog import Backlog
-from topics.spark.pipeline.products import Gain
-from topics.spark.segments import SegmentRef
+from topics.spark.archive.tasks import Copying, Outcome, TopicOutcome, rewrite
+from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
-from topics.storage.replaced import read_whole, replace_file
 from topics.system.dice import Dice
 
 NAME = "archive"
 
 
-class CatalogWentBackError(Exception):
-    """The catalog is older than one whose deletes were applied: a folder was put back from a copy."""
-
-
-class _Work(msgspec.Struct, frozen=True):
-    root: str
-    cold_root: str | None
+class _Charge(msgspec.Struct, frozen=True):
     archive: str
     run: str
-    task: Copy | Rewrite
 
 
-def perform(fs: FileSystem, work: bytes) -> bytes:
-    """Runs in a task."""
-    piece = msgspec.msgpack.decode(work, type=_Work)
-    task = ArchiveTask(fs, Layout(piece.root, piece.cold_root), piece.archive, piece.run)
-    return msgspec.msgpack.encode(task.perform(piece.task))
+class ArchiveTasks:
+    """The half that runs in tasks."""
+
+    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> "_ArchiveTransform":
+        found = msgspec.msgpack.decode(charge, type=_Charge)
+        return _ArchiveTransform(Copying(fs, found.archive, found.run))
+
+    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
+        found = msgspec.msgpack.decode(charge, type=_Charge)
+        made = rewrite(fs, found.archive, found.run, msgspec.msgpack.decode(work, type=Rewrite))
+        return msgspec.msgpack.encode(Outcome([made]))
+
+
+class _ArchiveTransform:
+    def __init__(self, copying: Copying) -> None:
+        self._copying = copying
+
+    def take(self, want: Want, batches: Sequence[pa.RecordBatch]) -> None:
+        self._copying.take(want.ref, batches)
+
+    def finish(self) -> bytes:
+        return msgspec.msgpack.encode(self._copying.finish())
 
 
 class ArchiveProduct:
     name = NAME
 
-    def __init__(self, fs: FileSystem, layout: Layout, root: str, rules: ArchiveRules, dice: Dice) -> None:
-        self._fs = fs
-        self._layout = layout
+    def __init__(self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Dice) -> None:
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._dice = dice
         self._manifests: dict[int, Manifest] = {}
-        self._catalog: Catalog | None = None
-        self._seen: int | None = None
         self._swept = False
-        self._shut_out: Collection[int] = ()
+        self._shut_out = ShutOut()
 
-    def plan(self, catalog: Catalog, now_ms: int, shut_out: Collection[int]) -> list[bytes]:
-        self._check_forward(catalog)
+    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._load()
-        plan = plan_archive(catalog, self._manifests, self._rules, now_ms, shut_out)
-        self._settle(plan)
-        self._catalog, self._shut_out = catalog, shut_out
-        run = self._dice.token(8).hex()
-        tasks: list[Copy | Rewrite] = [*plan.copies, *plan.rewrites]
-        place = (self._layout.root, self._layout.cold_root, self._store.root, run)
-        return [msgspec.msgpack.encode(_Work(*place, task)) for task in tasks]
+        self._shut_out = shut_out
+        self._save(settle(view.topics, view.number, self._manifests, self._rules, now_ms))
 
-    def split(self, work: bytes) -> list[tuple[int, str, bytes]]:
-        piece = msgspec.msgpack.decode(work, type=_Work)
-        if isinstance(piece.task, Rewrite):
-            return [(piece.task.topic_id, piece.task.topic, work)]
-        by_topic: dict[int, list[SegmentRef]] = {}
-        for ref in piece.task.refs:
-            by_topic.setdefault(ref.topic_id, []).append(ref)
-        return [
-            (topic_id, refs[0].topic, msgspec.msgpack.encode(msgspec.structs.replace(piece, task=Copy(refs))))
-            for topic_id, refs in by_topic.items()
-        ]
+    def wants(self, topic: CatalogTopic) -> list[Want]:
+        return [Want(ref) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
 
-    def commit(self, outcomes: list[bytes], now_ms: int) -> Gain:
+    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
+        found = rewrites(self._manifests, self._rules, now_ms, shut_out.topics)
+        return [Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes) for one in found]
+
+    def charge(self) -> bytes:
+        return msgspec.msgpack.encode(_Charge(self._store.root, self._dice.token(8).hex()))
+
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
         gain = Gain()
         by_topic: dict[int, list[TopicOutcome]] = {}
         for encoded in outcomes:
-            outcome = msgspec.msgpack.decode(encoded, type=Outcome)
-            gain.failures += outcome.failures
-            for made in outcome.topics:
+            for made in msgspec.msgpack.decode(encoded, type=Outcome).topics:
                 by_topic.setdefault(made.topic_id, []).append(made)
         for topic_id, made_of_it in by_topic.items():
             manifest = self._with(topic_id, made_of_it, now_ms)
             if manifest is not self._manifests.get(topic_id):
                 self._store.save(manifest)
                 self._manifests[topic_id] = manifest
+            gain.topics.add(topic_id)
             for made in made_of_it:
                 gain.records += made.rows
                 gain.bytes += made.text_bytes
                 gain.segments += made.segments
         return gain
 
-    def backlog(self) -> Backlog:
-        return Backlog() if self._catalog is None else backlog_of(self._catalog, self._manifests)
-
     def due_ms(self) -> int | None:
-        return next_due(self._manifests, self._rules, self._shut_out)
+        return next_due(self._manifests, self._rules, self._shut_out.topics)
 
-    def finish(self, catalog: Catalog) -> None:
-        """Confirms the deletes of this catalog; the engine forgets them then."""
-        if self._seen is None or catalog.head.number > self._seen:
-            self._fs.make_dirs(self._layout.pipeline)
-            replace_file(self._fs, self._layout.pipeline_seen, b"%d" % catalog.head.number)
-            self._seen = catalog.head.number
+    def confirmed(self, number: int) -> int:
+        """Deletes are masked before anything else is done in a round."""
+        return number
 
     def _with(self, topic_id: int, made_of_it: list[TopicOutcome], now_ms: int) -> Manifest:
         first = made_of_it[0]
@@ -132,23 +121,12 @@ class ArchiveProduct:
                 self._manifests[topic_id] = manifest
         self._swept = True
 
-    def _settle(self, plan: ArchivePlan) -> None:
-        for topic_id in plan.dropped:
+    def _save(self, settled: Settled) -> None:
+        for topic_id in settled.dropped:
             self._store.remove_topic(topic_id)
             del self._manifests[topic_id]
-        for manifest in plan.changed:
+        for manifest in settled.changed:
             self._store.save(manifest)
             self._manifests[manifest.topic_id] = manifest
-        for topic_id, paths in plan.superfluous.items():
+        for topic_id, paths in settled.superfluous.items():
             self._store.remove_files(topic_id, paths)
-
-    def _check_forward(self, catalog: Catalog) -> None:
-        if self._seen is None:
-            data = read_whole(self._fs, self._layout.pipeline_seen) or b""
-            self._seen = int(data) if data.isdigit() else 0
-        if catalog.head.number < self._seen:
-            raise CatalogWentBackError(
-                f"the catalog has number {catalog.head.number}, and {self._seen} was applied to the archive already: "
-                "the data folder was put back from an older copy. Move the archive and the folder pipeline away to "
-                "begin again"
-            )

@@ -1,8 +1,9 @@
 """Where pieces of work are done: here and now, or in the tasks of one Spark job. Imports pyspark only where needed."""
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -10,18 +11,23 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from topics.spark.pipeline import archiving
-from topics.spark.pipeline.products import Perform, Piece
-from topics.spark.pipeline.rounds import JobFailedError, WorkersUnavailableError
+from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
+from topics.spark.pipeline.products import TaskHalf
+from topics.spark.pipeline.scanning import perform
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import StageInfo
 
-PERFORM: dict[str, Perform] = {archiving.NAME: archiving.perform}
+HALVES: dict[str, TaskHalf] = {archiving.NAME: archiving.ArchiveTasks()}
 """The task half of every product."""
+
+_JOBS_AT_A_TIME = 2
+_MANY = 1_000_000
+"""More rows than any cluster has cores."""
 
 _PROGRESS_S = 0.3
 _NO_WORKER = re.compile(
@@ -30,10 +36,6 @@ _NO_WORKER = re.compile(
 )
 """How Spark says that a process for a task did not come up in time: the machine is busy, and the task never began."""
 _OUTCOME_SCHEMA = pa.schema([("place", pa.int64()), ("outcome", pa.binary())])
-
-
-def perform(fs: FileSystem, piece: Piece) -> bytes:
-    return PERFORM[piece.product](fs, piece.work)
 
 
 def failure_of(error: Exception) -> JobFailedError:
@@ -52,15 +54,38 @@ class InlineExecutor:
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
 
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+    def parallelism(self) -> int:
+        return 1
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
         outcomes = []
-        for place, piece in enumerate(pieces, 1):
-            outcomes.append(perform(self._fs, piece))
+        for place, work in enumerate(works, 1):
+            outcomes.append(perform(self._fs, HALVES, work))
             on_done(place)
         return outcomes
 
+    def run_jobs(
+        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
+    ) -> Iterator[list[bytes] | JobFailedError]:
+        return one_after_the_other(self.run, jobs, on_done)
+
     def probe(self) -> None:
         """Whoever asks runs."""
+
+
+def one_after_the_other(
+    run: Callable[[Sequence[bytes], Callable[[int], None]], list[bytes]],
+    jobs: Sequence[Sequence[bytes]],
+    on_done: Callable[[int], None],
+) -> Iterator[list[bytes] | JobFailedError]:
+    """Jobs of an executor that has one at a time."""
+    before = 0
+    for works in jobs:
+        try:
+            yield run(works, lambda done: on_done(before + done))  # noqa: B023 - it is called within this turn
+        except JobFailedError as error:
+            yield error
+        before += len(works)
 
 
 class SparkExecutor:
@@ -71,6 +96,7 @@ class SparkExecutor:
         self._places = places
         """The cold tier and the archive; what a task needs to get in comes from its own environment."""
         self._told = 0
+        self._parallelism = 0
         if is_remote(spark):
             # A client of Spark Connect has no status to ask for: it is told.
             spark.registerProgressHandler(self._on_told)  # type: ignore[arg-type]
@@ -83,27 +109,67 @@ class SparkExecutor:
             with suppress(PySparkException):  # A server that is gone has forgotten it.
                 self._spark.stop()
 
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+    def parallelism(self) -> int:
+        if is_remote(self._spark):
+            # Nobody tells it to a client, but a range that is cut as Spark likes has so many partitions.
+            if not self._parallelism:
+                self._parallelism = max(_partitions_of_a_range(self._spark), 1)
+            return self._parallelism
+        # Executors come and go: it is asked anew.
+        return self._spark.sparkContext.defaultParallelism
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+        [outcomes] = self.run_jobs([works], on_done)
+        if isinstance(outcomes, JobFailedError):
+            raise outcomes
+        return outcomes
+
+    def run_jobs(
+        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
+    ) -> Iterator[list[bytes] | JobFailedError]:
+        """Two jobs at a time, so that no core waits while a job has its last tasks, or while its work is published."""
+        finished = 0
+        with ThreadPoolExecutor(_JOBS_AT_A_TIME, "topics-job") as pool:
+            running = deque(pool.submit(self._job, works) for works in jobs[:_JOBS_AT_A_TIME])
+            following = iter(jobs[_JOBS_AT_A_TIME:])
+            for works in jobs:
+                outcomes = self._awaited(running.popleft(), finished, on_done)
+                for more in following:
+                    running.append(pool.submit(self._job, more))
+                    break
+                finished += len(works)
+                on_done(finished)
+                yield outcomes
+
+    def _awaited(
+        self, future: Future[list[bytes]], finished: int, on_done: Callable[[int], None]
+    ) -> list[bytes] | JobFailedError:
+        """Waits, and tells meanwhile how many tasks are finished."""
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
 
-        count = len(pieces)
-        work, places = list(pieces), self._places
+        while True:
+            try:
+                return future.result(timeout=_PROGRESS_S)
+            except FutureTimeoutError:
+                on_done(finished + self._finished_tasks())
+            except PySparkException as error:
+                return failure_of(error)
+
+    def _job(self, works: Sequence[bytes]) -> list[bytes]:
+        count = len(works)
+        work, places = list(works), self._places
 
         def do(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    outcome = perform(guest_files(*places), work[place])
+                    outcome = perform(guest_files(*places), HALVES, work[place])
                     yield pa.RecordBatch.from_pydict({"place": [place], "outcome": [outcome]}, _OUTCOME_SCHEMA)
 
         # A range of as many partitions as numbers has one number a partition: exactly one piece a task.
         rows = self._spark.range(0, count, 1, count).mapInArrow(do, "place bigint, outcome binary")
         outcomes = [b""] * count
-        try:
-            for row in self._collect(rows, on_done):
-                outcomes[row.place] = bytes(row.outcome)
-        except PySparkException as error:
-            raise failure_of(error) from error
-        on_done(count)
+        for row in rows.collect():
+            outcomes[row.place] = bytes(row.outcome)
         return outcomes
 
     def probe(self) -> None:
@@ -117,16 +183,6 @@ class SparkExecutor:
         except PySparkException as error:
             raise WorkersUnavailableError(_first_line(error)) from error
 
-    def _collect(self, rows: "DataFrame", on_done: Callable[[int], None]) -> "list[Row]":
-        """Collects in a thread, so that this one can tell how many tasks are finished."""
-        with ThreadPoolExecutor(1, "topics-job") as pool:
-            future = pool.submit(rows.collect)
-            while True:
-                try:
-                    return future.result(timeout=_PROGRESS_S)
-                except FutureTimeoutError:
-                    on_done(self._finished_tasks())
-
     def _on_told(self, stages: "Iterable[StageInfo] | None", **_: object) -> None:
         self._told = sum(stage.num_completed_tasks for stage in stages or ())
 
@@ -136,3 +192,10 @@ class SparkExecutor:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+def _partitions_of_a_range(spark: "SparkSession") -> int:
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    found = spark.range(_MANY).select(f.spark_partition_id().alias("place")).distinct().collect()
+    return len(found)

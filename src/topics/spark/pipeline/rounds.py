@@ -1,33 +1,44 @@
-"""A round of the pipeline: look, plan, do everything as one job, publish, tell."""
+"""A round of the pipeline: look, settle, read what is new once for all products, publish as it comes, tell."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
 
-from topics.spark.archive.tasks import Failure
-from topics.spark.pipeline.products import Gain, Piece, Product
+from topics.spark.pipeline.confirming import Confirmations
+from topics.spark.pipeline.culprits import JobFailedError, Search, WorkersUnavailableError, take_apart
+from topics.spark.pipeline.looking import Watcher
+from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
+from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome, decode_outcome, encode_piece
 from topics.spark.pipeline.status import LastRun, load_status, quarantine, save_status
-from topics.spark.segments import load_catalog
+from topics.spark.pipeline.waiting import FrameRules, Waiting, packed, slices
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
 
+_TASKS_A_CORE = 2
+
 _log = logging.getLogger(__name__)
 
 
-class JobFailedError(Exception):
-    """A job failed as a whole, so that nobody can tell which piece was to blame."""
-
-
-class WorkersUnavailableError(JobFailedError):
-    """No process came up that could do any work. That says nothing about the work: the round is tried again later."""
+class ShortError(Exception):
+    """The machines of some tasks ran out of something, or a store did not answer. The round is tried again later."""
 
 
 class Executor(Protocol):
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
+    def parallelism(self) -> int:
+        """How many tasks run at the same time."""
+        ...
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
         """The outcomes of some pieces, in their order; `on_done` hears how many are finished. Raises JobFailedError."""
+        ...
+
+    def run_jobs(
+        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
+    ) -> Iterator[list[bytes] | JobFailedError]:
+        """The same for several jobs, whose outcomes come as each is finished; the next one may run meanwhile."""
         ...
 
     def probe(self) -> None:
@@ -37,135 +48,227 @@ class Executor(Protocol):
 
 class Pipeline:
     def __init__(
-        self, fs: FileSystem, layout: Layout, products: Sequence[Product], executor: Executor, clock: Clock
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        products: Sequence[Product],
+        executor: Executor,
+        clock: Clock,
+        rules: FrameRules | None = None,
     ) -> None:
         self._fs = fs
         self._layout = layout
         self._products = products
         self._executor = executor
         self._clock = clock
+        self._rules = FrameRules() if rules is None else rules
+        self._watcher = Watcher(fs, layout)
+        self._waiting = Waiting()
+        self._confirmations = Confirmations(fs, layout)
+        self._sick: dict[str, Exception] = {}
+        """Products that sit this round out, and why."""
         self.status = load_status(fs, layout)
         self.on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def round(self) -> bool:
         """Does what there is to do, up to a bound; whether there was anything."""
         now = self._clock.now_ms()
-        catalog = load_catalog(self._fs, self._layout)
-        shut_out = [one.topic_id for one in self.status.quarantined if one.retry_at_ms > now]
-        work: list[tuple[Product, list[bytes]]] = [
-            (product, product.plan(catalog, now, shut_out)) for product in self._products
-        ]
-        total = sum(len(pieces) for _, pieces in work)
-        if total:
-            self._update(running=True, **self._lag(now))
-            self._work(work, total, now)
+        self._sick = {}
+        view = self._watcher.look()
+        self._confirmations.check(view.number)
+        shut_out = {product.name: self._shut_out(product.name, now) for product in self._products}
+        chores = self._look(view, shut_out, now)
+        worked = self._work(view, shut_out, chores, now)
+        if not self._sick:
+            self._confirmations.confirm(
+                min([product.confirmed(view.number) for product in self._products], default=view.number)
+            )
+        self._tell(worked, view.number)
+        for error in self._sick.values():
+            self._watcher.forget()
+            raise error
+        return worked
+
+    # Looking
+
+    def _shut_out(self, product: str, now: int) -> ShutOut:
+        found = [one for one in self.status.quarantined if one.product == product and one.retry_at_ms > now]
+        return ShutOut(
+            frozenset(one.topic_id for one in found if one.topic_id),
+            frozenset(one.topic for one in found if not one.topic_id),
+        )
+
+    def _look(self, view: View, shut_out: dict[str, ShutOut], now: int) -> list[ChoreWork]:
+        """Settles what needs no job, notes what is lacking, and collects the chores."""
+        self._waiting.keep(view.topics)
+        chores: list[ChoreWork] = []
         for product in self._products:
-            product.finish(catalog)
-        if total:
-            self._update(running=False, failures=0, error=None, due_ms=self._due(), **self._lag(self._clock.now_ms()))
-        elif self.status.catalog != catalog.head.number or self.status.due_ms != self._due():
-            # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
-            number, lag = catalog.head.number, self._lag(self._clock.now_ms())
-            self._update(running=False, catalog=number, due_ms=self._due(), **lag)
-        return total > 0
+            name = product.name
+            with self._sitting_out(name):
+                product.settle(view, now, shut_out[name])
+                for topic in view.changed:
+                    self._waiting.note(name, topic, product.wants(topic))
+                chores += [ChoreWork(name, chore) for chore in product.chores(now, shut_out[name])]
+        return chores
 
-    def _due(self) -> int | None:
-        moments = [product.due_ms() for product in self._products]
-        return min([moment for moment in moments if moment is not None], default=None)
+    def _sitting_out(self, name: str) -> "_SittingOut":
+        return _SittingOut(name, self._sick)
 
-    def _work(self, work: list[tuple[Product, list[bytes]]], total: int, started_ms: int) -> None:
+    # Working
+
+    def _work(self, view: View, shut_out: dict[str, ShutOut], chores: list[ChoreWork], started_ms: int) -> bool:
+        active = {product.name: shut_out[product.name] for product in self._products if product.name not in self._sick}
+        if not self._waiting.works(active, 1) and not chores:
+            return False
+        rules = self._rules.scaled(self._executor.parallelism())
+        pieces = self._pieces(active, chores, rules)
+        self._update(running=True, **self._lag())
         began = self._clock.monotonic()
-        pieces = [Piece(product.name, piece) for product, planned in work for piece in planned]
-        culprits: dict[str, list[Failure]] = {}
-        ailing: WorkersUnavailableError | None = None
-        try:
-            outcomes = self._executor.run(pieces, lambda done: self.on_progress(done, total))
-            done: dict[str, list[bytes]] = {product.name: [] for product, _ in work}
-            for piece, outcome in zip(pieces, outcomes, strict=True):
-                done[piece.product].append(outcome)
-        except WorkersUnavailableError:
-            raise
-        except JobFailedError as error:
-            _log.warning("a pipeline job failed; its topics are tried one by one", extra={"error": str(error)})
-            done, culprits, ailing = self._one_by_one(work)
         gains = Gain()
-        for product, _ in work:
-            self._publish(product, done[product.name], culprits.get(product.name, []), gains, started_ms)
+        ailing: Exception | None = None
+        failed: dict[str, set[tuple[int, str]]] = {name: set() for name in active}
+        for done, culprits, problem in self._jobs(pieces, rules):
+            self._publish(view, done, culprits, gains, failed)
+            ailing = ailing or problem
+        if ailing is None:
+            self._let_in(failed, started_ms)
         took = self._clock.monotonic() - began
-        run = LastRun(
-            started_ms, int(took * 1000), gains.records, gains.bytes, gains.segments,
-            round(gains.records / took, 1) if took > 0 else 0.0,
-        )  # fmt: skip
+        self._sum_up(gains, took, started_ms)
+        if ailing is not None:
+            raise ailing
+        return True
+
+    def _pieces(self, active: dict[str, ShutOut], chores: list[ChoreWork], rules: FrameRules) -> list[Piece]:
+        charges = {product.name: product.charge() for product in self._products if product.name in active}
+        blank = Piece(self._layout.root, self._layout.cold_root, charges)
+        tasks_min = _TASKS_A_CORE * self._executor.parallelism()
+        return packed(self._waiting.works(active, rules.round_bytes), chores, blank, rules.group_bytes, tasks_min)
+
+    def _jobs(
+        self, pieces: list[Piece], rules: FrameRules
+    ) -> Iterator[tuple[list[PieceOutcome], list[tuple[str, Failure]], Exception | None]]:
+        """One job, or one after the other where there is a lot to do; what came of each, and who is to blame."""
+        jobs = slices(pieces, rules.commit_bytes)
+        works = [[encode_piece(piece) for piece in job] for job in jobs]
+        found = self._executor.run_jobs(works, lambda done: self.on_progress(done, len(pieces)))
+        for job, outcomes in zip(jobs, found, strict=True):
+            if isinstance(outcomes, WorkersUnavailableError):
+                yield [], [], outcomes
+                return
+            if isinstance(outcomes, JobFailedError):
+                _log.warning("a pipeline job failed and is taken apart", extra={"error": str(outcomes)})
+                search: Search = take_apart(self._executor, job)
+                yield search.outcomes, search.culprits, search.ailing
+                if search.ailing is not None:
+                    return
+            else:
+                yield [decode_outcome(outcome) for outcome in outcomes], [], None
+
+    # Publishing
+
+    def _publish(
+        self,
+        view: View,
+        outcomes: list[PieceOutcome],
+        culprits: list[tuple[str, Failure]],
+        gains: Gain,
+        failed: dict[str, set[tuple[int, str]]],
+    ) -> None:
+        for outcome in outcomes:
+            gains.records += outcome.records
+            gains.bytes += outcome.bytes
+            gains.segments += outcome.segments
+        for product in self._products:
+            name = product.name
+            if name in self._sick or name not in failed:
+                continue
+            made = [one for outcome in outcomes for one in outcome.made.get(name, [])]
+            failures = [failure for who, failure in culprits if who == name]
+            failures += [failure for outcome in outcomes for who, failure in outcome.failures if who == name]
+            with self._sitting_out(name):
+                gain = product.commit(made, self._clock.now_ms()) if made else Gain()
+                for topic_id in gain.topics:
+                    if topic_id in view.topics:
+                        self._waiting.note(name, view.topics[topic_id], product.wants(view.topics[topic_id]))
+                failures += gain.failures
+            self._keep_out(name, failures)
+            failed[name] |= {(failure.topic_id, failure.topic) for failure in failures}
+        short = [outcome.short for outcome in outcomes if outcome.short]
+        if short:
+            self._sick.setdefault("", ShortError(short[0]))
+
+    def _keep_out(self, product: str, failures: list[Failure]) -> None:
+        known = self.status.quarantined
+        for failure in failures:
+            _log.error(
+                "a topic is left out of the pipeline for now",
+                extra={"topic": failure.topic, "product": product, "reason": failure.reason},
+            )
+            now = self._clock.now_ms()
+            known = quarantine(known, failure.topic_id, failure.topic, product, failure.reason, now)
+        if failures:
+            self._update(quarantined=known)
+
+    def _let_in(self, failed: dict[str, set[tuple[int, str]]], started_ms: int) -> None:
+        """Whoever was tried again and did not fail is well; whoever failed again keeps the count of its attempts."""
+        known = tuple(
+            one
+            for one in self.status.quarantined
+            if one.retry_at_ms > started_ms
+            or one.product in self._sick
+            or (one.topic_id, one.topic) in failed.get(one.product, ())
+        )
+        if known != self.status.quarantined:
+            self._update(quarantined=known)
+
+    # Telling
+
+    def _sum_up(self, gains: Gain, took: float, started_ms: int) -> None:
+        rate = round(gains.records / took, 1) if took > 0 else 0.0
         status = self.status
         self._update(
             rounds=status.rounds + 1,
             records=status.records + gains.records,
             segments=status.segments + gains.segments,
-            last_run=run,
+            last_run=LastRun(started_ms, int(took * 1000), gains.records, gains.bytes, gains.segments, rate),
         )
-        if ailing is not None:
-            raise ailing
 
-    def _publish(
-        self, product: Product, outcomes: list[bytes], culprits: list[Failure], gains: Gain, started_ms: int
-    ) -> None:
-        now = self._clock.now_ms()
-        gain = product.commit(outcomes, now)
-        gains.records += gain.records
-        gains.bytes += gain.bytes
-        gains.segments += gain.segments
-        failures = [*gain.failures, *culprits]
-        failed = {failure.topic_id for failure in failures}
-        # Whoever was let in again and did not fail is well; whoever failed again keeps the count of its attempts.
-        known = tuple(
-            one
-            for one in self.status.quarantined
-            if one.product != product.name or one.retry_at_ms > started_ms or one.topic_id in failed
-        )
-        for failure in failures:
-            _log.error(
-                "a topic is left out of the pipeline for now",
-                extra={"topic": failure.topic, "product": product.name, "reason": failure.reason},
-            )
-            known = quarantine(known, failure.topic_id, failure.topic, product.name, failure.reason, now)
-        self._update(quarantined=known)
+    def _tell(self, worked: bool, number: int) -> None:
+        if worked:
+            well: dict[str, object] = {"failures": 0, "error": None} if not self._sick else {}
+            self._update(running=False, due_ms=self._due(), **well, **self._lag())
+        elif not self._sick and (self.status.catalog != number or self.status.due_ms != self._due()):
+            # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
+            self._update(running=False, catalog=number, due_ms=self._due(), **self._lag())
 
-    def _one_by_one(
-        self, work: list[tuple[Product, list[bytes]]]
-    ) -> tuple[dict[str, list[bytes]], dict[str, list[Failure]], WorkersUnavailableError | None]:
-        """A piece that takes its whole process down spoils a job for all. Alone it spoils only its own topic.
+    def _due(self) -> int | None:
+        moments = [product.due_ms() for product in self._products if product.name not in self._sick]
+        return min([moment for moment in moments if moment is not None], default=None)
 
-        It ends early when no worker comes up any more: what is done by then is published, and nobody is to blame.
-        """
-        done: dict[str, list[bytes]] = {product.name: [] for product, _ in work}
-        culprits: dict[str, list[Failure]] = {product.name: [] for product, _ in work}
-        for product, planned in work:
-            for topic_id, topic, piece in [part for one in planned for part in product.split(one)]:
-                try:
-                    done[product.name] += self._alone(Piece(product.name, piece))
-                except WorkersUnavailableError as error:
-                    return done, culprits, error
-                except JobFailedError as error:
-                    culprits[product.name].append(Failure(topic_id, topic, str(error)))
-        return done, culprits, None
-
-    def _alone(self, piece: Piece) -> list[bytes]:
-        """One piece as a job. It is to blame when it fails twice, and a job without any work in between does not."""
-        try:
-            return self._executor.run([piece], lambda done: None)
-        except JobFailedError:
-            self._executor.probe()
-        return self._executor.run([piece], lambda done: None)
-
-    def _lag(self, now: int) -> dict[str, int]:
-        backlogs = [product.backlog() for product in self._products]
-        oldest = [backlog.oldest_ts for backlog in backlogs if backlog.oldest_ts is not None]
-        return {
-            "lag_segments": sum(backlog.segments for backlog in backlogs),
-            "lag_bytes": sum(backlog.bytes for backlog in backlogs),
-            "lag_ms": max(now - min(oldest), 0) if oldest else 0,
-        }
+    def _lag(self) -> dict[str, object]:
+        backlog = self._waiting.backlog()
+        oldest = backlog.oldest_ts
+        lag_ms = max(self._clock.now_ms() - oldest, 0) if oldest is not None else 0
+        return {"lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": lag_ms}
 
     def _update(self, **fields: object) -> None:
         self.status = msgspec.structs.replace(self.status, updated_ms=self._clock.now_ms(), **fields)
         save_status(self._fs, self._layout, self.status)
+
+
+class _SittingOut:
+    """What one product raises is kept for the end of the round: it must not cost the others theirs."""
+
+    def __init__(self, name: str, sick: dict[str, Exception]) -> None:
+        self._name = name
+        self._sick = sick
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        _log.error("a product sits this round out", extra={"product": self._name, "error": str(error)})
+        self._sick[self._name] = error
+        return True

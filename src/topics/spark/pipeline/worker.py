@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -24,8 +24,9 @@ from topics.config.settings import Settings
 from topics.core.errors import TopicsError
 from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
 from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import SparkExecutor
-from topics.spark.pipeline.products import Piece, Product
+from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import load_status, save_status
 from topics.spark.segments import NoCatalogError
@@ -37,7 +38,7 @@ from topics.storage.places import absolute, check_place
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
 from topics.system.logs import configure_logs
-from topics.system.machine import cpu_count, step_back
+from topics.system.machine import step_back
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +59,16 @@ class LateSpark:
         self._under_submit = under_submit
         self._inner: SparkExecutor | None = None
 
-    def run(self, pieces: Sequence[Piece], on_done: Callable[[int], None]) -> list[bytes]:
-        return self._started().run(pieces, on_done)
+    def parallelism(self) -> int:
+        return self._started().parallelism()
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+        return self._started().run(works, on_done)
+
+    def run_jobs(
+        self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
+    ) -> Iterator[list[bytes] | JobFailedError]:
+        return self._started().run_jobs(jobs, on_done)
 
     def probe(self) -> None:
         self._started().probe()
@@ -102,10 +111,9 @@ def make_pipeline(
     if settings.archive in ("1", "true"):
         share = 0.0 if compact else DELETED_SHARE
         rules = ArchiveRules(
-            retention_ms=settings.archive_retention_ms, erase_ms=settings.archive_erase_ms,
-            groups_min=2 * cpu_count(), deleted_share=share,
-        )  # fmt: skip
-        products.append(ArchiveProduct(fs, layout, archive_root(settings), rules, SystemDice()))
+            retention_ms=settings.archive_retention_ms, erase_ms=settings.archive_erase_ms, deleted_share=share
+        )
+        products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock)
 
 

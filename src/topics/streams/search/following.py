@@ -11,14 +11,28 @@ from topics.engine import Engine, ReadRequest
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
 from topics.schema.registry import encode_registry
-from topics.searching.messages import Add, Drop, Open
+from topics.searching.messages import Add, Drop, Open, Trim
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack, window_start
 from topics.streams.search.searcher import Later, Searcher
 
 EMPTY_BYTES = 32 * 1024
 """What an index takes before it told how much: that of a stream that is only ever filtered never does."""
 
+CHUNKS = 4
+"""In how many chunks the entries of one stream are held, and one more while the oldest falls out."""
+
 Brought = Callable[["Followed | TopicsError"], None]
+
+
+class Chunk:
+    """A part of an index that is forgotten as a whole."""
+
+    __slots__ = ("before", "sent_bytes")
+
+    def __init__(self, before: int) -> None:
+        self.before = before
+        """All of it is behind this seq."""
+        self.sent_bytes = 0
 
 
 class Followed:
@@ -32,11 +46,16 @@ class Followed:
         self.start = start
         """No entry up to this one is in it."""
         self.through = start
-        self.sent_bytes = 0
+        self.chunks: list[Chunk] = []
+        """What it holds, the oldest first. They are forgotten one by one."""
         self.memory_bytes = EMPTY_BYTES
         self.target = start
         self.feeding = False
         self.waiting: list[tuple[int, Brought]] = []
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum([chunk.sent_bytes for chunk in self.chunks])
 
     def told(self) -> None:
         """Calls back those who waited for what is there now."""
@@ -80,10 +99,7 @@ class Follower:
 
     def _fits(self, known: Followed, topic: Topic, description: Description) -> bool:
         return (
-            known.topic is topic
-            and known.description is description
-            and known.generation == self._searcher.generation
-            and known.sent_bytes <= 2 * self._stream_bytes
+            known.topic is topic and known.description is description and known.generation == self._searcher.generation
         )
 
     def bring(self, followed: Followed, upto: int, brought: Brought) -> None:
@@ -109,7 +125,9 @@ class Follower:
             from_seq=followed.through, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=followed.target
         )
         try:
-            self._engine.read_as(followed.topic, request, pack, lambda outcome: self._got(followed, outcome))
+            self._engine.read_as(
+                followed.topic, request, pack, lambda outcome: self._got(followed, outcome), aside=True
+            )
         except TopicsError as error:
             self._got(followed, error)
 
@@ -120,19 +138,37 @@ class Follower:
             return
         if outcome.pieces:
             try:
-                self._searcher.send(Add(followed.index, outcome.pieces), outcome.body)
+                self._send(followed, outcome)
             except SearchUnavailableError as error:
                 followed.feeding = False
                 followed.failed(error)
                 return
         followed.through = max(followed.through, outcome.through)
-        followed.sent_bytes += outcome.text_bytes
         if followed.through < followed.target:
             followed.told()
             self._later(0, lambda: self._feed(followed))
         else:
             followed.feeding = False
             followed.told()
+
+    def _send(self, followed: Followed, packed: Pack) -> None:
+        """Sends entries into the last chunk, or into a new one. A window of chunks moves with a stream that grows: only
+        what falls out of it is lost, and nothing is sent twice."""
+        chunks = followed.chunks
+        is_new = not chunks or chunks[-1].sent_bytes >= self._stream_bytes // CHUNKS
+        self._searcher.send(Add(followed.index, packed.pieces, is_new), packed.body)
+        if is_new:
+            chunks.append(Chunk(followed.through))
+        chunks[-1].sent_bytes += packed.text_bytes
+        while len(chunks) > 1 and followed.sent_bytes - chunks[0].sent_bytes > self._stream_bytes:
+            self._trim(followed)
+
+    def _trim(self, followed: Followed) -> None:
+        """Forgets the oldest chunk of an index."""
+        gone = followed.chunks.pop(0)
+        followed.start = followed.chunks[0].before
+        followed.memory_bytes -= followed.memory_bytes * gone.sent_bytes // (followed.sent_bytes + gone.sent_bytes or 1)
+        self._searcher.send(Trim(followed.index, followed.start + 1))
 
     def weigh(self, followed: Followed, memory_bytes: int) -> None:
         """Notes what an index takes."""
@@ -150,6 +186,11 @@ class Follower:
             total -= known.memory_bytes
             del self._followed[known.topic.id]
             self._forget(known)
+        while total > self._memory_bytes and len(followed.chunks) > 1:
+            # Alone it takes more than all may.
+            total -= followed.memory_bytes
+            self._trim(followed)
+            total += followed.memory_bytes
 
     def _forget(self, known: Followed) -> None:
         if known.generation == self._searcher.generation:

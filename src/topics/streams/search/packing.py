@@ -121,6 +121,34 @@ def _dead(flags: bytes | bytearray, first_seq: int, count: int) -> Ranges:
     return found
 
 
+class Stretch(NamedTuple):
+    """Seqs that are looked at together."""
+
+    first: int
+    last: int
+
+
+def stretches(topic: Topic, first: int, last: int, max_bytes: int) -> list[Stretch]:
+    """A range of seqs in stretches of about so many bytes, the newest first. How large one really is shows when it is
+    read; what no run holds is left out."""
+    found: list[Stretch] = []
+    room, wanted = 0, 0
+    for part, begin, end in chain_of(topic):
+        low, high = max(begin, first), min(end, last)
+        runs = [run for run in part.runs_from(low) if run.first_seq <= high] if low <= high else []
+        for run in reversed(runs):
+            size = max(run.payload_bytes // run.count, 1)
+            bottom, top = max(run.first_seq, low), min(run.last_seq, high)
+            while top >= bottom:
+                if not found or found[-1].first != top + 1 or min(room // size, wanted) < 1:
+                    found.append(Stretch(top + 1, top))
+                    room, wanted = max(max_bytes, size), PACK_RECORDS
+                taken = min(top - bottom + 1, room // size, wanted)
+                found[-1] = Stretch(top - taken + 1, found[-1].last)
+                room, wanted, top = room - taken * size, wanted - taken, top - taken
+    return found
+
+
 def window_start(topic: Topic, max_bytes: int) -> int:
     """The seq behind which about so many bytes are stored; 0 where that is everything."""
     room = max_bytes

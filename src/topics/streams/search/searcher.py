@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.core.errors import SearchUnavailableError
-from topics.searching.messages import Answer, Ask, Filter, Head, Messages, Result, encode_message
+from topics.searching.messages import Answer, Head, Messages, Question, Result, encode_message
 
 ResultDone = Callable[[Result | SearchUnavailableError], None]
 Later = Callable[[float, Callable[[], None]], Callable[[], None]]
@@ -25,7 +25,7 @@ class Searcher(Protocol):
     def send(self, head: Head, body: Sequence[bytes | memoryview] = ()) -> None: ...
 
     def ask(
-        self, make: Callable[[int], Ask | Filter], done: ResultDone, body: Sequence[bytes | memoryview] = ()
+        self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()
     ) -> None: ...
 
     @property
@@ -44,14 +44,14 @@ class InlineSearcher:
         self._now = now
         self._worker: object = None
         self._messages = Messages()
+        self._requests = 0
 
     def send(self, head: Head, body: Sequence[bytes | memoryview] = ()) -> None:
         self._take(head, body)
 
-    def ask(
-        self, make: Callable[[int], Ask | Filter], done: ResultDone, body: Sequence[bytes | memoryview] = ()
-    ) -> None:
-        raw = self._take(make(1), body)
+    def ask(self, make: Callable[[int], Question], done: ResultDone, body: Sequence[bytes | memoryview] = ()) -> None:
+        self._requests += 1
+        raw = self._take(make(self._requests), body)
         assert raw is not None
         (message,) = Messages().feed(raw)
         assert isinstance(message.head, Answer)

@@ -14,8 +14,9 @@ class SearchStats(msgspec.Struct, kw_only=True):
     """Entries that queries looked at."""
     out_of_time: int = 0
     out_of_memory: int = 0
+    out_of_bytes: int = 0
     scanned_bytes: int = 0
-    """What filtered reads looked at."""
+    """What filtered reads looked at, and queries besides their indexes."""
     processes_lost: int = 0
     memory_bytes: int = 0
     """What indexes take now, as far as it is known."""

@@ -67,6 +67,11 @@ class Journal:
         return len(self._pending)
 
     @property
+    def size(self) -> int:
+        """How many keys it remembers, told or not."""
+        return len(self._touched) + len(self._pending)
+
+    @property
     def has_pending(self) -> bool:
         return bool(self._pending) or self._all
 

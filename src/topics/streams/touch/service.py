@@ -1,6 +1,6 @@
 """The touches of all streams that somebody asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from topics.engine import Engine
 from topics.engine.topic import Topic
@@ -21,6 +21,10 @@ class Touches:
         self._streams: dict[Topic, StreamTouch] = {}
         self._sweeping: Callable[[], None] | None = None
         core.gone.append(self._gone)
+
+    def __iter__(self) -> Iterator[StreamTouch]:
+        """The touches that somebody asked for."""
+        return iter(self._streams.values())
 
     def of(self, topic: Topic) -> StreamTouch | None:
         """The touches of a stream, which begin with the first who asks; None where they are off."""

@@ -1,29 +1,21 @@
-"""The streams of /v1: every call as a value, what calls return, and tailing. Nothing here touches the network."""
+"""Streams and what is in them: every call as a value, and what calls return."""
 
-import base64
-import math
-from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.client.errors import ClientError, ConnectionFailed
 from topics.client.requests import Request, encode_values, given_only
 from topics.client.transport.http1 import Response
-from topics.client.transport.sse import EventParser, ServerEvent
 
 T = TypeVar("T")
 
 START, NOW = "-1", "now"
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
-_LONG_POLL_MS = 20_000
-# The server ends an event stream after a minute, and says something at least that often.
-_QUIET_S = 75.0
 
 Entries = bytes | Iterable[object]
 """What to append: bytes as they stand, or values that become JSON."""
@@ -68,6 +60,8 @@ class StreamPage(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether it is the end, and nothing will follow."""
     gap: str | None = None
     """What was lost in front of the entries, such as `1-57; reason=cap`."""
+    scan_limited: bool = False
+    """Whether a filtered read stopped because it had looked at enough for one answer. The next one goes on."""
 
     @cached_property
     def values(self) -> list[Any]:
@@ -87,6 +81,7 @@ class StreamSummary(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str | None = None
     epoch: int
     next_offset: str
+    profile: str = "generic"
 
 
 class ProducerMark(msgspec.Struct, frozen=True):
@@ -112,7 +107,7 @@ def put_stream(
     touched it for `ttl_s`, or until `expires_at`.
     """
     body, kind = _body(entries, content_type)
-    headers = {"stream-ttl": ttl_s, "stream-expires-at": _moment(expires_at), "stream-closed": closed or None}
+    headers = {"stream-ttl": ttl_s, "stream-expires-at": moment(expires_at), "stream-closed": closed or None}
     return _put(name, {"content-type": kind, **headers}, body)
 
 
@@ -128,8 +123,8 @@ def fork_stream(
 ) -> Request[StreamState]:
     """Creates a stream that begins with what another holds, up to an offset of it or its end. Nothing is copied."""
     headers = {
-        "content-type": content_type, "stream-ttl": ttl_s, "stream-expires-at": _moment(expires_at),
-        "stream-forked-from": _path(source), "stream-fork-offset": offset, "stream-fork-sub-offset": sub_offset,
+        "content-type": content_type, "stream-ttl": ttl_s, "stream-expires-at": moment(expires_at),
+        "stream-forked-from": stream_path(source), "stream-fork-offset": offset, "stream-fork-sub-offset": sub_offset,
     }  # fmt: skip
     return _put(name, headers, None)
 
@@ -152,7 +147,7 @@ def append_stream(
     """
     body, kind = _body(entries, content_type)
     headers = {
-        "content-type": kind, "stream-key": key, "stream-timestamp": _moment(ts), "stream-seq": seq,
+        "content-type": kind, "stream-key": key, "stream-timestamp": moment(ts), "stream-seq": seq,
         "stream-closed": close or None, **_producer(producer),
     }  # fmt: skip
     return _post(name, headers, body, repeatable=producer is not None)
@@ -169,7 +164,7 @@ def get_stream(name: str) -> Request[StreamState]:
     def read(response: Response) -> StreamState:
         return _state(name, response)
 
-    return Request(method="HEAD", target=_path(name), answer=StreamState, read=read)
+    return Request(method="HEAD", target=stream_path(name), answer=StreamState, read=read)
 
 
 def read_stream(
@@ -178,16 +173,18 @@ def read_stream(
     *,
     since: datetime | str | None = None,
     key: str | None = None,
+    filter: str | None = None,
     wait_ms: int | None = None,
 ) -> Request[StreamPage]:
     """The entries behind an offset, or from a time on; without either from the start, `-1`. `now` is the end.
 
-    Only entries of one `key`, if one is given. With `wait_ms`, an answer that would be empty is held back so long.
+    Only entries of one `key`, if one is given, and only those that match the `filter`, a query over declared fields
+    such as `status:>=500 -service:billing`. With `wait_ms`, an answer that would be empty is held back so long.
     """
     live = {} if wait_ms is None else {"live": "long-poll", "timeout": f"{wait_ms}ms"}
     if wait_ms is not None and offset is None and since is None:
         offset = START
-    query = given_only({"offset": offset, "since": _moment(since), "key": key, **live})
+    query = given_only({"offset": offset, "since": moment(since), "key": key, "filter": filter, **live})
 
     def read(response: Response) -> StreamPage:
         headers = response.headers
@@ -195,15 +192,16 @@ def read_stream(
             name=name, content_type=headers.get("content-type", ""), content=response.content,
             next_offset=headers["stream-next-offset"], up_to_date=headers.get("stream-up-to-date") == "true",
             closed=headers.get("stream-closed") == "true", gap=headers.get("stream-gap"),
+            scan_limited=headers.get("stream-filter-scan-limit-reached") == "true",
         )  # fmt: skip
 
-    target = _path(name) + ("?" + urlencode(query) if query else "")
+    target = stream_path(name) + ("?" + urlencode(query) if query else "")
     return Request(method="GET", target=target, answer=StreamPage, read=read, wait_s=(wait_ms or 0) / 1000)
 
 
 def delete_stream(name: str) -> Request[None]:
     """Deletes a stream with everything in it. One that has forks is kept for them, and for nobody else."""
-    return Request(method="DELETE", target=_path(name), answer=None, read=lambda response: None)
+    return Request(method="DELETE", target=stream_path(name), answer=None, read=lambda response: None)
 
 
 def list_streams(prefix: str = "", *, after: str = "", limit: int | None = None) -> Request[list[StreamSummary]]:
@@ -213,128 +211,10 @@ def list_streams(prefix: str = "", *, after: str = "", limit: int | None = None)
     return Request(method="GET", target=target, answer=list[StreamSummary])
 
 
-class _Control(msgspec.Struct, rename="camel"):
-    stream_next_offset: str
-    up_to_date: bool = False
-    stream_closed: bool = False
-    stream_gap: str | None = None
-
-
-class StreamTail:
-    """The state of a tail; those of both clients drive it."""
-
-    def __init__(self, name: str, offset: str, key: str | None, live: str, deadline_s: float) -> None:
-        self.what = f"the tail of stream {name}"
-        self.deadline_s = deadline_s
-        self.offset = offset
-        """Where the last page ended that was handed out."""
-        self._name = name
-        self._key = key
-        self._by_events = live == "sse"
-        self._received = offset
-        self._closed = False
-        self._pages: deque[StreamPage] = deque()
-        self._parser = EventParser()
-        self._data: bytes | None = None
-        self._content_type = ""
-        self._is_base64 = False
-        self._progress = False
-
-    @property
-    def ended(self) -> bool:
-        return self._closed and not self._pages
-
-    def next_item(self) -> StreamPage | None:
-        if not self._pages:
-            return None
-        page = self._pages.popleft()
-        self.offset = page.next_offset
-        return page
-
-    def request(self) -> Request[Any] | None:
-        if self._received == NOW or (self._by_events and not self._content_type):
-            # Where the end is has to be known before a connection can break: the second now would be a later one.
-            return get_stream(self._name)
-        if self._by_events:
-            return None
-        return read_stream(self._name, self._received, key=self._key, wait_ms=_LONG_POLL_MS)
-
-    def made(self, answer: StreamState | StreamPage) -> None:
-        if isinstance(answer, StreamPage):
-            self._take(answer)
-            return
-        self._content_type = answer.content_type
-        if self._received == NOW:
-            self.offset = self._received = answer.next_offset
-
-    def open(self) -> tuple[str, dict[str, str], float] | None:
-        if not self._by_events:
-            return None
-        self._parser = EventParser()
-        self._data, self._progress = None, False
-        query = given_only({"offset": self._received, "live": "sse", "key": self._key})
-        return f"{_path(self._name)}?{urlencode(query)}", {}, _QUIET_S
-
-    def opened(self, response: Response) -> None:
-        self._is_base64 = response.headers.get("stream-sse-data-encoding") == "base64"
-
-    def feed(self, chunk: bytes) -> bool:
-        events = self._parser.feed(chunk)
-        for event in events:
-            self._event(event)
-        return bool(events)
-
-    def broke(self, error: ClientError) -> ClientError | None:
-        # A stream of events ends every minute by itself, and is opened again.
-        return None if self._progress and isinstance(error, ConnectionFailed) else error
-
-    def _event(self, event: ServerEvent) -> None:
-        try:
-            if event.name == "data":
-                self._data = base64.b64decode(event.data) if self._is_base64 else event.data
-            elif event.name == "control":
-                told = msgspec.json.decode(event.data, type=_Control)
-                self._progress = True
-                data, self._data = self._data or b"", None
-                self._take(
-                    StreamPage(
-                        name=self._name, content_type=self._content_type, content=data,
-                        next_offset=told.stream_next_offset, up_to_date=told.up_to_date, closed=told.stream_closed,
-                        gap=told.stream_gap,
-                    )
-                )  # fmt: skip
-        except ValueError as problem:
-            raise ConnectionFailed(f"an event cannot be understood: {problem}", maybe_done=False) from problem
-
-    def _take(self, page: StreamPage) -> None:
-        self._received = page.next_offset
-        self._closed = page.closed
-        if page.content or page.gap or page.closed:
-            self._pages.append(page)
-        elif not self._pages:
-            self.offset = page.next_offset
-
-
-def tail_stream(
-    name: str,
-    offset: str = START,
-    *,
-    key: str | None = None,
-    live: Literal["sse", "long-poll"] = "sse",
-    deadline_s: float = math.inf,
-) -> StreamTail:
-    """An iterator over the pages behind an offset that waits for more, and ends when the stream is closed.
-
-    It begins at the start, `-1`, at the end, `now`, or where an earlier one stopped. A server that restarts, throttles
-    or cannot be reached is asked again for `deadline_s`, by default for ever. Nothing is lost or repeated meanwhile.
-    """
-    return StreamTail(name, offset, key, live, deadline_s)
-
-
-def _path(name: str) -> str:
+def stream_path(name: str, part: str = "") -> str:
     if not name.strip("/"):
         raise ValueError(f"{name!r} is not a stream name")
-    return f"/v1/stream/{quote(name, safe='')}"
+    return f"/v1/stream/{quote(name, safe='')}{part}"
 
 
 def _body(entries: Entries, content_type: str | None) -> tuple[bytes | None, str]:
@@ -346,7 +226,8 @@ def _body(entries: Entries, content_type: str | None) -> tuple[bytes | None, str
     return encode_values(values) if values else None, content_type or _JSON
 
 
-def _moment(value: datetime | str | None) -> str | None:
+def moment(value: datetime | str | None) -> str | None:
+    """A time as it is sent."""
     if isinstance(value, datetime) and value.tzinfo is None:
         raise ValueError("a time needs its zone, such as datetime.now(UTC)")
     return value.isoformat() if isinstance(value, datetime) else value
@@ -365,7 +246,12 @@ def _put(name: str, headers: Mapping[str, object], body: bytes | None) -> Reques
         return _state(name, response)
 
     return Request(
-        method="PUT", target=_path(name), body=body or b"", headers=_headers(headers), answer=StreamState, read=read
+        method="PUT",
+        target=stream_path(name),
+        body=body or b"",
+        headers=_headers(headers),
+        answer=StreamState,
+        read=read,
     )
 
 
@@ -378,7 +264,7 @@ def _post(name: str, headers: Mapping[str, object], body: bytes | None, *, repea
         )  # fmt: skip
 
     return Request(
-        method="POST", target=_path(name), body=body or b"", headers=_headers(headers), answer=StreamAppended,
+        method="POST", target=stream_path(name), body=body or b"", headers=_headers(headers), answer=StreamAppended,
         read=read, repeatable=repeatable,
     )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""`topics schema`: what the entries of a stream look like, and how that changes."""

@@ -1,0 +1,1 @@
+"""Commands that ask what a stream holds: hits, and sums over time."""

@@ -1,0 +1,213 @@
+"""Finding entries of a stream, adding them up, and listing their keys."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from topics.client.requests import Request, encode_values, given_only
+from topics.client.streams.contents import moment, stream_path
+
+T = TypeVar("T")
+
+Moment = datetime | str | int
+"""A time with its zone, an ISO 8601 text, or milliseconds since 1970."""
+
+_SEARCH_S = 3.0
+"""What the server lets a query take."""
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer looked at. Offsets and numbers that the question does not have are empty."""
+
+    complete: bool
+    """Whether everything up to the end was looked at. Only a budget of time or memory leaves something out."""
+    mode: str = ""
+    """`complete`, or `published` where something is missing."""
+    stream_head_offset: str = ""
+    visible_through_offset: str = ""
+    """Everything up to here was looked at."""
+    possible_missing_events_upper_bound: int = 0
+    """How many entries were not looked at, never fewer than there are."""
+    oldest_omitted_append_at: str | None = None
+    scanned_tail_docs: int = 0
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """An entry that was found. Its content is decoded when it is first asked for."""
+
+    offset: str
+    score: float = 0.0
+    sort: list[Any] = []
+    """The values of the sort keys."""
+    fields: dict[str, Any] = {}
+    """The declared fields, as they stand in the entry."""
+    payload: msgspec.Raw = msgspec.field(name="source", default=msgspec.Raw(b"null"))
+
+    @cached_property
+    def source(self) -> Any:
+        """The entry as Python values, in the current version of its schema; None where it was not asked for."""
+        return msgspec.json.decode(self.payload)
+
+    @property
+    def raw(self) -> bytes:
+        """The entry as JSON text."""
+        return bytes(self.payload)
+
+    def decode(self, type: type[T]) -> T:
+        """The entry as a value of this type; raises `msgspec.ValidationError` when it is none."""
+        return msgspec.json.decode(self.payload, type=type)
+
+
+class SearchTotal(msgspec.Struct, frozen=True, kw_only=True):
+    """How many were found."""
+
+    value: int
+    relation: Literal["eq", "gte"]
+    """`eq` if there are no others, `gte` if there may be."""
+
+
+class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The first hits of an order."""
+
+    stream: str
+    hits: list[Hit]
+    total: SearchTotal
+    """The hits of this page, or with `track_total` all that match."""
+    next_search_after: list[Any] | None = None
+    """Where the next page goes on; None on the last one."""
+    timed_out: bool = False
+    """Whether time ran out: the hits are those that were found until then."""
+    coverage: Coverage
+    took_ms: int = 0
+    timeout_ms: int = 0
+    snapshot_end_offset: str = ""
+    """The end of the stream when the query came; everything up to there was searched."""
+    explain: dict[str, Any] | None = None
+
+
+class BucketGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The entries of a bucket with the same dimensions."""
+
+    key: dict[str, Any] = {}
+    measures: dict[str, dict[str, Any]] = {}
+    """By name: a `count`, or also `sum`, `min`, `max`, `avg`, `p50`, `p95`, `p99` and `histogram`."""
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """One interval of time."""
+
+    start: str
+    end: str
+    groups: list[BucketGroup]
+
+
+class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """A rollup over a range of time, the oldest bucket first. A bucket without entries is left out."""
+
+    stream: str
+    rollup: str
+    start: str = msgspec.field(name="from")
+    end: str = msgspec.field(name="to")
+    interval: str
+    coverage: Coverage
+    buckets: list[Bucket]
+
+
+class RoutingKeyPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some routing keys of live entries, sorted, each once."""
+
+    stream: str
+    keys: list[str]
+    next_after: str | None = None
+    """Where the next page begins; None on the last one."""
+    coverage: Coverage
+    took_ms: int = 0
+
+
+def search(
+    name: str,
+    q: str = "",
+    *,
+    sort: Sequence[str] | str = (),
+    size: int | None = None,
+    search_after: Sequence[object] | None = None,
+    timeout_ms: int | None = None,
+    track_total: bool = False,
+    source: bool = True,
+    fields: Sequence[str] | None = None,
+    explain: bool = False,
+) -> Request[SearchPage]:
+    """Finds entries of a stream that has a search description: the first `size` of an order, 50 unless told.
+
+    `q` is a query such as `status:>=500 timeout`; one that says nothing finds everything. `sort` are fields, `_score`
+    or `offset`, each with `:asc` or `:desc`, and `search_after` is the `next_search_after` of the page before. Time
+    that runs out is no error: the page has what was found, and says `timed_out`. `source=False` leaves the entries out,
+    `fields` says which declared ones to show, `track_total` counts all that match.
+    """
+    given = {
+        "q": q or None,
+        "sort": [sort] if isinstance(sort, str) else list(sort) or None,
+        "size": size,
+        "search_after": None if search_after is None else list(search_after),
+        "timeout_ms": timeout_ms,
+        "track_total": track_total or None,
+        "_source": None if source else False,
+        "fields": None if fields is None else list(fields),
+        "explain": explain or None,
+    }
+    return Request(
+        method="POST",
+        target=stream_path(name, "/_search"),
+        body=encode_values(given_only(given)),
+        answer=SearchPage,
+        partial_status=408,
+        wait_s=_SEARCH_S,
+    )
+
+
+def aggregate(
+    name: str,
+    rollup: str,
+    *,
+    start: Moment,
+    end: Moment,
+    interval: str,
+    q: str = "",
+    group_by: Sequence[str] | None = None,
+    measures: Sequence[str] | None = None,
+) -> Request[Aggregate]:
+    """Adds up a rollup of a stream from `start` to before `end`, in buckets of an interval such as `1m`.
+
+    Only entries that match `q` count. `group_by` are dimensions of the rollup, `measures` those to show, or all.
+    """
+    given = {
+        "rollup": rollup,
+        "from": _bound(start),
+        "to": _bound(end),
+        "interval": interval,
+        "q": q or None,
+        "group_by": None if group_by is None else list(group_by),
+        "measures": None if measures is None else list(measures),
+    }
+    return Request(
+        method="POST",
+        target=stream_path(name, "/_aggregate"),
+        body=encode_values(given_only(given)),
+        answer=Aggregate,
+        wait_s=_SEARCH_S,
+    )
+
+
+def list_routing_keys(name: str, *, after: str | None = None, limit: int | None = None) -> Request[RoutingKeyPage]:
+    """One page of the routing keys that live entries of a stream have, in their order."""
+    query = given_only({"after": after, "limit": limit})
+    target = stream_path(name, "/_routing_keys") + ("?" + urlencode(query) if query else "")
+    return Request(method="GET", target=target, answer=RoutingKeyPage, wait_s=_SEARCH_S)
+
+
+def _bound(value: Moment) -> str | int | None:
+    return value if isinstance(value, int) else moment(value)

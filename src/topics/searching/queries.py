@@ -1,0 +1,113 @@
+"""Queries on their way: asked of the index, then of whatever else is brought, and finished when there is no more."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from topics.core.ranges import SeqRange
+from topics.indexing.aggregation import Aggregation, parse_aggregation
+from topics.indexing.parts import Ask as PlanAsk
+from topics.indexing.parts import Budget, Entries, Span
+from topics.indexing.plans import Adding, Listing, Running, Searching
+from topics.indexing.predicates import bind_search
+from topics.indexing.scans import Scan
+from topics.indexing.sorting import parse_sort
+from topics.searching.held import Held
+from topics.searching.messages import AggregateQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
+
+_encode = msgspec.json.Encoder().encode
+_NO_LIMIT = 1 << 62
+"""How much is scanned is decided by who sends it."""
+
+
+class Asked:
+    """One query, and what its parts gave so far."""
+
+    def __init__(self, held: Held, query: Query, now: Callable[[], float], deadline: float) -> None:
+        self._held = held
+        self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
+        self._aggregation: Aggregation | None = None
+        self._ascending = False
+        self._running = self._begin(query)
+        self._scanned = 0
+
+    def _begin(self, query: Query) -> Running:
+        held = self._held
+        if isinstance(query, KeysQuery):
+            return Listing(query.after, query.limit, self._budget)
+        assert held.config is not None
+        if isinstance(query, AggregateQuery):
+            self._aggregation = parse_aggregation(query.body, held.config, held.version)
+            return Adding(self._aggregation, self._budget)
+        asked = _plan_ask(held, query)
+        by_offset = asked.sort.by_offset
+        self._ascending = by_offset is not None and by_offset.ascending
+        return Searching(asked, self._budget)
+
+    def take_fresh(self, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
+        """Asks the index about a range of its entries."""
+        parts = self._held.parts(first, last, removed)
+        for part in reversed(parts) if self._ascending else parts:
+            if self._running.wants(part.span):
+                self._running.take(part)
+
+    def take_entries(self, pieces: tuple[Piece, ...], body: memoryview) -> None:
+        """Looks at entries that are in no index; they are one part."""
+        entries = [entry for piece in self._held.entries(pieces, body) for entry in piece]
+        if not entries:
+            return
+        span = Span(entries[0].number, entries[-1].number, len(entries), "segment")
+        if self._running.wants(span):
+            self._scanned += len(entries)
+            self._running.take(Scan(Entries(span, entries)))
+
+    @property
+    def enough(self) -> bool:
+        return self._running.enough
+
+    @property
+    def progress(self) -> Result:
+        """What is told between two parts."""
+        return Result(enough=self._running.enough, spent=self._budget.spent)
+
+    def finish(self) -> Result:
+        running = self._running
+        if isinstance(running, Listing):
+            keys = running.keys()
+            return self._result(keys=tuple(keys.keys), is_full=keys.next_after is not None)
+        if isinstance(running, Adding):
+            assert self._aggregation is not None
+            sums = running.sums()
+            buckets = sums.table.buckets(self._aggregation, self._aggregation.contributions().names)
+            return self._result(buckets=_encode(buckets))
+        page = running.page()
+        hits = tuple(Hit(list(hit.place), hit.number, hit.score) for hit in page.hits)
+        return self._result(hits=hits, is_full=page.next_after is not None, matched=page.matched)
+
+    def _result(self, **found: Any) -> Result:
+        coverage = self._running.coverage
+        return Result(
+            scanned=self._scanned,
+            looked_at=coverage.looked_at,
+            missed=coverage.missed,
+            first_missed=coverage.first_missed,
+            spent=coverage.spent,
+            enough=self._running.enough,
+            memory_bytes=self._held.memory_bytes,
+            **found,
+        )
+
+
+def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
+    assert held.config is not None
+    bound = bind_search(query.q, held.config)
+    return PlanAsk(
+        config=held.config,
+        version=held.version,
+        predicate=bound.predicate,
+        sort=parse_sort(query.sort, held.config, bound.has_text),
+        size=query.size,
+        after=None if query.after is None else tuple(query.after),
+        count_all=query.count_all,
+    )

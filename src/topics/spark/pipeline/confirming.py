@@ -1,0 +1,40 @@
+"""What the pipeline tells the engine: up to which catalog every product has applied the deletes.
+
+The engine keeps a delete of sealed records until it is confirmed, and forgets it then.
+"""
+
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.replaced import read_whole, replace_file
+
+
+class CatalogWentBackError(Exception):
+    """The catalog is older than one whose deletes were applied: a folder was put back from a copy."""
+
+
+class Confirmations:
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._seen: int | None = None
+
+    def check(self, number: int) -> None:
+        """Raises CatalogWentBackError for a catalog from before the last confirmation."""
+        seen = self._confirmed()
+        if number < seen:
+            raise CatalogWentBackError(
+                f"the catalog has number {number}, and {seen} was applied to the archive already: the data folder was "
+                "put back from an older copy. Move the archive and the folder pipeline away to begin again"
+            )
+
+    def confirm(self, number: int) -> None:
+        if number > self._confirmed():
+            self._fs.make_dirs(self._layout.pipeline)
+            replace_file(self._fs, self._layout.pipeline_seen, b"%d" % number)
+            self._seen = number
+
+    def _confirmed(self) -> int:
+        if self._seen is None:
+            data = read_whole(self._fs, self._layout.pipeline_seen) or b""
+            self._seen = int(data) if data.isdigit() else 0
+        return self._seen

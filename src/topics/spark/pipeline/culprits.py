@@ -1,0 +1,117 @@
+"""A job that failed as a whole, taken apart until it is known who is to blame.
+
+What takes its whole process down spoils the job for everybody. The job is halved, and what fails of it again, down to
+one topic and one product, or to one chore: so a culprit among ten thousand topics costs some thirty jobs and not ten
+thousand. Whoever is left is to blame when it fails twice alone, and a job without any work between the two does not.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from topics.spark.pipeline.products import Failure
+from topics.spark.pipeline.scanning import Piece, PieceOutcome, SegmentWork, decode_outcome, encode_piece
+
+
+class JobFailedError(Exception):
+    """A job failed as a whole, so that nobody can tell which piece was to blame."""
+
+
+class WorkersUnavailableError(JobFailedError):
+    """No process came up that could do any work. That says nothing about the work: the round is tried again later."""
+
+
+class Runs(Protocol):
+    """The part of an executor that is needed here."""
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]: ...
+
+    def probe(self) -> None: ...
+
+
+class Search(msgspec.Struct):
+    """What came of it: outcomes of those who are well, and those who are to blame."""
+
+    outcomes: list[PieceOutcome] = []
+    culprits: list[tuple[str, Failure]] = []
+    ailing: WorkersUnavailableError | None = None
+    """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
+
+
+def take_apart(executor: Runs, pieces: Sequence[Piece]) -> Search:
+    search = Search()
+    try:
+        _halve(executor, list(pieces), search)
+    except WorkersUnavailableError as error:
+        search.ailing = error
+    return search
+
+
+def _halve(executor: Runs, pieces: list[Piece], search: Search) -> None:
+    if len(pieces) > 1:
+        middle = len(pieces) // 2
+        parts = [pieces[:middle], pieces[middle:]]
+    else:
+        parts = [[half] for half in halves(pieces[0])]
+    if len(parts) == 1:
+        _alone(executor, pieces[0], search)
+        return
+    for part in parts:
+        try:
+            search.outcomes += run_pieces(executor, part)
+        except WorkersUnavailableError:
+            raise
+        except JobFailedError:
+            _halve(executor, part, search)
+
+
+def _alone(executor: Runs, piece: Piece, search: Search) -> None:
+    executor.probe()
+    try:
+        search.outcomes += run_pieces(executor, [piece])
+    except WorkersUnavailableError:
+        raise
+    except JobFailedError as error:
+        search.culprits.append(_blamed(piece, str(error)))
+
+
+def run_pieces(executor: Runs, pieces: Sequence[Piece]) -> list[PieceOutcome]:
+    outcomes = executor.run([encode_piece(piece) for piece in pieces], lambda done: None)
+    return [decode_outcome(outcome) for outcome in outcomes]
+
+
+def halves(piece: Piece) -> list[Piece]:
+    """Two parts of a piece's work; the piece itself when it is one topic for one product, or one chore."""
+    if piece.segments and piece.chores:
+        return [msgspec.structs.replace(piece, chores=[]), msgspec.structs.replace(piece, segments=[])]
+    if len(piece.chores) > 1:
+        middle = len(piece.chores) // 2
+        return [msgspec.structs.replace(piece, chores=part) for part in (piece.chores[:middle], piece.chores[middle:])]
+    topics: dict[int, list[SegmentWork]] = {}
+    for work in piece.segments:
+        topics.setdefault(work.topic_id, []).append(work)
+    if len(topics) > 1:
+        runs = list(topics.values())
+        middle = len(runs) // 2
+        return [
+            msgspec.structs.replace(piece, segments=[work for run in part for work in run])
+            for part in (runs[:middle], runs[middle:])
+        ]
+    products = sorted({name for work in piece.segments for name, _ in work.wants})
+    if len(products) > 1:
+        return [msgspec.structs.replace(piece, segments=_only(piece.segments, product)) for product in products]
+    return [piece]
+
+
+def _only(segments: Sequence[SegmentWork], product: str) -> list[SegmentWork]:
+    wants = [[(name, want) for name, want in work.wants if name == product] for work in segments]
+    return [SegmentWork(kept) for kept in wants if kept]
+
+
+def _blamed(piece: Piece, reason: str) -> tuple[str, Failure]:
+    if piece.chores:
+        [work] = piece.chores
+        return work.product, Failure(work.chore.topic_id, work.chore.subject, reason)
+    [product] = {name for work in piece.segments for name, _ in work.wants}
+    return product, Failure(piece.segments[0].topic_id, piece.segments[0].topic, reason)

@@ -1,0 +1,283 @@
+"""One query over one stream, part by part.
+
+What is fresh is asked of the index, once all that the query has to see was brought to it. What is older than the index
+is read from the stream and looked at entry by entry, the newest first, as long as time and bytes last; a query that
+wants the oldest entries first begins at the other end. What was not looked at is told.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from topics.core.errors import SearchUnavailableError, TopicsError
+from topics.engine import Engine, ReadRequest
+from topics.engine.read import first_readable
+from topics.engine.streams.description import Description
+from topics.engine.topic import Topic
+from topics.indexing.sorting import OFFSET
+from topics.searching.messages import Ask, Finish, More, Query, Question, Result, SearchQuery
+from topics.streams.search.following import Followed, Follower
+from topics.streams.search.outcome import OutcomeDone, account
+from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
+from topics.streams.search.searcher import Later, Searcher
+
+_LATE_S = 1.0
+"""Who is late already gets what is there: the answer to it is a matter of milliseconds."""
+_NOTHING = Stretch(1, 0)
+
+
+class Means(NamedTuple):
+    """What a query is answered with."""
+
+    engine: Engine
+    searcher: Searcher
+    follower: Follower
+    later: Later
+    now: Callable[[], float]
+    scan_bytes: int
+
+
+class Asking:
+    """One query on its way. It goes from step to step by callbacks: each asks for something and is called with it."""
+
+    def __init__(self, means: Means, topic: Topic, query: Query, deadline: float, done: OutcomeDone) -> None:
+        self._means = means
+        self._topic = topic
+        self._query = query
+        self._deadline = deadline
+        self._done = done
+        self._head = topic.head
+        self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), topic.head))
+        self._fresh: Stretch | None = None
+        """What the index was asked about."""
+        self._left: list[Stretch] = []
+        """What is still to be scanned, the next one last."""
+        self._planned_through = 0
+        self._scanned: list[Stretch] = []
+        self._skipped: list[Stretch] = []
+        """What a read did not get to, though nobody knows why."""
+        self._scanned_bytes = 0
+        self._asked: int | None = None
+        """The number of the question, while it waits for further parts."""
+        self._enough = False
+        self._spent: str | None = None
+        self._waits_for_entries = False
+        self._due = self._stepping = False
+        self._cancel: Callable[[], None] = lambda: None
+
+    def answer_nothing(self) -> None:
+        """The time was over before anything was done."""
+        self._spent = "time"
+        self._answer(Result())
+
+    def begin(self, description: Description, timeout_s: float) -> None:
+        """Raises SearchUnavailableError."""
+        self._followed = self._means.follower.of(self._topic, description)
+        self._cancel = self._means.later(timeout_s, self._late)
+        if self._ascending and self._plan_scan():
+            self._ask(_NOTHING, stays=True)
+        else:
+            self._bring()
+
+    def _next(self) -> None:
+        """The next step, behind any part. What answers at once comes back here before this is left, so it is a loop
+        and no recursion."""
+        self._due = True
+        while self._due and not self._stepping:
+            self._due, self._stepping = False, True
+            try:
+                self._step()
+            finally:
+                self._stepping = False
+
+    def _step(self) -> None:
+        if self._spent is None and self._means.now() >= self._deadline:
+            self._spent = "time"
+        if self._enough or self._spent is not None:
+            self._finish()
+        elif self._left or (self._ascending and self._plan_scan()):
+            self._scan(self._left[-1])
+        elif self._fresh is None:
+            self._bring()
+        else:
+            self._finish()
+
+    # What is fresh
+
+    def _bring(self) -> None:
+        self._waits_for_entries = True
+        self._means.follower.bring(self._followed, self._head, self._brought)
+
+    def _brought(self, outcome: Followed | TopicsError) -> None:
+        if not self._waits_for_entries:
+            return
+        self._waits_for_entries = False
+        if isinstance(outcome, TopicsError):
+            self._fail(outcome)
+        elif self._ascending and self._plan_scan():
+            # Meanwhile some of what was in the index has fallen out of it.
+            self._next()
+        else:
+            self._ask_fresh()
+
+    def _late(self) -> None:
+        """The time is over: who waits for entries to be brought goes on with those that are there."""
+        self._spent = "time"
+        if self._waits_for_entries:
+            self._waits_for_entries = False
+            self._ask_fresh()
+
+    def _ask_fresh(self) -> None:
+        followed, wanted = self._followed, self._wanted
+        fresh = self._fresh = Stretch(
+            max(wanted.first, followed.start + 1), min(wanted.last, followed.through, self._head)
+        )
+        asked = self._asked
+        if asked is not None:
+            removed = self._removed(fresh)
+            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed))
+        else:
+            stays = not self._ascending and self._plan_scan() and self._spent is None
+            self._ask(fresh, stays)
+
+    def _ask(self, fresh: Stretch, stays: bool) -> None:
+        removed, index = self._removed(fresh), self._followed.index
+        deadline = self._deadline + (_LATE_S if self._spent is not None else 0.0)
+
+        def make(request: int) -> Ask:
+            self._asked = request if stays else None
+            return Ask(request, index, deadline, fresh.first, fresh.last, removed, self._query, stays)
+
+        def taken(result: Result | SearchUnavailableError) -> None:
+            if isinstance(result, Result) and stays and not result.enough:
+                self._take(result)
+            else:
+                # Nobody waits for more of an answer that nothing can change.
+                self._enough = isinstance(result, Result) and result.enough
+                self._take_final(result)
+
+        self._means.searcher.ask(make, taken)
+
+    def _removed(self, part: Stretch) -> tuple[tuple[int, int], ...]:
+        return removed_between(self._topic, self._means.engine.core.reader, part.first, part.last)
+
+    # What is older
+
+    def _plan_scan(self) -> bool:
+        """Lays out what the index does not have and nobody has looked at; whether there is anything."""
+        first = max(self._wanted.first, self._planned_through + 1)
+        last = min(self._followed.start, self._wanted.last)
+        self._planned_through = max(last, self._planned_through)
+        self._left = stretches(self._topic, first, last, PACK_BYTES) if first <= last else []
+        if not self._ascending:
+            self._left.reverse()
+        return bool(self._left)
+
+    def _scan(self, part: Stretch) -> None:
+        request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
+        try:
+            self._means.engine.read_as(
+                self._topic, request, pack, lambda outcome: self._take_pack(part, outcome), aside=True
+            )
+        except TopicsError as error:
+            self._fail(error)
+
+    def _take_pack(self, part: Stretch, packed: Pack | TopicsError) -> None:
+        if isinstance(packed, TopicsError):
+            self._fail(packed)
+            return
+        if self._scanned_bytes + packed.text_bytes > self._means.scan_bytes:
+            self._spent = "bytes"
+            self._next()
+            return
+        self._left.pop()
+        reached = min(packed.through, part.last)
+        if reached < part.first:
+            self._skipped.append(part)
+            self._next()
+            return
+        if reached < part.last:
+            self._left.append(Stretch(reached + 1, part.last))
+            if not self._ascending:
+                # It was larger than it seemed. What comes behind is to be looked at first, so this is read again.
+                self._left.insert(-1, Stretch(part.first, reached))
+                self._next()
+                return
+        self._scanned.append(Stretch(part.first, reached))
+        self._scanned_bytes += packed.text_bytes
+        asked = self._asked
+        assert asked is not None
+        if packed.pieces:
+            self._tell(lambda request: More(request, asked, packed.pieces), packed.body)
+        else:
+            self._next()
+
+    # Asking and answering
+
+    def _tell(self, make: Callable[[int], Question], body: tuple[bytes | memoryview, ...] = ()) -> None:
+        """Asks something after which there is more to do."""
+
+        def told(result: Result | SearchUnavailableError) -> None:
+            if isinstance(result, SearchUnavailableError):
+                self._cancel()
+                self._done(result)
+            else:
+                self._take(result)
+
+        self._means.searcher.ask(make, told, body)
+
+    def _take(self, result: Result) -> None:
+        self._enough, self._spent = result.enough, self._spent or result.spent
+        self._next()
+
+    def _fail(self, error: TopicsError) -> None:
+        """Gives up; whoever keeps the question may forget it."""
+        self._cancel()
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            self._means.searcher.ask(lambda request: Finish(request, asked), lambda _: None)
+        self._done(error)
+
+    def _finish(self) -> None:
+        asked = self._asked
+        assert asked is not None
+        self._means.searcher.ask(lambda request: Finish(request, asked), self._take_final)
+
+    def _take_final(self, result: Result | SearchUnavailableError) -> None:
+        self._cancel()
+        if isinstance(result, SearchUnavailableError):
+            self._done(result)
+            return
+        self._means.follower.weigh(self._followed, result.memory_bytes)
+        self._answer(result)
+
+    def _answer(self, result: Result) -> None:
+        self._spent = self._spent or result.spent
+        wanted, fresh = self._wanted, self._fresh
+        missed: list[Stretch] = []
+        if not self._enough:
+            missed += (*self._left, *self._skipped)
+            # Behind what was, or would have been, scanned.
+            begin = max(wanted.first, self._planned_through + 1)
+            missed.append(Stretch(begin if fresh is None else max(begin, fresh.last + 1), wanted.last))
+        looked = fresh or Stretch(wanted.first, wanted.first - 1)
+        self._done(
+            account(
+                self._topic, result, self._head, looked, self._scanned, self._scanned_bytes, missed, self._spent,
+            )
+        )  # fmt: skip
+
+
+def _wanted(query: Query, everything: Stretch) -> tuple[Stretch, bool]:
+    """What a query has to look at, and whether it begins with the oldest."""
+    if not isinstance(query, SearchQuery):
+        return everything, False
+    name, _, direction = (query.sort[0] if query.sort else OFFSET).strip().partition(":")
+    ascending = name == OFFSET and direction == "asc"
+    # Without a sort, a query for words is sorted by more than the offset.
+    if query.after is None or query.count_all or name != OFFSET or (not query.sort and len(query.after) > 1):
+        return everything, ascending
+    # What comes before the place where the page begins is no part of the answer.
+    place: int = query.after[0]
+    if ascending:
+        return Stretch(max(everything.first, place + 1), everything.last), True
+    return Stretch(everything.first, min(everything.last, place - 1)), False

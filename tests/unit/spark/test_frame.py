@@ -1,0 +1,208 @@
+"""The frame of the pipeline: several products over one scan, and what one of them may cost the others."""
+
+import errno
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.spark.archives import ROOT, advance, archived
+from tests.unit.spark.folders import Folder
+from tests.unit.spark.notebooks import Notebook
+from tests.unit.spark.test_rounds import Fragile, Inline
+from topics.spark.archive.planning import ArchiveRules
+from topics.spark.pipeline import scanning
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.executors import HALVES
+from topics.spark.pipeline.products import Chore, Gain, Product, Transform
+from topics.spark.pipeline.rounds import Executor, Pipeline, ShortError
+from topics.spark.pipeline.waiting import FrameRules
+from topics.spark.segments import SegmentRef, read_segment
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.replaced import read_whole
+from topics.testing import SeededDice
+
+
+class World:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = Folder()
+        self.one, self.two = Notebook(self.folder.disk, "one"), Notebook(self.folder.disk, "two")
+        monkeypatch.setitem(HALVES, "one", self.one)
+        monkeypatch.setitem(HALVES, "two", self.two)
+        self.reads: Counter[tuple[str, int]] = Counter()
+
+        def counting(fs: FileSystem, layout: Layout, ref: SegmentRef) -> Iterator[pa.RecordBatch]:
+            self.reads[ref.topic, ref.first_seq] += 1
+            return read_segment(fs, layout, ref)
+
+        monkeypatch.setattr(scanning, "read_segment", counting)
+
+    def fill(self, *names: str, segments: int = 1) -> None:
+        for _ in range(segments):
+            for name in names:
+                self.folder.append(name, 1, 2)
+            self.folder.seal()
+
+    def pipeline(self, *products: Product, executor: Executor | None = None, **rules: int) -> Pipeline:
+        folder = self.folder
+        chosen = executor if executor is not None else Inline(folder)
+        given = products or (self.one, self.two)
+        return Pipeline(folder.disk, folder.layout, given, chosen, folder.clock, FrameRules(**rules))
+
+    def archive(self) -> ArchiveProduct:
+        return ArchiveProduct(self.folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+
+    def confirmed(self) -> int:
+        return int(read_whole(self.folder.disk, self.folder.layout.pipeline_seen) or b"0")
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def run_all(made: Pipeline) -> None:
+    for _ in range(50):
+        if not made.round():
+            return
+    raise AssertionError("the pipeline never comes to an end")
+
+
+def test_a_segment_is_read_once_for_all_products(world: World) -> None:
+    world.fill("a", "b", segments=3)
+    run_all(world.pipeline(world.one, world.two, world.archive()))
+    assert set(world.reads.values()) == {1}
+    assert len(world.reads) == 6
+    assert world.one.notes() == world.two.notes() == {"a": [(1, 6)], "b": [(1, 6)]}
+    assert len(archived(world.folder.disk, "a")) == 6
+
+
+def test_a_product_that_comes_later_is_given_what_it_lacks_and_no_more(world: World) -> None:
+    world.fill("a", segments=2)
+    run_all(world.pipeline(world.one))
+    world.fill("a")
+    run_all(world.pipeline())
+    assert world.one.notes() == world.two.notes() == {"a": [(1, 6)]}
+    assert world.reads == {("a", 1): 2, ("a", 3): 2, ("a", 5): 1}
+
+
+def test_only_topics_that_changed_are_looked_at(world: World) -> None:
+    names = [f"t{number}" for number in range(20)]
+    world.fill(*names)
+    made = world.pipeline(world.one)
+    run_all(made)
+    world.one.asked.clear()
+    world.folder.append("t7", 3)
+    world.folder.seal("t7")
+    run_all(made)
+    assert set(world.one.asked) == {"t7"}
+    assert made.status.lag_segments == 0
+
+
+def test_what_one_product_cannot_stand_the_others_get(world: World) -> None:
+    world.fill("good", "bad")
+    world.one.allergic.add("bad")
+    made = world.pipeline()
+    run_all(made)
+    assert world.one.notes() == {"good": [(1, 2)]}
+    assert world.two.notes() == {"good": [(1, 2)], "bad": [(1, 2)]}
+    [out] = made.status.quarantined
+    assert (out.product, out.topic, out.attempts) == ("one", "bad", 1)
+    # The topic is left out for the one and goes on for the other.
+    world.fill("bad")
+    run_all(made)
+    assert world.two.notes()["bad"] == [(1, 4)]
+    world.one.allergic.clear()
+    advance(world.folder.clock, 60_001)
+    run_all(made)
+    assert made.status.quarantined == ()
+    assert world.one.notes()["bad"] == [(1, 4)]
+
+
+def test_a_product_that_fails_altogether_sits_out_and_confirms_nothing(world: World) -> None:
+    world.fill("a")
+    world.one.broken = ValueError("its folder is damaged")
+    made = world.pipeline()
+    with pytest.raises(ValueError, match="its folder is damaged"):
+        made.round()
+    assert world.two.notes() == {"a": [(1, 2)]}
+    assert world.confirmed() == 0
+    assert made.status.catalog == 0
+    world.one.broken = None
+    run_all(made)
+    assert world.one.notes() == {"a": [(1, 2)]}
+    assert world.confirmed() > 0
+
+
+def test_deletes_are_confirmed_once_every_product_has_them(world: World) -> None:
+    world.fill("a", segments=3)
+    made = world.pipeline()
+    world.two.confirms = 1
+    run_all(made)
+    assert world.confirmed() == 1
+    world.two.confirms = None
+    run_all(made)
+    assert world.confirmed() == made.status.catalog > 1
+
+
+def test_a_long_round_publishes_as_it_goes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fill(*[f"t{number}" for number in range(12)])
+    made = world.pipeline(world.one, group_bytes=1, commit_bytes=1, round_bytes=10_000)
+    before_the_last = []
+    inner = world.one.commit
+
+    def commit(outcomes: Sequence[bytes], now_ms: int) -> Gain:
+        before_the_last.append(len(world.one.notes()))
+        return inner(outcomes, now_ms)
+
+    monkeypatch.setattr(world.one, "commit", commit)
+    assert made.round()
+    assert made.status.rounds == 1
+    assert len(world.one.notes()) == 12
+    assert before_the_last[-1] >= 6
+
+
+@pytest.mark.parametrize("size", [7, 200])
+def test_a_culprit_is_found_by_halving(world: World, size: int) -> None:
+    names = [f"t{number}" for number in range(size)]
+    world.fill(*names, "deadly")
+    executor = Fragile(world.folder, b"deadly")
+    made = world.pipeline(executor=executor)
+    assert made.round()
+    # The topic takes the task down for either product, so it is left out of both.
+    assert {(one.topic, one.product) for one in made.status.quarantined} == {("deadly", "one"), ("deadly", "two")}
+    assert world.one.notes().keys() == world.two.notes().keys() == set(names)
+    assert executor.jobs <= 10 + 3 * size.bit_length()
+
+
+def test_chores_fail_alone_and_are_left_out_by_name(world: World) -> None:
+    world.fill("a")
+    world.one.chores_left = [Chore(name, 0, name.encode(), 10) for name in ("good", "bad", "fine")]
+    made = world.pipeline()
+    run_all(made)
+    assert [chore.subject for chore in world.one.chores_left] == ["bad"]
+    [out] = made.status.quarantined
+    assert (out.topic_id, out.topic, out.product) == (0, "bad", "one")
+    assert "a bad chore" in out.reason
+
+
+def test_a_machine_without_room_is_nobodys_fault(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.fill("a", "b")
+    failing = [True]
+    inner = world.one.begin
+
+    def begin(fs: FileSystem, layout: Layout, charge: bytes) -> Transform:
+        if failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return inner(fs, layout, charge)
+
+    monkeypatch.setattr(world.one, "begin", begin)
+    made = world.pipeline()
+    with pytest.raises(ShortError, match="No space left"):
+        made.round()
+    assert made.status.quarantined == ()
+    failing.clear()
+    run_all(made)
+    assert world.one.notes().keys() == {"a", "b"}
