@@ -1,18 +1,14 @@
 """What the searching process holds of a stream: its description, and its newest entries as columns, chunk by chunk."""
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from topics.core.ranges import SeqRange
+from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.parts import Entry, Span
 from topics.schema.registry import Registry
 from topics.searching.messages import Piece, views
 from topics.wire.cuts import data_parts, tag_texts, tag_value
-
-_decode = msgspec.json.Decoder().decode
 
 
 class Held:
@@ -25,7 +21,7 @@ class Held:
         self.registry = registry
         self.config = registry.search_config
         self.version = registry.current_version
-        self._promoter = registry.promoter if registry.current_version > 1 else None
+        self._reader = EntryReader(registry)
         self._chunks: list[FreshIndex] = []
 
     def add(self, pieces: tuple[Piece, ...], body: memoryview, new: bool) -> None:
@@ -58,25 +54,10 @@ class Held:
             yield [
                 Entry(
                     first_seq + index,
-                    None if self.config is None else self._value(first_seq + index, raw),
+                    None if self.config is None else self._reader.value(first_seq + index, raw),
                     len(raw),
                     key,
                 )
                 for index, raw in enumerate(data_parts(view, 0, view.count))
                 for key in (keys.get(index),)
             ]
-
-    def _value(self, seq: int, raw: bytes | memoryview) -> Any:
-        try:
-            value = _decode(raw)
-        except (ValueError, RecursionError):
-            return None
-        promoter = self._promoter
-        # Seqs begin with 1, and a registry counts entries from 0.
-        if promoter is None or seq > promoter.current_from or promoter.is_current(promoter.version_of(seq - 1)):
-            return value
-        try:
-            return promoter.chain(promoter.version_of(seq - 1)).apply(value, len(raw))
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-            # As a read does: an entry that cannot be promoted stays as it is. The attempt may have changed it.
-            return _decode(raw)

@@ -20,6 +20,8 @@ from topics.formats.catalog import (
 )
 from topics.formats.removals import REMOVALS_PART, decode_removals
 from topics.formats.snapshot import SegmentState, SnapshotHead, TopicState, decode_topic
+from topics.formats.stream import PART_NAME as STREAM_PART
+from topics.formats.stream import decode_part
 from topics.storage.catalog import read_catalog_bytes, write_catalog
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -50,7 +52,7 @@ class CatalogKeeper:
             head, entries = decode_parts(data)
         except ValueError:
             return False
-        if head.number != snapshot:
+        if head.number != snapshot or not head.has_contracts:
             return False
         self._entries, self.number, self.work_number = entries, head.number, head.number
         return True
@@ -90,7 +92,13 @@ def catalog_topic(state: TopicState) -> CatalogTopic:
     return CatalogTopic(
         state.topic_id, state.name, state.epoch, state.config, state.head, state.earliest, state.evict_floor,
         [_segment(segment) for segment in state.segments], [(lost.first, lost.last) for lost in state.lost], removals,
+        _contract(state),
     )  # fmt: skip
+
+
+def _contract(state: TopicState) -> bytes:
+    part = state.parts.get(STREAM_PART)
+    return b"" if part is None else decode_part(part).contract
 
 
 def encode_work(entry: CatalogTopic) -> bytes:
@@ -98,7 +106,7 @@ def encode_work(entry: CatalogTopic) -> bytes:
     if not entry.segments and not entry.removals:
         return b""
     spans = [(segment.first_seq, segment.count) for segment in entry.segments]
-    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals)))
+    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals, entry.contract)))
 
 
 def _segment(state: SegmentState) -> CatalogSegment:
