@@ -16,7 +16,6 @@ from tests.property.effort import effort
 from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, configs, entries, queries, sorts
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
 from topics.indexing.companions.building import build
-from topics.indexing.companions.files import joined
 from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
@@ -73,6 +72,12 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Companion:
+    data = bytearray()
+    build(registry, [rows], 7, first, last, data.extend, BLOCK_ROWS)
+    return Companion(bytes(data))
+
+
 def made(case: Case) -> tuple[list[Part], Scan]:
     """Companions of all entries, and a scan of those that are left of the window."""
     registry = Registry((Version(b"{}", None, 0),), None, msgspec.json.encode(case.config))
@@ -80,12 +85,14 @@ def made(case: Case) -> tuple[list[Part], Scan]:
     first, last = min(case.window), max(case.window)
     removed = [(number, number) for number in sorted(case.removed)]
     companions = [
-        Companion(joined(build(registry, [every[begin:end]], 7, begin, end - 1, BLOCK_ROWS)))
+        opened(registry, every[begin:end], begin, end - 1)
         for begin, end in pairwise([0, *sorted(case.cuts), len(every)])
     ]
     if case.merged:
         # Some were removed before they were merged, and the others since.
-        companions = [Companion(joined(merge(companions, removed[::2])))]
+        data = bytearray()
+        merge(companions, data.extend, removed[::2])
+        companions = [Companion(bytes(data))]
     plan = plan_of(registry)
     parts: list[Part] = []
     for companion in companions:

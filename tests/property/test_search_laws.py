@@ -24,7 +24,6 @@ from tests.property.search_model import (
 )
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.companions.building import build
-from topics.indexing.companions.files import joined
 from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
@@ -143,14 +142,16 @@ def companion_part(
     if is_merged:
         half = len(rows) // 2
         cut = rows[half].number if rows else span.first
-        pieces = merge(
+        data = bytearray()
+        merge(
             [
                 opened(registry, [before, *rows[:half]], span.first - 1, cut - 1),
                 opened(registry, [*rows[half:], behind], cut, span.last + 1),
             ],
+            data.extend,
             ranges[::2],
         )
-        companion = Companion(joined(pieces))
+        companion = Companion(bytes(data))
     else:
         companion = opened(registry, [before, *rows, behind], span.first - 1, span.last + 1)
     companion.check()
@@ -158,7 +159,9 @@ def companion_part(
 
 
 def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Companion:
-    return Companion(joined(build(registry, [[row] for row in rows], 1, first, last, block_rows=3)))
+    data = bytearray()
+    build(registry, [[row] for row in rows], 1, first, last, data.extend, block_rows=3)
+    return Companion(bytes(data))
 
 
 def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int]) -> FreshPart:

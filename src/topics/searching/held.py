@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from topics.core.ranges import SeqRange
+from topics.indexing.companions.identity import plan_of
 from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.parts import Entry, Span
@@ -22,6 +23,7 @@ class Held:
         self.config = registry.search_config
         self.version = registry.current_version
         self._reader = EntryReader(registry)
+        self.plan = plan_of(registry)
         self._chunks: list[FreshIndex] = []
 
     def add(self, pieces: tuple[Piece, ...], body: memoryview, new: bool) -> None:

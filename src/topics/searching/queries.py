@@ -7,6 +7,8 @@ import msgspec
 
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation, parse_aggregation
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.companions.part import CompanionPart
 from topics.indexing.parts import Ask as PlanAsk
 from topics.indexing.parts import Budget, Entries, Span
 from topics.indexing.plans import Adding, Listing, Running, Searching
@@ -31,6 +33,7 @@ class Asked:
         self._ascending = False
         self._running = self._begin(query)
         self._scanned = 0
+        self._indexed = 0
 
     def _begin(self, query: Query) -> Running:
         held = self._held
@@ -62,6 +65,15 @@ class Asked:
             self._scanned += len(entries)
             self._running.take(Scan(Entries(span, entries)))
 
+    def take_companion(self, companion: Companion, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
+        """Asks a companion about a range of its entries."""
+        rows = companion.count_between(first, last)
+        span = Span(first, last, rows, "index")
+        if self._running.wants(span):
+            before = self._running.coverage.looked_at
+            self._running.take(CompanionPart(companion, span, self._held.plan, removed))
+            self._indexed += self._running.coverage.looked_at - before
+
     @property
     def enough(self) -> bool:
         return self._running.enough
@@ -89,6 +101,7 @@ class Asked:
         coverage = self._running.coverage
         return Result(
             scanned=self._scanned,
+            indexed=self._indexed,
             looked_at=coverage.looked_at,
             missed=coverage.missed,
             first_missed=coverage.first_missed,

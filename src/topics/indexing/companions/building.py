@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from topics.indexing.columns import GAP
-from topics.indexing.companions.files import SectionWriter
+from topics.indexing.companions.files import SectionWriter, Write
 from topics.indexing.companions.identity import Plan, plan_of
 from topics.indexing.companions.mapped import BLOCK_ROWS, KEY, CompanionHead
 from topics.indexing.companions.rolling import add_up, write_rollups
@@ -17,8 +17,6 @@ from topics.indexing.fresh.index import FreshIndex
 from topics.indexing.parts import Entry
 from topics.schema.registry import Registry
 
-Pieces = list[bytes | memoryview]
-
 
 def build(
     registry: Registry,
@@ -26,23 +24,30 @@ def build(
     epoch: int,
     first: int,
     last: int,
+    write: Write,
     block_rows: int = BLOCK_ROWS,
-) -> Pieces:
-    """The companion of the entries from `first` to `last`, which come in the order of their numbers; those that are
-    missing are not live."""
+) -> CompanionHead:
+    """Writes the companion of the entries from `first` to `last`, which come in the order of their numbers; those that
+    are missing are not live."""
     index = FreshIndex(registry.search_config, registry.current_version)
     for entries in batches:
         index.add(entries)
-    return freeze(index, registry, epoch, first, last, block_rows)
+    return freeze(index, registry, epoch, first, last, write, block_rows)
 
 
 def freeze(
-    index: FreshIndex, registry: Registry, epoch: int, first: int, last: int, block_rows: int = BLOCK_ROWS
-) -> Pieces:
-    """The companion of all that an index has."""
+    index: FreshIndex,
+    registry: Registry,
+    epoch: int,
+    first: int,
+    last: int,
+    write: Write,
+    block_rows: int = BLOCK_ROWS,
+) -> CompanionHead:
+    """Writes the companion of all that an index has."""
     plan, numbers = plan_of(registry), index.numbers
     rows = len(numbers)
-    writer = SectionWriter()
+    writer = SectionWriter(write)
     if rows != last - first + 1:
         writer.add("numbers", numbers)
     columns = {name: freeze_column(column, _kind(registry, name), rows) for name, column in index.columns.items()}
@@ -56,19 +61,12 @@ def freeze(
         for name in config.rollups:
             if write_rollups(writer, name, add_up(index, config, registry.current_version, name)):
                 stored[name] = plan.rollups[name]
-    return writer.finish(
-        CompanionHead(
-            epoch=epoch,
-            generation=plan.generation,
-            first=first,
-            last=last,
-            rows=rows,
-            block_rows=block_rows,
-            plan=Plan(plan.fields, stored, plan.sums),
-            fields=fields,
-            key=key,
-        )
-    )
+    head = CompanionHead(
+        epoch=epoch, generation=plan.generation, first=first, last=last, rows=rows, block_rows=block_rows,
+        plan=Plan(plan.fields, stored, plan.sums), fields=fields, key=key,
+    )  # fmt: skip
+    writer.finish(head)
+    return head
 
 
 def _kind(registry: Registry, name: str) -> str:

@@ -30,7 +30,7 @@ with an interval of `i` ms, and for a measure `m` of it:
     sums/r/m/ends, states     the rows that are summaries already, as JSON; empty for a row that is none
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any, Final
 
@@ -77,32 +77,37 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Found).decode
 
 
-class SectionWriter:
-    """The pieces of a file, collected one section at a time."""
+Write = Callable[[bytes | memoryview], object]
+"""Puts bytes behind those that it was given before."""
 
-    def __init__(self) -> None:
-        self._pieces: list[bytes | memoryview] = [MAGIC]
-        self._at = len(MAGIC)
+
+class SectionWriter:
+    """Writes a file one section at a time, so that no more than one of them is in memory."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._at = 0
         self._sections: list[Section] = []
+        self._put(MAGIC)
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self._write(data)
+        self._at += len(data)
 
     def add(self, name: str, array: NDArray[Any]) -> None:
         data = bytes_of(np.ascontiguousarray(array))
         if array.dtype.str not in _KINDS:
             raise TypeError(f"a section of {array.dtype.str}")
-        self._pad()
+        self._put(bytes(-self._at % _ALIGNED))
         self._sections.append(Section(name, array.dtype.str, self._at, len(data), xxh3_64_intdigest(data)))
-        self._pieces.append(data)
-        self._at += len(data)
+        self._put(data)
 
-    def _pad(self) -> None:
-        gap = -self._at % _ALIGNED
-        self._pieces.append(bytes(gap))
-        self._at += gap
-
-    def finish(self, head: msgspec.Struct) -> list[bytes | memoryview]:
-        """All pieces of the file."""
+    def finish(self, head: msgspec.Struct) -> int:
+        """Adds the directory; the bytes of the file."""
         directory = _encode(_Directory(msgspec.Raw(_encode(head)), self._sections))
-        return [*self._pieces, directory, _TAIL.pack(len(directory), xxh3_64_intdigest(directory), END)]
+        self._put(directory)
+        self._put(_TAIL.pack(len(directory), xxh3_64_intdigest(directory), END))
+        return self._at
 
 
 class SectionFile:
@@ -157,8 +162,3 @@ class SectionFile:
         """Looks at every byte that counts. Raises CompanionDamagedError."""
         for name in self._sections:
             self.array(name)
-
-
-def joined(pieces: Sequence[bytes | memoryview]) -> bytes:
-    """A file that is in memory."""
-    return b"".join(pieces)

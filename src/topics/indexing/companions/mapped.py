@@ -88,6 +88,11 @@ class Companion:
         lo, hi = np.searchsorted(self.numbers, (first, last + 1))
         return int(lo), int(hi)
 
+    def count_between(self, first: int, last: int) -> int:
+        """How many entries it has of a range."""
+        lo, hi = self.row_range(first, last)
+        return max(hi - lo, 0)
+
     def column(self, name: str) -> StoredColumn:
         known = self._columns.get(name)
         if known is None:

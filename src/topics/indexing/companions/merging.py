@@ -13,8 +13,7 @@ import numpy as np
 
 from topics.core.ranges import SeqRange
 from topics.indexing.columns import GAP, Mask, Numbers
-from topics.indexing.companions.building import Pieces
-from topics.indexing.companions.files import SectionWriter
+from topics.indexing.companions.files import SectionWriter, Write
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
 from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
@@ -23,12 +22,12 @@ from topics.indexing.companions.summaries import write_summaries
 from topics.indexing.companions.texts import MappedTexts, narrow, pack_texts
 
 
-def merge(companions: Sequence[Companion], removed: Sequence[SeqRange] = ()) -> Pieces:
-    """One companion for all entries of some of one generation, in order, but for those that were removed."""
+def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRange] = ()) -> CompanionHead:
+    """Writes one companion for all entries of some of one generation, in order, but for those that were removed."""
     first, last = companions[0].head, companions[-1].head
     sources = [_Source(companion, removed) for companion in companions]
     rows = sum(source.rows for source in sources)
-    writer = SectionWriter()
+    writer = SectionWriter(write)
     if rows != last.last - first.first + 1:
         writer.add("numbers", np.concatenate([source.numbers() for source in sources]))
     fields = {}
@@ -41,20 +40,13 @@ def merge(companions: Sequence[Companion], removed: Sequence[SeqRange] = ()) -> 
         write_summaries(writer, f"sums/{name}", _states(sources, name))
     whole = all(source.keep is None for source in sources)
     rollups = _merge_rollups(writer, companions, rows) if whole else {}
-    return writer.finish(
-        CompanionHead(
-            epoch=first.epoch,
-            generation=first.generation,
-            first=first.first,
-            last=last.last,
-            rows=rows,
-            block_rows=first.block_rows,
-            level=max(companion.head.level for companion in companions) + 1,
-            plan=Plan(first.plan.fields, rollups, first.plan.sums),
-            fields=fields,
-            key=key_head,
-        )
-    )
+    head = CompanionHead(
+        epoch=first.epoch, generation=first.generation, first=first.first, last=last.last, rows=rows,
+        block_rows=first.block_rows, level=max(companion.head.level for companion in companions) + 1,
+        plan=Plan(first.plan.fields, rollups, first.plan.sums), fields=fields, key=key_head,
+    )  # fmt: skip
+    writer.finish(head)
+    return head
 
 
 def _pairs(sources: Sequence["_Source"], companions: Sequence[Companion]) -> Iterator[tuple["_Source", Companion]]:

@@ -71,8 +71,18 @@ class Followed:
 
 
 class Follower:
-    def __init__(self, engine: Engine, searcher: Searcher, later: Later, stream_bytes: int, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        searcher: Searcher,
+        later: Later,
+        stream_bytes: int,
+        memory_bytes: int,
+        covered: Callable[[Topic, Description], int] = lambda topic, description: 0,
+    ) -> None:
+        """`covered` tells up to which seq a stream has indexes that need not be made here."""
         self._engine = engine
+        self._covered = covered
         self._searcher = searcher
         self._later = later
         self._stream_bytes = stream_bytes
@@ -89,7 +99,7 @@ class Follower:
             known = None
         if known is None:
             self._indexes += 1
-            start = window_start(topic, self._stream_bytes)
+            start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
             self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
             known = Followed(self._indexes, topic, description, self._searcher.generation, start)
             self._followed[topic.id] = known

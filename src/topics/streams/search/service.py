@@ -12,6 +12,7 @@ from topics.schema.search import SearchConfig
 from topics.searching.messages import Query
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.asking import Asking, Means
+from topics.streams.search.companions import Companions
 from topics.streams.search.fetching import Fetch, Fetched
 from topics.streams.search.filtering import FilteredRead
 from topics.streams.search.following import Follower
@@ -34,13 +35,16 @@ class StreamSearch:
         stream_bytes: int = STREAM_BYTES,
         memory_bytes: int = MEMORY_BYTES,
         scan_bytes: int = SCAN_BYTES,
+        companions: Companions | None = None,
     ) -> None:
         """`now` is the clock that the searching process has, too."""
+        self.companions = companions
         self._engine = engine
         self._searcher = searcher
         self._later = later
         self._now = now
-        self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
+        covered = {} if companions is None else {"covered": companions.covered_through}
+        self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes, **covered)
         self._scan_bytes = scan_bytes
         self._stats = SearchStats()
         self.under_way = 0
@@ -78,7 +82,7 @@ class StreamSearch:
             done(outcome)
 
         asking = Asking(
-            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes),
+            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions),
             topic,
             query,
             begun + timeout_s,
