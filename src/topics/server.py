@@ -258,7 +258,10 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     engine.start(asyncio.get_running_loop())
     tune_collector()
     front.open(engine)
-    supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
+    catalog, archives = engine.checkpointer.catalog, _is_on(settings.archive)
+    supervisor = Supervisor(
+        settings, PosixFileSystem(), SystemClock(), lambda: catalog.work_number if archives else catalog.families_number
+    )
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})

@@ -120,6 +120,11 @@ def encode_topic(topic: CatalogTopic) -> bytes:
     return _encoder.encode(topic)
 
 
+def contract_in(entry: bytes) -> bytes:
+    """What a stream promises, of an encoded topic."""
+    return _topic_decoder.decode(entry).contract
+
+
 def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False) -> bytes:
     """The whole file; the topics are already encoded, since most of them are the same as last time."""
     parts = [msgspec.Raw(topic) for topic in topics]

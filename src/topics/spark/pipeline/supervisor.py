@@ -51,7 +51,8 @@ class Supervisor:
         self.restarts = 0
         """How often the process ended badly and was or will be started again."""
         self.reason: str | None = None if find_spec("pyspark") is not None else "pyspark is not installed"
-        self.enabled = settings.pipeline == "auto" and settings.archive in ("1", "true")
+        self.archives = settings.archive in ("1", "true")
+        self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
 
     @property
@@ -75,7 +76,11 @@ class Supervisor:
 
     def start(self) -> None:
         if self.enabled and self.reason is not None:
-            _log.warning("the pipeline cannot run", extra={"reason": self.reason})
+            told = _log.warning if self.archives else _log.info
+            told(
+                "the pipeline cannot run: pip install 'topics[spark]' brings what it needs",
+                extra={"reason": self.reason},
+            )
         self._status = load_status(self._fs, self._layout)
         if self.enabled and self.reason is None:
             self._task = asyncio.create_task(self._keep())
