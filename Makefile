@@ -30,13 +30,13 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-serve setup-spark serve test check types short-tests slow halves format clean
+.PHONY: help setup setup-browser setup-serve setup-spark serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-client bench-http bench-live bench-queue bench-search bench-spark bench-streams
+.PHONY: bench bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,10 +66,14 @@ $(STAMP): $(SPARK_STAMP)
 	@rm -f .venv/.setup-*
 	@touch $@
 
+# The one thing that no registry of Python packages has. Tests that need a browser are skipped without one.
+setup-browser: ## Gets Chromium from Debian, if there is none and root asks; says what to do otherwise.
+	@requirements/browser
+
 serve: setup-serve ## Runs the server with the settings of the environment.
 	@$(BIN)/topics serve
 
-test: setup ## Runs all tests but the slow ones.
+test: setup setup-browser ## Runs all tests but the slow ones.
 	@$(WHOLE)
 
 check: setup ## Checks format, lint, types, layers, and runs the unit and property tests.
@@ -113,6 +117,9 @@ bench-streams: setup ## Measures a million streams and writes the report into do
 bench-search: setup ## Measures searching of fresh entries and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.search --write
 
+bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.console --write
+
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write
 
@@ -127,5 +134,5 @@ format: setup ## Formats the code and mends what the linter can mend.
 	@$(BIN)/ruff check --quiet --fix .
 
 clean: ## Removes everything that was made, except data.
-	rm -rf .venv .bench .conformance build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf .venv .bench .conformance .screenshots build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,8 +20,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from bench.spark_load import fill, serving
 from topics.client import Client
 from topics.config.settings import Settings
-from topics.spark.archive.manifest import masked
-from topics.spark.archive.reading import archived_records, manifests_of
+from topics.spark.archive.events import Masked
+from topics.spark.archive.masks import Mask
+from topics.spark.archive.reading import archived_records
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
 from topics.spark.pipeline.executors import InlineExecutor
@@ -80,16 +81,16 @@ def many_topics(url: str, topics: int, tries: int) -> ManyTopics:
 def many_deletes(spark: SparkSession, archive: str, tries: int) -> ManyDeletes:
     """Reads an archive of one topic with scattered deletes, and the same files without a look at them. They take turns.
 
-    The deletes are put into the manifest: how they get there is another matter.
+    The deletes are put into the ledger: how they get there is another matter.
     """
     store = ArchiveStore(PosixFileSystem(), archive)
-    [manifest] = manifests_of(store)
-    last = manifest.covered[-1][1]
+    state = store.load()
+    [topic] = state.topics.values()
+    last = topic.covered[-1][1]
     ranges = [(seq, seq) for seq in range(RECORDS_A_DELETE // 2, last + 1, RECORDS_A_DELETE)]
-    store.save(masked(manifest, ranges, manifest.catalog, manifest.updated_ms))
-    folder = store.topic_folder(manifest.topic_id)
-    paths = [f"{folder}/{file.path}" for file in manifest.files]
-    found = ManyDeletes(manifest.rows, len(ranges))
+    store.commit(state, [Masked(topic.topic_id, Mask.of(ranges).packed(), topic.catalog)], state.updated_ms)
+    paths = [store.path_of(file) for file in state.files]
+    found = ManyDeletes(sum(file.rows for file in state.files.values()), len(ranges))
     for number in range(tries + 1):
         plain, shown = (
             seconds(lambda: total(spark.read.parquet(*paths))),

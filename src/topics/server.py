@@ -29,6 +29,7 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
+from topics.console.files import console_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
@@ -36,7 +37,7 @@ from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
-from topics.storage.objects.tiers import server_files
+from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
 from topics.system.clock import Clock, SystemClock
@@ -66,6 +67,7 @@ def engine_options(settings: Settings) -> EngineOptions:
     values = {
         **msgspec.structs.asdict(settings),
         "cold_dir": check_place(settings.cold_dir),
+        "backup_dir": check_place(settings.backup_dir, "the place for backups"),
         "wal_shards": wal_shards,
         "limits": limits,
         "track_removals": _is_on(settings.archive),
@@ -107,6 +109,8 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     streams = _streams_api(settings)
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
+    ops.console.files = console_site()
+    ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
@@ -301,6 +305,7 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
     clock = SystemClock()
     near = Layout(settings.data_dir).near
     fs = server_files(settings.cold_dir, near, settings.cold_cache_bytes, clock.monotonic)
+    backup_fs = None if settings.backup_dir is None else guest_files(settings.backup_dir)
     outcome: concurrent.futures.Future[Engine] = concurrent.futures.Future()
 
     def recover() -> None:
@@ -309,7 +314,9 @@ def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) ->
             if not _is_on(settings.shared_files):
                 make_private(settings.data_dir)
             with collector_paused():
-                engine = Engine.recover(fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress)
+                engine = Engine.recover(
+                    fs, options, clock, SystemDice(), boot_id=boot_id(), progress=progress, backup_fs=backup_fs
+                )
         except BaseException as error:
             outcome.set_exception(error)
         else:

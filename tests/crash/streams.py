@@ -74,6 +74,7 @@ class Player:
         request = CreateRequest(content_type="text/plain", **settings)  # type: ignore[arg-type]
         self.maybe_created[name] = request
         if request.body:
+            assert isinstance(request.body, bytes)
             self.sent.append(Sent(name, (request.body.decode(),), None, False, False))
         outcome = self._ask(lambda done: self.streams.create(name, request, done))
         if isinstance(outcome, Created):

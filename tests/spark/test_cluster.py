@@ -15,7 +15,7 @@ from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, last_words
 from tests.spark.looking import of_diff, sealed_to, wait_until
 from topics.client import Client
-from topics.spark.archive.reading import manifests_of, read_archive
+from topics.spark.archive.reading import read_archive, topics_named
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.java import java_home
 from topics.storage.posix import PosixFileSystem
@@ -120,8 +120,9 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
         told = run(_CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", str(folder / "data"))
         assert "200 records archived" in told
         store = ArchiveStore(PosixFileSystem(), str(folder / "data" / "archive"))
-        [manifest] = manifests_of(store, "orders")
-        table = read_archive(PosixFileSystem(), store, manifest)
+        state = store.load()
+        [topic] = topics_named(state, "orders")
+        table = read_archive(PosixFileSystem(), store, state, topic.topic_id)
         assert dict(zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True)) == rows
 
         assert run(_COPY, tmp_path, cluster, server.url, str(folder / "data")).split() == ["200", "200"]

@@ -17,7 +17,7 @@ from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, install, last_words
 from tests.spark.looking import of_diff, sealed_to, wait_until
 from topics.client import Client
-from topics.spark.archive.reading import manifests_of, read_archive
+from topics.spark.archive.reading import read_archive, topics_named
 from topics.spark.archive.store import ArchiveStore
 from topics.storage.posix import PosixFileSystem
 
@@ -128,8 +128,9 @@ def test_the_pipeline_the_connector_and_an_export_run_through_spark_connect(
     rows = [data for *_, data in of_diff(client, "orders")]
     assert "100 records archived" in run(_JOBS, server, connect, tmp_path)
     store = ArchiveStore(PosixFileSystem(), str(tmp_path / "served" / "data" / "archive"))
-    [manifest] = manifests_of(store, "orders")
-    assert read_archive(PosixFileSystem(), store, manifest)["data"].to_pylist() == rows[:100]
+    state = store.load()
+    [topic] = topics_named(state, "orders")
+    assert read_archive(PosixFileSystem(), store, state, topic.topic_id)["data"].to_pylist() == rows[:100]
     lines = "".join(path.read_text() for path in sorted((tmp_path / "out").glob("part-*"))).splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, 121))
     assert sorted(data for *_, data in of_diff(client, "written")) == sorted(rows)

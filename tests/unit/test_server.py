@@ -50,6 +50,7 @@ class FakeEngine:
             room=SimpleNamespace(short=None),
         )
         self.streams = None
+        self.backups = SimpleNamespace(lag_ms=None)
         self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
@@ -129,6 +130,7 @@ def test_a_life(tmp_path: Path, engine: FakeEngine) -> None:
                 "topics": 1,
                 "read_only_shards": [],
                 "disk_full": False,
+                "backup_lag_ms": None,
             }
             assert (status, body) == (200, told)
         assert (await probe("/nowhere"))[0] == 404
@@ -206,8 +208,8 @@ def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
 
 
 def test_every_engine_option_is_a_setting_of_the_same_name() -> None:
-    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals"}
-    decided = {"data_dir", "cold_dir", "wal_shards", "full_disk_reserve_bytes"}
+    shared = set(EngineOptions.__struct_fields__) - {"limits", "track_removals", "restoring"}
+    decided = {"data_dir", "cold_dir", "backup_dir", "wal_shards", "full_disk_reserve_bytes"}
     defaults = EngineOptions(data_dir="")
     assert all(getattr(defaults, name) == getattr(Settings(), name) for name in shared - decided)
     settings = Settings(data_dir="somewhere", cold_dir="elsewhere", wal_shards=3, max_limit=7, segment_max_events=11)

@@ -20,6 +20,7 @@ from topics.api.live import Live
 from topics.api.openapi_operation import Operation
 from topics.api.refusals import fault_of, refusal_of
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
+from topics.core.limits import MIB
 from topics.engine import Engine
 from topics.http.application import OneRequest
 from topics.http.errors import Fault, HttpError
@@ -80,6 +81,11 @@ class Route(NamedTuple):
     """A probe: with `TOPICS_PROBE_AUTH` it is not open after all."""
     operation: Operation | None = None
     """How the API's description tells of it; None keeps it out."""
+    large_body: bool = False
+    """The handler takes bodies of any length, see `http.bodies.LargeBody`. Others are read in one go, and so none of
+    them may be long."""
+    body_bytes_max: int = MIB
+    """How long they may be."""
     fast_path: Callable[[Seconds, int], FastPath] | None = None
     """Made with the time and with how many requests of one key may be under way, 0 where that is not counted."""
 
@@ -224,9 +230,14 @@ class Api:
                 self._check_serving()
         except TopicsError as error:
             return self._refusal(error, head.path)
+        route = match.route  # type: ignore[attr-defined]
+        limit = self._body_bytes_max
+        if not route.large_body:
+            limit = min(limit, route.body_bytes_max)
+        head.takes_large = route.large_body
         # A token in the query ends some time, which nothing tells of.
         passing = match.version is None  # type: ignore[attr-defined]
-        return OneRequest(self._body_bytes_max) if passing else self._body_bytes_max
+        return OneRequest(limit) if passing else limit
 
     def _match(self, head: RequestHead) -> Match:
         if self.browsers is not None:

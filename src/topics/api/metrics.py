@@ -38,6 +38,8 @@ class Snapshot(Collector):
         self._http = http
         self._pipeline = pipeline
         self._prefixes = prefixes
+        self.by_topic = True
+        """Whether each topic has series of its own."""
 
     def text(self) -> bytes:
         return b"".join(self.text_pieces())
@@ -73,7 +75,7 @@ class Snapshot(Collector):
         yield b"}"
 
     def _by_topic(self) -> list[TopicSeries]:
-        return [] if self._engine is None else series_of(self._engine, self._prefixes)
+        return [] if self._engine is None or not self.by_topic else series_of(self._engine, self._prefixes)
 
     def collect(self) -> Iterator[Metric]:
         """Everything but the series by topic."""
@@ -99,7 +101,7 @@ class Snapshot(Collector):
             yield from _throttle_metrics(stats.throttle)
             if stats.cold_store is not None:
                 yield from _cold_store_metrics(stats.cold_store)
-            left_out = are_truncated(self._engine, self._prefixes)
+            left_out = not self.by_topic or are_truncated(self._engine, self._prefixes)
             yield _gauge("topics_topic_metrics_truncated", "Whether topics were left out below.", left_out)
 
 
@@ -211,6 +213,11 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _gauge("topics_wal_read_only", "Shards that take no writes, for now or for good.", read_only)
     yield _gauge("topics_disk_full", "Whether the disk has no room for more.", stats.disk_full)
     yield _fsync_histogram(stats)
+    yield _counter("topics_backups", "Backups that were taken.", stats.backups_total)
+    yield _counter("topics_backup_failures", "Backups that failed.", stats.backup_failures_total)
+    yield _counter("topics_backup_copied_bytes", "Bytes copied to the place for backups.", stats.backup_copied_bytes)
+    lag = -1 if stats.backup_lag_ms is None else stats.backup_lag_ms
+    yield _gauge("topics_backup_lag_ms", "How far the newest backup is behind; -1 before there is one.", lag)
 
 
 def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:

@@ -1,19 +1,22 @@
 """What operators and load balancers ask: health, readiness, metrics, the API's description."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from topics import __version__
 from topics.api.app import Api, Route, Routes, match_of
-from topics.api.auth import Key, Scope
+from topics.api.auth import ANYONE, Key, Scope
+from topics.api.calls import parse_query
 from topics.api.errors import error_headers, render_error, status_of
 from topics.api.live import Live
 from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
-from topics.api.openapi_operation import Operation
+from topics.api.openapi_operation import Operation, Parameter
+from topics.api.pages import CONSOLE, Pages, front_door
 from topics.api.scrapes import Scrapes
+from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
 from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
@@ -24,7 +27,7 @@ from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
-from topics.wire.v0 import HealthAnswer, PipelineAnswer, ReadyAnswer
+from topics.wire.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 _encode = msgspec.json.Encoder().encode
 
@@ -42,6 +45,9 @@ class OpsHandlers:
         self.live: Live | None = None
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Told by whoever supervises the pipeline."""
+        self.console = Pages(CONSOLE)
+        self.limits: Mapping[str, int] = {}
+        """What one request or one key may have, by the names of the settings."""
         self._document = b""
         self._page = b""
 
@@ -49,17 +55,23 @@ class OpsHandlers:
         """Every route of the server; the description is made of the same table."""
         health = Operation("health", "Whether the process answers at all.", {200: HealthAnswer})
         ready = Operation("ready", "Whether it serves.", {200: ReadyAnswer}, ("not_ready", "shutting_down"))
-        metrics = Operation("metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"})
+        by_topic = Parameter("topics", {"type": "boolean"}, "Whether series by topic are there; true unless told.")
+        metrics = Operation(
+            "metrics", "Counters and gauges, for Prometheus or as JSON.", {200: "text/plain"}, query=(by_topic,)
+        )
+        myself = Operation("self", "Who asks, as the server sees it, and what it lets anybody do.", {200: SelfAnswer})
         pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,
+            *BACKUP_ROUTES,
             _ops("/v0/health", self.health, health),
             _ops("/v0/ready", self.ready, ready),
             Route("GET", "/v0/metrics", self.metrics, Scope.READ, ops=True, operation=metrics),
             Route("GET", "/v0/pipeline", self.pipeline, Scope.READ, ops=True, operation=pipeline),
+            Route("GET", "/v0/self", self.myself, ops=True, operation=myself),
         )
         document = build_document(described, __version__, stream_paths(self._streams.listed()), described_types())
         self._document, self._page = _encode(document), build_page(document)
@@ -70,8 +82,9 @@ class OpsHandlers:
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
                 _ops("/docs", self.page),
+                Route("GET", "/", front_door, ops=True, open=True),
             ),
-            (self._streams,),
+            (self._streams, self.console),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -89,6 +102,7 @@ class OpsHandlers:
                 # It can be read, whatever became of the disk: whoever balances load must not take all of it away.
                 read_only_shards=[shard.number for shard in core.shards if shard.writer.poison is not None],
                 disk_full=core.room.short is not None,
+                backup_lag_ms=api.engine.backups.lag_ms,
             )
             exchange.respond(200, _encode(answer))
             return
@@ -110,6 +124,7 @@ class OpsHandlers:
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
+        snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
         else:
@@ -117,6 +132,20 @@ class OpsHandlers:
 
     def pipeline(self, exchange: Exchange) -> None:
         exchange.respond(200, _encode(pipeline_for(match_of(exchange.head).key, self.pipeline_state())))
+
+    def myself(self, exchange: Exchange) -> None:
+        key = match_of(exchange.head).key
+        answer = SelfAnswer(
+            version=__version__,
+            keys_required=key is not ANYONE,
+            key=KeyAnswer(
+                name=key.name,
+                scopes=[str(scope.name).lower() for scope in Scope if scope in key.scopes],
+                prefixes=list(key.prefixes),
+            ),
+            limits=dict(self.limits),
+        )
+        exchange.respond(200, _encode(answer), "application/json", (("cache-control", "no-store"),))
 
     @property
     def description(self) -> bytes:

@@ -140,6 +140,18 @@ app.command(
 )
 app.command("topics.cli.folder.repair:repair", help="Mend a damaged data folder.", group=_FOLDER)
 _group(
+    "backup",
+    "Backups of a server, and the way back from them.",
+    _FOLDER,
+    {
+        "create": "Take a backup of a running server.",
+        "list": "List the backups there are.",
+        "verify": "Read backups whole, and compare them with their checksums.",
+        "prune": "Remove old backups.",
+        "restore": "Make a data folder out of a backup.",
+    },
+)
+_group(
     "key",
     "Keys of a server, in a file that it reads.",
     _FOLDER,

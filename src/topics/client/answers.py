@@ -10,7 +10,7 @@ import msgspec
 
 from topics.client.records import Gap, Job, Record
 from topics.core.config import TopicConfig
-from topics.wire import queues, transactions, v0
+from topics.wire import backups, queues, transactions, v0
 
 Performance = dict[str, Any]
 
@@ -240,4 +240,20 @@ class LeasePage(msgspec.Struct, frozen=True, kw_only=True):
     leases: list[Lease]
     next_after: int | None = None
     """Where the next page begins; None on the last one."""
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class BackupInfo(backups.BackupInfo, frozen=True, kw_only=True):
+    """One backup of the server's data folder."""
+
+
+class BackupStarted(backups.BackupStarted, frozen=True, kw_only=True):
+    """A backup is being taken; the list of backups tells when it is there."""
+
+    performance: Performance = msgspec.field(default_factory=dict)
+
+
+class BackupList(backups.BackupsAnswer, frozen=True, kw_only=True):
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+
     performance: Performance = msgspec.field(default_factory=dict)

@@ -54,6 +54,8 @@
         │   ├── DiskFull                disk_full
         │   ├── SystemBusy              system_busy
         │   ├── TransactionBusy         transaction_busy
+        │   ├── BackupRunning           backup_running
+        │   ├── BackupFailed            backup_failed
         │   ├── NotReady                not_ready
         │   ├── SlowConsumer            slow_consumer
         │   └── ShuttingDown            shutting_down
@@ -62,6 +64,8 @@
         │   ├── ReadOnly                read_only
         │   ├── CorruptSegment          corrupt_segment
         │   ├── Damage                  damage
+        │   ├── NoBackupPlace           no_backup_place
+        │   ├── DamagedBackup           damaged_backup
         │   └── FolderBusy              folder_busy
         └── UnexpectedAnswer            what answered does not speak this API: a proxy, or another server
 
@@ -334,6 +338,14 @@ class DiskFull(RetryLater, code="disk_full"):
     """The server's disk has no room for more. Deletes still work, and writing goes on by itself once there is room."""
 
 
+class BackupRunning(RetryLater, code="backup_running"):
+    """A backup is being taken; the next one can begin when it is done."""
+
+
+class BackupFailed(RetryLater, code="backup_failed"):
+    """The place for backups could not be written to or read. Earlier backups are as they were."""
+
+
 class SystemBusy(RetryLater, code="system_busy"):
     """The server's system lacked file descriptors or memory for a moment."""
 
@@ -368,6 +380,14 @@ class CorruptSegment(ServerTrouble, code="corrupt_segment"):
 
 class Damage(ServerTrouble, code="damage"):
     """The server's data folder is damaged."""
+
+
+class NoBackupPlace(ServerTrouble, code="no_backup_place"):
+    """The server was started without a place for backups."""
+
+
+class DamagedBackup(ServerTrouble, code="damaged_backup"):
+    """Files of a backup are missing or are not what was written."""
 
 
 class FolderBusy(ServerTrouble, code="folder_busy"):

@@ -13,6 +13,8 @@ import msgspec
 
 from topics.client.answers import (
     Appended,
+    BackupList,
+    BackupStarted,
     Deleted,
     Diff,
     Health,
@@ -306,6 +308,16 @@ def ready() -> Request[Ready]:
 def pipeline() -> Request[dict[str, Any]]:
     """Where the Spark pipeline of the server stands: its state, and how far each of its sinks got."""
     return Request(method="GET", target="/v0/pipeline", answer=dict[str, Any], patient=False)
+
+
+def create_backup() -> Request[BackupStarted]:
+    """Begins a backup of the server, to the place that it was started with; `backups` tells when it is there."""
+    return Request(method="POST", target="/v0/backups", answer=BackupStarted, patient=False)
+
+
+def backups() -> Request[BackupList]:
+    """Where backups go, how they are doing, and which there are, the oldest first."""
+    return Request(method="GET", target="/v0/backups", answer=BackupList, patient=False)
 
 
 def openapi() -> Request[dict[str, Any]]:

@@ -47,6 +47,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
         int, _number("Sequence numbers a topic may give out before the disk knows of it; a power cut skips them.", 1)
     ] = 65_536
 
+    # Backups.
+    backup_interval_ms: Annotated[int, _number("Time between backups that are taken by themselves; 0 is never.")] = 0
+    backup_keep: Annotated[int, _number("Backups that are kept when another one was taken; 0 is all.")] = 0
+    backup_log_bytes: Annotated[
+        int, _number("Log that is kept for the next backup, so that every moment can be restored; 0 is none.")
+    ] = 4 * GIB
+
     # What is done under pressure, and from where on.
     pressure_lag_ms: Annotated[int, _number("Lag of the event loop at which pressure begins.", 1)] = 5
     pressure_commit_ms: Annotated[int, _number("Time of a commit at which pressure begins.", 1)] = 20
@@ -101,6 +108,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     cold_cache_bytes: Annotated[
         int, _number("Bytes of segments from an object store that are kept on the local disk.")
     ] = GIB
+
+    backup_dir: Annotated[
+        str | None, _text("Folder, or URL of an object store, that backups go to; several servers may share it.")
+    ] = None
 
     full_disk_reserve_bytes: Annotated[
         int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")

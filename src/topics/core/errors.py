@@ -35,9 +35,14 @@
     │   ├── SystemBusyError               system_busy
     │   ├── SearchUnavailableError        search_unavailable         everything but searching works
     │   ├── TransactionBusyError          transaction_busy           its commit is on its way
+    │   ├── BackupRunningError            backup_running             wait until it is done
+    │   ├── BackupFailedError             backup_failed              look why; earlier backups are as they were
     │   ├── NotReadyError                 not_ready
     │   └── ShuttingDownError             shutting_down
+    ├── BackupTargetError                 backup_target              ask for a state that the backups have
     └── OperatorError                                                a person looks at the machine
+        ├── NoBackupPlaceError            no_backup_place            name one with TOPICS_BACKUP_DIR
+        ├── DamagedBackupError            damaged_backup             use another backup; the findings name the files
         ├── ReadOnlyError                 read_only                  mend the disk, restart; reads still work
         ├── CorruptSegmentError           corrupt_segment            read around the range, or repair
         ├── DamageError                   damage                     verify and repair before starting
@@ -427,8 +432,54 @@ class ShuttingDownError(RetryLaterError):
         super().__init__("the server is shutting down")
 
 
+class BackupRunningError(RetryLaterError):
+    """Backups are taken one after the other."""
+
+    code = "backup_running"
+
+    def __init__(self) -> None:
+        super().__init__("a backup is being taken; the next one can begin when it is done")
+
+
+class BackupFailedError(RetryLaterError):
+    """The checkpoint failed, or the place could not be written to. Earlier backups are as they were."""
+
+    code = "backup_failed"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the backup failed, and the earlier ones are as they were: {why}")
+
+
+class BackupTargetError(TopicsError):
+    """The backups do not have the state that was asked for, or there is no room for it where it should go."""
+
+    code = "backup_target"
+
+
 class OperatorError(TopicsError):
     """No request can help; the machine or its files need a person."""
+
+
+class NoBackupPlaceError(OperatorError):
+    """The server was not told where backups go."""
+
+    code = "no_backup_place"
+
+    def __init__(self) -> None:
+        super().__init__("this server has no place for backups; start it with TOPICS_BACKUP_DIR")
+
+
+class DamagedBackupError(OperatorError):
+    """Files of a backup are missing or are not what was written. Nothing was restored."""
+
+    code = "damaged_backup"
+
+    def __init__(self, files: Sequence[tuple[str, str]]) -> None:
+        shown = "; ".join(f"{name}: {why}" for name, why in files[:3]) + ("; …" if len(files) > 3 else "")
+        super().__init__(
+            f"the backup is damaged in {len(files)} file(s), and nothing was restored: {shown}",
+            files=[{"name": name, "why": why} for name, why in files],
+        )
 
 
 class ReadOnlyError(OperatorError):

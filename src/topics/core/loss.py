@@ -30,6 +30,9 @@ class LossReason(enum.Enum):
     CRASH = "crash"
     """Acknowledged records of a class that does not promise to survive a crash went with one."""
 
+    RESTORED = "restored"
+    """The topic came back from a backup, and the server before it may have given these seqs out since."""
+
     CORRUPT = "corrupt"
     """Stored records could not be read back and a repair, which an operator asked for, gave the range up."""
 

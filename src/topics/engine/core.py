@@ -6,7 +6,7 @@ from itertools import takewhile
 from xxhash import xxh3_64_intdigest
 
 from topics.config.settings import EngineSettings
-from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
+from topics.core.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.names import OWN_TOPICS
 from topics.engine.engine_time import EngineTime
@@ -34,6 +34,9 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
 
     data_dir: str
     cold_dir: str | None = None
+    backup_dir: str | None = None
+    restoring: bool = False
+    """Whether it is a restore that opens the folder it is filling."""
     wal_shards: int = 1
     track_removals: bool = False
     """Whether deletes out of sealed segments are told to an archive even when the segments are gone."""
@@ -145,6 +148,18 @@ class EngineCore:
         self.totals.came(topic)
         for told in self.added:
             told(topic)
+
+    def rename(self, topic: Topic, name: str) -> None:
+        """Gives a topic another name, before anybody uses it; the next checkpoint has it."""
+        if name == topic.name:
+            return
+        if name in self.by_name:
+            raise BackupTargetError(f"two topics would have the name {name}")
+        del self.by_name[topic.name]
+        self.names.discard(topic.name)
+        topic.name = name
+        self.by_name[name] = topic
+        self.names.add(name)
 
     def remove_routers(self, topic: Topic) -> list[str]:
         """Removes the routers that had a topic, which is no more for others, as source or destination; their names."""

@@ -16,6 +16,8 @@ from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.background import InlineRunner, Job, JobRunner
+from topics.engine.backup.backups import Backups
+from topics.engine.backup.kept_log import KeptLog
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import LastRun, note_distrust, note_running, note_stopped, read_last_run
 from topics.engine.pressure.admission import Admission
@@ -58,7 +60,9 @@ T = TypeVar("T")
 
 
 class Engine:
-    def __init__(self, core: EngineCore, fs: FileSystem, lock: FolderLock, clock: Clock) -> None:
+    def __init__(
+        self, core: EngineCore, fs: FileSystem, lock: FolderLock, clock: Clock, backup_fs: FileSystem | None = None
+    ) -> None:
         self.core = core
         self._fs = fs
         self._lock = lock
@@ -70,7 +74,10 @@ class Engine:
         self._runner: JobRunner = InlineRunner()
         self._seal_runner: JobRunner = InlineRunner()
         self.sealer = Sealer(core, self._seal_runner)
-        self.checkpointer = Checkpointer(core, self.sealer, fs)
+        kept_log = KeptLog(fs, core.layout, core.options.backup_log_bytes)
+        keeps = backup_fs is not None and core.options.backup_log_bytes
+        self.checkpointer = Checkpointer(core, self.sealer, fs, retire_log=kept_log.retire if keeps else None)
+        self.backups = Backups(core, fs, self.checkpointer, kept_log, backup_fs, self.run_job, self._background)
         self.removals = Removals(core, fs, self.checkpointer)
         self._appender = Appender(core)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
@@ -100,6 +107,7 @@ class Engine:
         *,
         boot_id: str = "",
         progress: Callable[[float], None] = lambda done: None,
+        backup_fs: FileSystem | None = None,
     ) -> "Engine":
         """Opens a data folder and rebuilds its state; blocks until that is done.
 
@@ -117,7 +125,7 @@ class Engine:
 
             def rebuilt() -> Engine:
                 store = SegmentStore(fs, layout, options.map_cache_bytes)
-                engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock)
+                engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock, backup_fs)
                 engine._rebuild(boot_id, progress)
                 return engine
 
@@ -165,6 +173,7 @@ class Engine:
             self._checkpoint_now()
         # Only now: until here the old snapshot counted, and it may name segments that the log did away with.
         remove_orphans(core, fs)
+        self.backups.begin()
         core.room.begin()
         core.store.serving = True
         progress(1.0)
@@ -185,7 +194,7 @@ class Engine:
         log = ShardLog(self._fs, folder, next_file, options.wal_file_bytes, self.core.room.ran_out)
         distrust = partial(note_distrust, self._fs, self.core.layout)
         writer = Writer(number, log, next_lsn - 1, self._clock.monotonic, on_poison=distrust)
-        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room)
+        shard = Shard(number, writer, next_lsn, options.commit_queue_bytes, self.core.room, self.core.time.moment)
         shard.settled.append(self.admission.let_in)
         return shard
 
@@ -201,6 +210,7 @@ class Engine:
         self.core.scheduler.later = loop.call_later
         self._runner = workers.runner("upkeep")
         self._seal_runner = workers.runner("sealer")
+        self.backups.runner = workers.runner("backup")
         self.sealer.use(self._seal_runner)
         for shard in self.core.shards:
             shard.committer = workers.committer(shard, self.core.options)
@@ -241,6 +251,7 @@ class Engine:
         if not self._snapshot_has_all and all(shard.writer.all_synced for shard in self.core.shards):
             note_stopped(self._fs, self.core.layout)
         self._seal_runner.close()
+        self.backups.runner.close()
         self._runner.close()
         if self._workers is not None:
             self._workers.close()
@@ -270,6 +281,12 @@ class Engine:
         if hard_pressed and self.admission.keeps_waiting(name, batch, done):
             return
         self._appender.append(topic, name, batch, done)
+
+    def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
+        """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""
+        topic = self.core.by_name.get(name)
+        ts = self.core.wall() if ts is None else ts
+        return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
 
     def append_lone(
         self, name: str, record: Record, caller: object, answer: AnswerAll, key: str | None = None
@@ -442,7 +459,9 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters and gauges for people who watch the engine."""
-        return collect_stats(self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions)
+        return collect_stats(
+            self.core, self.sealer, self.checkpointer, self.throttle, self.routing, self.transactions, self.backups
+        )
 
     # Helpers
 

@@ -23,6 +23,7 @@ class EngineTime:
         """Milliseconds since 1970. May jump, also backwards."""
         self._monotonic = clock.monotonic
         self._origin = clock.now_ms() - self._passed()
+        self._moment = 0
         self._ahead = 0
 
     def _passed(self) -> int:
@@ -31,6 +32,16 @@ class EngineTime:
     def steady(self) -> int:
         """Milliseconds that never jump and never run back; those of the wall when the process began, and no other's."""
         return self._origin + self._passed()
+
+    def moment(self) -> int:
+        """The wall's time for the log: where the clock was set back it stands still. So of two frames, in whichever
+        shards, the one that follows from the other never has the lower one, and the log of one run can be cut at a
+        moment.
+        """
+        now = self.wall()
+        if now > self._moment:
+            self._moment = now
+        return self._moment
 
     def told(self, moment: int) -> int:
         """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""

@@ -105,6 +105,9 @@ class Recovery:
         layout = self._core.layout
         if self._fs.exists(layout.repair_plan):
             raise DamageError([Finding(layout.repair_plan, "a repair was begun and not finished; run it again")])
+        if self._fs.exists(layout.restoring) and not self._core.options.restoring:
+            what = "a restore was begun and not finished; remove the folder and restore again"
+            raise DamageError([Finding(layout.restoring, what)])
         try:
             noted = noted_newest(self._fs, layout)
         except ValueError:

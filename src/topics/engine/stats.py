@@ -2,6 +2,7 @@
 
 import msgspec
 
+from topics.engine.backup.backups import Backups
 from topics.engine.core import EngineCore
 from topics.engine.pressure.throttle import Throttle, ThrottleStats
 from topics.engine.routing import Routing
@@ -66,6 +67,11 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     throttle: ThrottleStats
     disk_full: bool = False
     """Whether only what makes room is taken."""
+    backups_total: int = 0
+    backup_failures_total: int = 0
+    backup_copied_bytes: int = 0
+    backup_lag_ms: int | None = None
+    """None where none was taken since the start."""
     cold_store: StoreStats | None = None
     """None where the cold tier is no object store."""
 
@@ -77,6 +83,7 @@ def collect_stats(
     throttle: Throttle,
     routing: Routing,
     transactions: Transactions,
+    backups: Backups,
 ) -> EngineStats:
     """A bounded amount of work, however many topics there are: this stops the event loop for as long as it takes."""
     totals = core.totals
@@ -105,6 +112,10 @@ def collect_stats(
         shards=[_shard_stats(shard) for shard in core.shards],
         throttle=throttle.stats(),
         disk_full=core.room.short is not None,
+        backups_total=backups.completed,
+        backup_failures_total=backups.failures,
+        backup_copied_bytes=backups.copied_bytes,
+        backup_lag_ms=backups.lag_ms,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )
 

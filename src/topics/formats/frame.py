@@ -9,7 +9,7 @@ All numbers are little endian.
         16     8  synced: the highest lsn known to be on disk when this frame was made
         24     8  topic id (0 = none)
         32     1  kind
-        33     7  zero
+        33     7  moment: what the server's clock said, never less than in the frame before; 0 where nobody asked
         40     n  body, its meaning given by the kind
       40+n     8  XXH3-64 of every byte before it
 
@@ -27,7 +27,8 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 
 MAGIC = b"TPF1"
 _MAGIC_WORD = int.from_bytes(MAGIC, "little")
-_HEADER = Struct("<IIQQQB7x")
+_HEADER = Struct("<IIQQQQ")
+"""Kind and moment are one number, the kind in its lowest byte."""
 _CHECKSUM = Struct("<Q")
 HEADER_BYTES = _HEADER.size
 CHECKSUM_BYTES = _CHECKSUM.size
@@ -111,6 +112,8 @@ class Frame(NamedTuple):
     body: memoryview
     start: int
     end: int
+    moment: int = 0
+    """When it was logged, in milliseconds since 1970; 0 where that is not known."""
 
 
 class BadFrame(NamedTuple):
@@ -122,10 +125,12 @@ class BadFrame(NamedTuple):
     """What its length field says when that much of it looks right, else 0."""
 
 
-def seal_frame(kind: FrameKind, topic_id: int, lsn: int, synced: int, head: bytes, tail: bytes = b"") -> list[bytes]:
+def seal_frame(
+    kind: FrameKind, topic_id: int, lsn: int, synced: int, head: bytes, tail: bytes = b"", moment: int = 0
+) -> list[bytes]:
     """The pieces of a frame in order. The body comes in two parts so that a large payload is never copied here."""
     length = OVERHEAD_BYTES + len(head) + len(tail)
-    start = _HEADER.pack(_MAGIC_WORD, length, lsn, synced, topic_id, kind) + head
+    start = _HEADER.pack(_MAGIC_WORD, length, lsn, synced, topic_id, kind | moment << 8) + head
     if len(tail) < _JOINED_BYTES_MAX:
         whole = start + tail
         return [whole + _CHECKSUM.pack(xxh3_64_intdigest(whole))]
@@ -139,7 +144,7 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
     room = len(buffer) - start
     if room < HEADER_BYTES:
         return None if not any(buffer[start:]) else BadFrame(start, "the file ends inside a frame's header", 0)
-    magic, length, lsn, synced, topic_id, kind = _HEADER.unpack_from(buffer, start)
+    magic, length, lsn, synced, topic_id, kind_and_moment = _HEADER.unpack_from(buffer, start)
     if magic == 0:
         # Zeros end the log only when the whole header is zero; anything else is the remains of a torn header.
         return None if not any(buffer[start : start + HEADER_BYTES]) else BadFrame(start, "a torn frame header", 0)
@@ -151,11 +156,11 @@ def read_frame(buffer: memoryview, start: int) -> Frame | BadFrame | None:
     found = xxh3_64_intdigest(buffer[start : end - CHECKSUM_BYTES])
     if found != _CHECKSUM.unpack_from(buffer, end - CHECKSUM_BYTES)[0]:
         return BadFrame(start, "a wrong checksum", length)
-    known = _KINDS.get(kind)
+    known = _KINDS.get(kind_and_moment & 0xFF)
     if known is None:
-        return BadFrame(start, f"an unknown frame kind {kind}", length)
+        return BadFrame(start, f"an unknown frame kind {kind_and_moment & 0xFF}", length)
     body = buffer[start + HEADER_BYTES : end - CHECKSUM_BYTES]
-    return Frame(known, topic_id, lsn, synced, body, start, end)
+    return Frame(known, topic_id, lsn, synced, body, start, end, kind_and_moment >> 8)
 
 
 def find_frames(buffer: memoryview, start: int) -> Iterator[Frame]:

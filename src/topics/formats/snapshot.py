@@ -39,6 +39,8 @@ class SnapshotHead(msgspec.Struct, array_like=True, frozen=True):
     dropped: list[int]
     quiet: bool = False
     """Whether no seqs were given out while it was taken: at the end of a recovery or of a clean stop."""
+    moment: int = 0
+    """No frame before its positions has a higher moment; 0 where that is not known."""
 
 
 class SegmentState(msgspec.Struct, array_like=True, frozen=True):

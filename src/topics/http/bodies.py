@@ -10,6 +10,7 @@ from typing import Protocol
 
 from topics.http.errors import Fault, HttpError
 from topics.http.limits import HttpLimits
+from topics.system.memory import reserve_memory
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.
@@ -18,6 +19,8 @@ _MEMBERS_MAX = 1000
 _PARTS_MAX = 64
 # Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
 _UNCOUNTED_BYTES = 64 * 1024
+LARGE_BYTES = 1024 * 1024
+"""A longer body is given as a `LargeBody` to those who take it so."""
 
 
 class Body(Protocol):
@@ -27,7 +30,7 @@ class Body(Protocol):
         """Takes the next bytes of the wire. Raises `HttpError` when they are too many or wrong."""
         ...
 
-    def finish(self) -> bytes:
+    def finish(self) -> "bytes | LargeBody":
         """The whole body, decoded. Raises `HttpError` when it is not complete."""
         ...
 
@@ -51,18 +54,49 @@ class Budget:
         self.held_bytes += nbytes
 
 
+class LargeBody:
+    """A body that is read in portions by whoever gets it. It counts in the budget until it is released."""
+
+    __slots__ = ("_budget", "_taken", "view")
+
+    def __init__(self, view: memoryview, budget: Budget, taken: int) -> None:
+        self.view = view
+        self._budget = budget
+        self._taken = taken
+
+    def forget(self) -> None:
+        """The bytes are read. What was made of them takes as much room, so that it still counts."""
+        self.view = memoryview(b"")
+
+    def release(self) -> None:
+        """It is dealt with, or will not be. May be called more than once."""
+        self._budget.held_bytes -= self._taken
+        self._taken = 0
+        self.forget()
+
+    def __del__(self) -> None:
+        # Whoever was to read it may have been lost or refused on the way.
+        self.release()
+
+
 class PlainBody:
     """A body as it is, of any length up to a limit.
 
     Its parts are joined when there are many, and what comes of that again when there are many of it. So a body costs
     its length while it comes, whatever its parts are, and twice that for the moment in which it is made whole.
+
+    To make a very long one whole would hold the loop for that. Where it may be given as a `LargeBody` its parts are put
+    into their places as they come, in memory that the system gives as it is used.
     """
 
-    __slots__ = ("_budget", "_levels", "_limit", "_taken", "nbytes")
+    __slots__ = ("_budget", "_levels", "_limit", "_places", "_size", "_taken", "nbytes")
 
-    def __init__(self, limit: int, budget: Budget) -> None:
+    def __init__(self, limit: int, budget: Budget, large_size: int = 0) -> None:
+        """`large_size` is how long it may get as a `LargeBody`; 0 is never one."""
         self._limit = limit
         self._budget = budget
+        self._size = large_size
+        self._places: memoryview | None = None
         self._taken = 0
         self._levels: list[list[bytes]] = [[]]
         """The parts that came last, then what was joined of earlier ones, and so on."""
@@ -75,8 +109,15 @@ class PlainBody:
         if nbytes > _UNCOUNTED_BYTES:
             self._budget.take(nbytes - self._taken)
             self._taken = nbytes
+        if self._places is None and self._size and nbytes > LARGE_BYTES:
+            self._places = reserve_memory(self._size)
+            self._places[: self.nbytes] = self._joined()
+            self._levels = [[]]
+        if self._places is not None:
+            self._places[self.nbytes : nbytes] = part
+        else:
+            self._keep(part, 0)
         self.nbytes = nbytes
-        self._keep(part, 0)
 
     def _keep(self, part: bytes, level: int) -> None:
         parts = self._levels[level]
@@ -87,9 +128,16 @@ class PlainBody:
                 self._levels.append([])
             self._keep(b"".join(parts), level + 1)
 
-    def finish(self) -> bytes:
+    def _joined(self) -> bytes:
         parts = [part for level in reversed(self._levels) for part in level]
-        whole = parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def finish(self) -> bytes | LargeBody:
+        if self._places is not None:
+            large = LargeBody(self._places[: self.nbytes], self._budget, self._taken)
+            self._places, self._taken = None, 0
+            return large
+        whole = self._joined()
         self.release()
         return whole
 
@@ -97,6 +145,7 @@ class PlainBody:
         self._budget.held_bytes -= self._taken
         self._taken = 0
         self._levels = [[]]
+        self._places = None
 
 
 class GzipBody:
@@ -104,10 +153,10 @@ class GzipBody:
 
     __slots__ = ("_inflated", "_limit", "_limits", "_members", "_wire_bytes", "_zlib")
 
-    def __init__(self, limit: int, limits: HttpLimits, budget: Budget) -> None:
+    def __init__(self, limit: int, limits: HttpLimits, budget: Budget, large: bool = False) -> None:
         self._limit = limit
         self._limits = limits
-        self._inflated = PlainBody(limit, budget)
+        self._inflated = PlainBody(limit, budget, limit if large else 0)
         self._wire_bytes = 0
         self._zlib = zlib.decompressobj(_GZIP_WINDOW)
         self._members = 1
@@ -144,7 +193,7 @@ class GzipBody:
             raise HttpError(Fault.BAD_ENCODING, f"the body is more than {_MEMBERS_MAX} gzip files in a row")
         self._zlib = zlib.decompressobj(_GZIP_WINDOW)
 
-    def finish(self) -> bytes:
+    def finish(self) -> bytes | LargeBody:
         # No bytes at all are an empty body; a client that compresses everything may not bother to compress nothing.
         if self._wire_bytes and not self._zlib.eof:
             raise HttpError(Fault.BAD_ENCODING, "the gzip body ends too early")
@@ -158,13 +207,17 @@ def too_large(limit: int) -> HttpError:
     return HttpError(Fault.BODY_TOO_LARGE, f"the body exceeds {limit} bytes")
 
 
-def open_body(encoding: str, length: int | None, limit: int, limits: HttpLimits, budget: Budget) -> Body:
-    """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken."""
+def open_body(
+    encoding: str, length: int | None, limit: int, limits: HttpLimits, budget: Budget, large: bool = False
+) -> Body:
+    """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken.
+
+    `large` says that it may be given as a `LargeBody`."""
     if length is not None and length > limit:
         raise too_large(limit)
     coding = encoding.strip().lower()
     if coding in ("gzip", "x-gzip"):
-        return GzipBody(limit, limits, budget)
+        return GzipBody(limit, limits, budget, large)
     if coding not in ("", "identity"):
         raise HttpError(Fault.UNSUPPORTED_ENCODING, headers=[("accept-encoding", "gzip, identity")])
-    return PlainBody(limit, budget)
+    return PlainBody(limit, budget, (limit if length is None else length) if large else 0)

@@ -17,6 +17,7 @@ import logging
 from typing import cast
 
 from topics.http.application import OneRequest
+from topics.http.bodies import LargeBody
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
 from topics.http.head_cache import HEAD_END, HeadCache
@@ -187,12 +188,15 @@ class Connection(asyncio.Protocol):
         if self._pipeline.receiving is not None:
             self._pipeline.send_continue(self._pipeline.receiving)
 
-    def on_request(self, body: bytes) -> None:
+    def on_request(self, body: bytes | LargeBody) -> None:
         pipeline = self._pipeline
         exchange = pipeline.receiving
         assert exchange is not None
         pipeline.receiving = None
-        exchange.body = body
+        if isinstance(body, bytes):
+            exchange.body = body
+        else:
+            exchange.large_body = body
         if not exchange.plain:
             if not exchange.head.keep_alive:
                 self._input_over = True

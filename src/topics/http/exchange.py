@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from topics.http.bodies import LargeBody
 from topics.http.encodings import accepts_gzip, compress
 from topics.http.messages import Answer, RequestHead
 from topics.http.render import LENGTH_LINES, Renderer, connection_line, is_bodiless
@@ -53,6 +54,8 @@ class Channel(Protocol):
         """Compresses on a thread and calls `done` on the loop."""
         ...
 
+    def work_in_turns(self, exchange: "Exchange", step: Callable[[], bool]) -> None: ...
+
 
 class Exchange(msgspec.Struct, eq=False):
     """A complete request that wants one answer: `respond`, `start_stream` or `upgrade`, once, on the loop's thread.
@@ -72,6 +75,8 @@ class Exchange(msgspec.Struct, eq=False):
     # Whether the connection may go on after the answer.
     keep: bool
     body: bytes = b""
+    # The body instead, where it is long and its head says that it is taken so.
+    large_body: LargeBody | None = None
     # The bytes of the answer while earlier exchanges of the connection still wait for theirs.
     payload: tuple[bytes, ...] | None = None
     # How long it is, while it waits for them.
@@ -89,6 +94,12 @@ class Exchange(msgspec.Struct, eq=False):
     def room(self, account: Account) -> int:
         """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
+
+    def work_in_turns(self, step: Callable[[], bool]) -> None:
+        """Calls `step` in turns with everyone else who has much to do, until it returns True or the client is gone.
+        No later request of the connection is begun before, so that their order stays what it was."""
+        if self.channel is not None:
+            self.channel.work_in_turns(self, step)
 
     @property
     def gone(self) -> bool:
@@ -202,6 +213,7 @@ class Exchange(msgspec.Struct, eq=False):
         self.channel = None
         self.payload = None
         self.body = b""
+        self.large_body = None
         if self.stream is not None:
             self.stream.lose()
         callback, self.gone_callback = self.gone_callback, None

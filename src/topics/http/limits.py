@@ -43,6 +43,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_buffer_bytes: int = 256 * KIB
     # The longest time in which a client with a full buffer may read nothing.
     write_idle_timeout_s: float = 60.0
+    # The longest message of a WebSocket: it is read in one go.
+    message_bytes: int = 4 * MIB
     # A WebSocket that is quiet for the first time is sent a ping, and cut off when it stays quiet for the second.
     ping_interval_s: float = 20.0
     ping_timeout_s: float = 20.0

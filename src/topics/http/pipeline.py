@@ -18,6 +18,7 @@ from topics.http.exchange import Exchange
 from topics.http.hub import Hub
 from topics.http.messages import RequestHead
 from topics.http.render import CONTINUE, LENGTH_LINES
+from topics.http.steps import Steps
 from topics.http.streams import Stream, Upgrade
 from topics.http.unread import Account
 
@@ -71,6 +72,7 @@ class Pipeline:
         "exchanges",
         "gzip_inline_bytes",
         "gzip_min_bytes",
+        "occupied",
         "peer",
         "receiving",
         "renderer",
@@ -98,6 +100,8 @@ class Pipeline:
         self.corked = False
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = False
+        # Whether a request is looked at bit by bit: those behind it wait until it is decided.
+        self.occupied = False
 
         self.exchanges: deque[Exchange] = deque()
         # Those that are complete and not yet given to the application, because there is no room for them.
@@ -117,7 +121,7 @@ class Pipeline:
 
     def is_full(self) -> bool:
         """Whether no more requests are to be read for now."""
-        if self.write_paused or self.upgrading is not None:
+        if self.write_paused or self.upgrading is not None or self.occupied:
             return True
         if self._counted and self._hub.unread.exhausted:
             return True
@@ -126,7 +130,7 @@ class Pipeline:
 
     def may_start(self, exchange: Exchange, before: int) -> bool:
         """Whether an exchange that has `before` others before it can be given to the application now."""
-        if self.write_paused or before >= self._hub.limits.pipeline_depth:
+        if self.write_paused or self.occupied or before >= self._hub.limits.pipeline_depth:
             return False
         if self._counted and (self._hub.unread.exhausted or self._held_bytes > self._hub.limits.write_buffer_bytes):
             # What is unread comes first; what only waits for its turn must not grow without end.
@@ -208,6 +212,15 @@ class Pipeline:
                 done(body if future.exception() else future.result())
 
         asyncio.get_running_loop().run_in_executor(None, compress, body).add_done_callback(compressed)
+
+    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+        self.occupied = True
+        self._hub.wait_in_line(Steps(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done))
+
+    def _work_done(self) -> None:
+        self.occupied = False
+        if not self._released:
+            self._owner.go_on()
 
     # What streams call.
 

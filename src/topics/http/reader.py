@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httptools
 
-from topics.http.bodies import Body, Budget, open_body
+from topics.http.bodies import Body, Budget, LargeBody, open_body
 from topics.http.errors import Fault, HttpError
 from topics.http.headers import Headers
 from topics.http.limits import HttpLimits
@@ -53,7 +53,7 @@ class RequestSink(Protocol):
         """The client waits for a word before it sends the body."""
         ...
 
-    def on_request(self, body: bytes) -> None:
+    def on_request(self, body: bytes | LargeBody) -> None:
         """The request is complete."""
         ...
 
@@ -240,7 +240,7 @@ class RequestReader:
         encoded = b"content-encoding" in first
         if length is None or encoded or length > _SMALL_BYTES or length > limit:
             encoding = head.headers.get_list("content-encoding") if encoded else ""
-            self._body = open_body(encoding, length, limit, self._limits, self._budget)
+            self._body = open_body(encoding, length, limit, self._limits, self._budget, head.takes_large)
         if b"expect" in first and head.http_version == "1.1":
             if head.headers.get_list("expect").lower() != "100-continue":
                 raise HttpError(Fault.EXPECTATION_FAILED)

@@ -11,7 +11,7 @@ from topics.indexing.measures import State
 from topics.indexing.predicates import Predicate, bind_search
 from topics.indexing.rollups import Contribution, Contributions, Group
 from topics.indexing.values import date_of, write_date
-from topics.schema.search import Rollup, SearchConfig, interval_ms
+from topics.schema.search import Rollup, SearchConfig, SummaryParts, interval_ms
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -34,6 +34,13 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def contributions(self) -> Contributions:
         return Contributions(self.rollup, self.config, self.version, self.predicate, self.group_by, self.measures)
+
+    def needed_fields(self) -> tuple[str, ...] | None:
+        """The fields that it looks at; None where it looks at entries besides."""
+        rollup = self.rollup
+        if any(isinstance(measure, SummaryParts) for measure in rollup.measures.values()):
+            return None
+        return self.contributions().fields
 
 
 class GroupKey(NamedTuple):

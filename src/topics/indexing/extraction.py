@@ -24,20 +24,29 @@ Extract = Callable[[object], FieldValues]
 
 def find_field(field: Field, version: int) -> Callable[[object], object]:
     """A function that finds the member of a field in an entry, or `MISSING`."""
+    pointer = pointer_of(field, version)
+    return (lambda _: MISSING) if pointer is None else finder(pointer)
+
+
+def pointer_of(field: Field, version: int) -> tuple[str, ...] | None:
+    """Where a field stands in an entry; None where it stands nowhere."""
     pointer = field.pointer_for(version)
-    if pointer is None:
-        return lambda _: MISSING
-    return finder(parse_pointer(pointer, "jsonPointer"))
+    return None if pointer is None else parse_pointer(pointer, "jsonPointer")
 
 
 def extractor(field: Field, version: int) -> Extract:
     """A function that gives the values of one field of an entry."""
-    find, canon = find_field(field, version), canonical(field)
-    if field.kind == "text":
-        return lambda entry: _words(find(entry))
+    find, read = find_field(field, version), reader(field)
+    return lambda entry: read(find(entry))
 
-    def extract(entry: object) -> FieldValues:
-        found = find(entry)
+
+def reader(field: Field) -> Extract:
+    """A function that gives the values of a field from its member, or from `MISSING`."""
+    if field.kind == "text":
+        return _words
+    canon = canonical(field)
+
+    def read(found: object) -> FieldValues:
         if type(found) is not list:
             if found is MISSING:
                 return None
@@ -46,7 +55,7 @@ def extractor(field: Field, version: int) -> Extract:
         flat = flattened(found)
         return tuple(value for raw in flat if (value := canon(raw)) is not None) if flat else None
 
-    return extract
+    return read
 
 
 def _words(found: object) -> FieldValues:

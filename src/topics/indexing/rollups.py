@@ -57,6 +57,7 @@ class Contributions:
             needed += fields_of(part)
         self._extractor = Extractor(config, version, needed)
         places = self._extractor.places
+        self.fields = tuple(places)
         self._include = compile_test(include, places)
         self._predicate = compile_test(predicate, places)
         self._timestamp = places[rollup.timestamp_field]

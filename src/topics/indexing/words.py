@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 # Letters and digits of any script: exactly the characters of the Unicode categories L and N.
 _find_words = re.compile(r"[^\W_]+").findall
@@ -10,6 +11,16 @@ _find_words = re.compile(r"[^\W_]+").findall
 def unicode_word_v1(text: str) -> list[str]:
     """The words of a text: maximal runs of letters and digits, in small letters."""
     return _find_words(text.lower())
+
+
+def words_and_gaps(text: str, gap: str) -> list[str]:
+    """The words of several texts that a character stands between, and that character where it does."""
+    return _words_or(gap)(text.lower())
+
+
+@cache
+def _words_or(gap: str) -> Callable[[str], list[str]]:
+    return re.compile(rf"[^\W_]+|{re.escape(gap)}").findall
 
 
 def lowercase_v1(text: str) -> str:

@@ -9,11 +9,11 @@ from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation, parse_aggregation
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.part import CompanionPart
+from topics.indexing.fresh.index import FreshPart
 from topics.indexing.parts import Ask as PlanAsk
-from topics.indexing.parts import Budget, Entries, Span
+from topics.indexing.parts import Budget, Span
 from topics.indexing.plans import Adding, Listing, Running, Searching
-from topics.indexing.predicates import bind_search
-from topics.indexing.scans import Scan
+from topics.indexing.predicates import bind_search, fields_of
 from topics.indexing.sorting import parse_sort
 from topics.searching.held import Held
 from topics.searching.messages import AggregateQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
@@ -31,6 +31,8 @@ class Asked:
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
+        self._names: tuple[str, ...] | None = None
+        """The fields that it looks at; None is all of them."""
         self._running = self._begin(query)
         self._scanned = 0
         self._indexed = 0
@@ -38,12 +40,15 @@ class Asked:
     def _begin(self, query: Query) -> Running:
         held = self._held
         if isinstance(query, KeysQuery):
+            self._names = ()
             return Listing(query.after, query.limit, self._budget)
         assert held.config is not None
         if isinstance(query, AggregateQuery):
             self._aggregation = parse_aggregation(query.body, held.config, held.version)
+            self._names = self._aggregation.needed_fields()
             return Adding(self._aggregation, self._budget)
         asked = _plan_ask(held, query)
+        self._names = tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
         by_offset = asked.sort.by_offset
         self._ascending = by_offset is not None and by_offset.ascending
         return Searching(asked, self._budget)
@@ -57,13 +62,15 @@ class Asked:
 
     def take_entries(self, pieces: tuple[Piece, ...], body: memoryview) -> None:
         """Looks at entries that are in no index; they are one part."""
-        entries = [entry for piece in self._held.entries(pieces, body) for entry in piece]
-        if not entries:
+        count = sum([piece.count for piece in pieces])
+        if not count:
             return
-        span = Span(entries[0].number, entries[-1].number, len(entries), "segment")
+        last = pieces[-1]
+        span = Span(pieces[0].first_seq, last.first_seq + last.count - 1, count, "segment")
         if self._running.wants(span):
-            self._scanned += len(entries)
-            self._running.take(Scan(Entries(span, entries)))
+            self._scanned += count
+            index, _ = self._held.columns(self._names, pieces, body, isinstance(self._running, Listing))
+            self._running.take(FreshPart(index, span))
 
     def take_companion(self, companion: Companion, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
         """Asks a companion about a range of its entries."""

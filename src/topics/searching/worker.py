@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
-from topics.indexing.matching import Matcher
-from topics.indexing.predicates import bind_filter
+from topics.indexing.predicates import bind_filter, fields_of
 from topics.schema.registry import decode_registry
 from topics.searching.held import Held
 from topics.searching.library import Library, MapFile, UnreadableError
@@ -106,11 +105,6 @@ class Worker:
 
 def _filter(held: Held, head: Filter, body: memoryview) -> Result:
     assert held.config is not None
-    matcher = Matcher(bind_filter(head.filter, held.config), held.config, held.version)
-    row, matches = matcher.row, matcher.matches
-    seqs: list[int] = []
-    scanned = 0
-    for entries in held.entries(head.pieces, body):
-        seqs += [entry.number for entry in entries if matches(row(entry.value))]
-        scanned += sum([entry.size for entry in entries])
-    return Result(seqs=tuple(seqs), scanned_bytes=scanned)
+    predicate = bind_filter(head.filter, held.config)
+    index, size = held.columns(tuple(fields_of(predicate)), head.pieces, body)
+    return Result(seqs=tuple(index.matching(predicate)), scanned_bytes=size)

@@ -17,6 +17,9 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 
+FIELD_IDS = {name: number for number, name in enumerate(RECORD_SCHEMA.names, 1)}
+"""What Iceberg knows the columns by. Files have the numbers in them, so they are never given to anything else."""
+
 RECORD_DDL = (
     "topic string not null, epoch bigint not null, seq bigint not null, ts timestamp not null, node string, "
     "tag string, meta string, data string not null, content_type string not null, deleted boolean not null"

@@ -114,6 +114,11 @@ class Writer:
         self.stall_s = _STALL_S
         self.sync_latency = LatencyHistogram()
 
+    @property
+    def next_file(self) -> int:
+        """The number of the log file that is begun next."""
+        return self._log.next_number
+
     def commit(self, batch: list[Submission], answer: Answer) -> None:
         """Writes a batch with one write and at most one sync, and answers everyone in it."""
         if self.poison is not None:
@@ -245,13 +250,13 @@ class Writer:
         self._log.close()
 
     def _write(self, batch: list[Submission], now: float) -> None:
-        data = b"".join([piece for submission in batch for piece in submission.pieces])
-        if data:
+        parts = _joined([piece for submission in batch for piece in submission.pieces])
+        if parts:
             if not self._log.unsynced:
                 self._unsynced_since = now
-            self._log.write(data)
+            self._log.write(*parts)
             self._written_lsn = batch[-1].last_lsn
-            self.written_bytes += len(data)
+            self.written_bytes += sum(map(len, parts))
         self.commits += 1
 
     def _sync(self) -> None:
@@ -331,10 +336,18 @@ class Shard:
     """The loop side of a shard. Its committer decides who runs the writer: a thread, or the caller itself."""
 
     def __init__(
-        self, number: int, writer: Writer, next_lsn: int, queue_bytes_max: int, room: Room | None = None
+        self,
+        number: int,
+        writer: Writer,
+        next_lsn: int,
+        queue_bytes_max: int,
+        room: Room | None = None,
+        moment: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`moment` is what a frame says of its time."""
         self.number = number
         self.writer = writer
+        self._moment = moment
         self.room = room or Room()
         self.next_lsn = next_lsn
         self.first_lsn = next_lsn
@@ -359,7 +372,7 @@ class Shard:
         """A frame with the next number of this shard; it must be submitted before any other is made."""
         lsn = self.next_lsn
         self.next_lsn = lsn + 1
-        return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail)
+        return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail, self._moment())
 
     def stage_coalesced(self) -> None:
         """Has staged what was coalesced for the end of the tick."""
@@ -498,3 +511,18 @@ class InlineCommitter:
     def close(self) -> None:
         self.flush()
         self._shard.writer.close()
+
+
+def _joined(pieces: list[bytes]) -> list[bytes]:
+    """What is written at once: all pieces as one, but for views (`wire.drafts`). Those are long, and to join them with
+    others would keep the interpreter from everyone else."""
+    parts: list[bytes] = []
+    some: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, memoryview):
+            parts += (b"".join(some), piece)
+            some = []
+        else:
+            some.append(piece)
+    last = b"".join(some)
+    return [part for part in (*parts, last) if part] if parts else [last] if last else []

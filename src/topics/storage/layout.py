@@ -12,6 +12,8 @@ near/                            copies of what is in the object store; can be f
 archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
 families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log
 pipeline/                        what the pipeline remembers between its runs; no part of the log
+backup/                          which backups are this folder's, and log files that the next one wants
+restoring                        there while a restore is at work; no server starts then
 repair/                          what a repair has prepared; with a plan in it, the repair must be finished first
 damaged-<number>/                what repairs have taken out of use, each file in its place below; never read again
 """
@@ -79,6 +81,26 @@ class Layout(NamedTuple):
     def pipeline_seen(self) -> str:
         """The number of the last catalog whose removals the archive has applied."""
         return f"{self.root}/pipeline/seen"
+
+    @property
+    def backup(self) -> str:
+        return f"{self.root}/backup"
+
+    @property
+    def backup_lineage(self) -> str:
+        """The name under which this folder's backups are kept (`engine.backup.lineage`)."""
+        return f"{self.root}/backup/lineage"
+
+    @property
+    def kept_logs(self) -> str:
+        return f"{self.root}/backup/log"
+
+    def kept_log(self, shard: int) -> str:
+        return f"{self.root}/backup/log/shard-{shard:02d}"
+
+    @property
+    def restoring(self) -> str:
+        return f"{self.root}/restoring"
 
     @property
     def repair(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from topics.core.errors import ColdStoreUnavailableError, RetryLaterError
+from topics.core.rows import as_bytes
 from topics.formats.segment import (
     CHUNK_BYTES,
     DELETED,
@@ -152,7 +153,7 @@ class SegmentStore:
         head = draft.head
         self._make_folder(self._layout.topic(head.topic_id))
         path = self._layout.segment(head.topic_id, head.first_seq)
-        self._put(path + ".data", encode_data(head, b",".join(draft.texts), draft.flags))
+        self._put(path + ".data", encode_data(head, b",".join(map(as_bytes, draft.texts)), draft.flags))
         rows = b"".join(draft.rows)
         self._put(
             path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags, draft.written)

@@ -76,14 +76,18 @@ class ShardLog:
         """Whether a write of that size needs no new file."""
         return self._file is not None and self._offset + size <= self._room
 
-    def write(self, data: bytes) -> None:
-        """Appends bytes that may hold many frames; they all land in one file."""
-        if self._file is None or self._offset + len(data) > self._room:
+    def write(self, *parts: bytes) -> None:
+        """Appends bytes that may hold many frames; they all land in one file. Each part is one write."""
+        size = sum(map(len, parts))
+        if self._file is None or self._offset + size > self._room:
             self.rotate()
-            self._open_next(len(data))
+            self._open_next(size)
         assert self._file is not None
-        self._file.write_at(self._offset, data)
-        self._offset += len(data)
+        offset = self._offset
+        for part in parts:
+            self._file.write_at(offset, part)
+            offset += len(part)
+        self._offset = offset
 
     def fill_ahead(self) -> None:
         """Makes the next syncs cheaper, where they are small. Nobody may write meanwhile."""

@@ -29,7 +29,7 @@ from topics.engine.transaction import Change, Gate
 from topics.formats.frame import FrameKind
 from topics.formats.stream import Producer, StreamMark, encode_mark
 from topics.storage.timing import CommitTiming
-from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.contents import Content, bytes_records, check_entries, media_type, read_json
 from topics.streams.early import EarlyBatches, Later
 from topics.streams.offsets import Position, offset_of, tail_offset
 from topics.streams.producers import Verdict, judge
@@ -38,7 +38,7 @@ from topics.streams.producers import Verdict, judge
 class AppendRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a POST says. An empty body with `close` only closes."""
 
-    body: bytes = b""
+    body: Content = b""
     content_type: str = ""
     key: str | None = None
     ts: int | None = None
@@ -196,7 +196,7 @@ class StreamAppender:
                 raise InvalidRequestError("the body is an empty array: there is nothing to append")
             check_entries(records, limits, request.key)
         else:
-            records = [bytes_record(request.body, content_type, request.key)]
+            records = bytes_records(request.body, content_type, request.key)
             check_entries((), limits, request.key)
         return records
 

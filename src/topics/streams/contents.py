@@ -6,22 +6,31 @@ and is decoded for whoever reads the stream (docs/decisions/0024).
 """
 
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
-from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
+from topics.core.errors import (
+    BatchTooLargeError,
+    InvalidRequestError,
+    RecordTooLargeError,
+    StreamConflictError,
+    quoted,
+)
 from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.core.rows import META_NAME
 from topics.engine.streams.state import JSON_TYPE
+from topics.system.memory import reserve_memory
+from topics.wire.portions import Kind
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
+_PACKED_BYTES = 3 * 128 * 1024
 META_BEGIN = META_NAME + b'{"content-type":'
 
 VALUES_MAX = 100_000
@@ -39,8 +48,14 @@ def is_json(content_type: str) -> bool:
     return media_type(content_type) == JSON_TYPE
 
 
-def read_json(body: bytes, key: str | None) -> list[Record]:
+Content = bytes | list[Record]
+"""What an append brings: its body, or the records of one that was read before, in portions."""
+
+
+def read_json(body: Content, key: str | None) -> list[Record]:
     """The values of a JSON body: the elements of an array, one level of it, or the one value there is."""
+    if isinstance(body, list):
+        return body
     try:
         # The text inside a Raw is not looked at, so bad UTF-8 is found here, once for the body.
         if not body.isascii():
@@ -76,11 +91,55 @@ def _counting(most: int) -> Any:
     return msgspec.json.Decoder(tuple.__class_getitem__((*[msgspec.Raw] * most, Literal["one too many"]))).decode
 
 
+def read_values(key: str | None) -> Callable[[bytes], list[Record]]:
+    """Decodes the values of an array, for a body that is read in portions (`wire.portions`)."""
+    return lambda text: [Record(value, key) for value in _decode_list(text)]
+
+
+def kind_of_values(limits: Limits) -> Kind:
+    largest = limits.max_record_bytes
+    return Kind(
+        "body", "", VALUES_MAX, largest,
+        lambda: BatchTooLargeError(f"the body has more than {VALUES_MAX} values; split it", max=VALUES_MAX),
+        lambda index: RecordTooLargeError(f"value {index} takes more than {largest} bytes", index=index, max=largest),
+    )  # fmt: skip
+
+
+def pack_bytes(body: memoryview) -> Generator[None, None, memoryview]:
+    """Bytes as the data of a record, made bit by bit."""
+    data = reserve_memory(2 + -(-len(body) // 3) * 4)
+    data[:1], at = b'"', 1
+    for begin in range(0, len(body), _PACKED_BYTES):
+        some = b2a_base64(body[begin : begin + _PACKED_BYTES], newline=False)
+        data[at : at + len(some)] = some
+        at += len(some)
+        yield
+    data[at:] = b'"'
+    return data.toreadonly()
+
+
+def packed_record(data: memoryview, content_type: str, key: str | None) -> Record:
+    """The one record of an append of bytes that were packed before."""
+    return Record(cast(bytes, data), key, None, _meta(content_type))
+
+
+def _meta(content_type: str) -> bytes:
+    return b'{"content-type":%b}' % _encode_json(content_type)
+
+
+def bytes_records(body: Content, content_type: str, key: str | None) -> list[Record]:
+    """The one record of an append of bytes. Raises StreamConflictError."""
+    if not isinstance(body, list):
+        return [bytes_record(body, content_type, key)]
+    if body[0].meta != _meta(content_type):
+        # They were packed for the stream as it was then.
+        raise StreamConflictError(f"the stream holds {quoted(content_type)} now", content_type=content_type)
+    return body
+
+
 def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
     """The one record of an append of bytes."""
-    return Record(
-        b'"%b"' % b2a_base64(body, newline=False), key, None, b'{"content-type":%b}' % _encode_json(content_type)
-    )
+    return Record(b'"%b"' % b2a_base64(body, newline=False), key, None, _meta(content_type))
 
 
 class Entry:

@@ -19,7 +19,14 @@ from topics.engine.write.appending import creation_body, make_topic
 from topics.formats.frame import FrameKind
 from topics.formats.stream import ForkRequest, StreamPart, encode_creation
 from topics.storage.timing import CommitTiming
-from topics.streams.contents import bytes_record, check_entries, media_type, read_json
+from topics.streams.contents import (
+    Content,
+    bytes_record,
+    bytes_records,
+    check_entries,
+    media_type,
+    read_json,
+)
 from topics.streams.contracts import contract_of
 from topics.streams.forks import ForkFrom, ForkPoint, find_fork_point
 from topics.streams.offsets import tail_offset
@@ -41,7 +48,7 @@ class CreateRequest(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: int | None = None
     expires_ms: int | None = None
     closed: bool = False
-    body: bytes = b""
+    body: Content = b""
     fork: ForkFrom | None = None
 
 
@@ -193,10 +200,11 @@ class Lifecycle:
         if point is not None and point.cut is not None:
             records.append(bytes_record(point.cut, content_type, point.key))
         if request.body and media_type(content_type) == JSON_TYPE:
-            records += read_json(request.body, None)
+            values = read_json(request.body, None)
+            records = [*records, *values] if records else values
             check_entries(records, limits, None)
         elif request.body:
-            records.append(bytes_record(request.body, content_type, None))
+            records = [*records, *bytes_records(request.body, content_type, None)]
         if not records or description is None:
             return records
         return description.admit_all(records, self._engine.core.wall())

@@ -219,6 +219,27 @@ class ReadyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     topics: int
     read_only_shards: list[int]
     disk_full: bool
+    backup_lag_ms: int | None = None
+    """How far the newest backup is behind; None where none was taken since the start."""
+
+
+class KeyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a key may do, told to whoever has it. Neither the secret nor anything made of it is part of it."""
+
+    name: str
+    """What logs call it; empty where no key is asked for."""
+    scopes: list[str]
+    prefixes: list[str]
+    """Names it may touch begin with one of them; none are all."""
+
+
+class SelfAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, as the server sees it, and what it lets anybody do."""
+
+    version: str
+    keys_required: bool
+    key: KeyAnswer
+    limits: dict[str, int]
 
 
 class PipelineRun(msgspec.Struct, frozen=True, kw_only=True):

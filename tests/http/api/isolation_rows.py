@@ -60,10 +60,16 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "GET /readyz": (Ask("/readyz", answers=[200]),),
     "GET /v0/openapi.json": (Ask("/v0/openapi.json", answers=[200]),),
     "GET /docs": (Ask("/docs", answers=[200]),),
+    "GET /": (Ask("/", headers={"accept": "text/html"}, answers=[303]), Ask("/", answers=[404])),
+    "GET /console": (Ask("/console", answers=[200]),),
+    "GET /console/{file}": (Ask("/console/main.js", answers=[200]), Ask("/console/{{topic}}", answers=[404])),
+    "GET /v0/self": (Ask("/v0/self", answers=[200]),),
     "GET /v0/metrics": (
         Ask("/v0/metrics", answers=[200]),
         Ask("/v0/metrics", headers={"accept": "application/json"}, answers=[200]),
     ),
+    "GET /v0/backups": (Ask("/v0/backups"),),
+    "POST /v0/backups": (Ask("/v0/backups"),),
     "GET /v0/pipeline": (Ask("/v0/pipeline", answers=[200]),),
     "GET /v1/server/_details": (Ask("/v1/server/_details", answers=[200], tells="it says how much is stored in all"),),
     "GET /v1/server/_mem": (Ask("/v1/server/_mem", answers=[200], tells="it says how much is held in all"),),
@@ -298,7 +304,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     "TokenBody": frozenset({"ttl_ms"}),
     "query": frozenset({
         "page_size", "touch", "if_empty", "return_seqs", "node", "max", "lease_ms", "heartbeat_ms", "after", "lenient",
-        "streams", "strict",
+        "streams", "strict", "topics",
     }),
 }  # fmt: skip
 """The fields in which none can stand."""

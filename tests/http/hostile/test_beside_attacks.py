@@ -46,6 +46,33 @@ def test_many_small_bodies(server: LiveServer) -> None:
     beside("many small bodies", server.url, server.pid, flooding(server.url, one * 500, 50))
 
 
+@pytest.mark.parametrize("kind", ["records", "numbers", "values", "bytes"])
+def test_large_bodies(server: LiveServer, kind: str) -> None:
+    """Each of them held the loop for a tenth of a second to half a second."""
+    many = b",".join
+    body, path, content_type = {
+        "records": (
+            b'{"records":[' + many([b'{"data":"%b","tag":"t"}' % (b"x" * 6_000)] * 9_000) + b"]}",
+            "/v0/topics/t",
+            "json",
+        ),
+        "numbers": (
+            b'{"records":[' + many([b'{"data":[' + b"1," * 2_500 + b"1]}"] * 9_000) + b"]}",
+            "/v0/topics/t",
+            "json",
+        ),
+        "values": (b"[" + many([b"1"] * 100_000) + b"]", "/v1/stream/s", "json"),
+        "bytes": (b"x" * (40 * MIB), "/v1/stream/b", "octet-stream"),
+    }[kind]
+    kinds = f"application/{content_type}"
+    httpx.put(f"{server.url}/v1/stream/s", headers={"content-type": "application/json"}).raise_for_status()
+    httpx.put(f"{server.url}/v1/stream/b", headers={"content-type": kinds}).raise_for_status()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kinds}\r\nContent-Length: {len(body)}\r\n\r\n"
+    attack = flooding(server.url, head.encode() + body, 4)
+    seen = beside(f"large bodies, {kind}", server.url, server.pid, attack, asks=300)
+    assert seen.resident_mib < 2048
+
+
 def test_heads_that_never_end(server: LiveServer) -> None:
     data = b"GET / HTTP/1.1\r\n" + b"x-a: b\r\n" * 50
 

@@ -55,8 +55,7 @@ def same_shape(ours: Any, theirs: Any, where: str, more: bool = False) -> None:
     elif isinstance(theirs, list):
         assert isinstance(ours, list), where
     elif theirs is not None and not (ours is None and ".manifest." in where):
-        # Nothing is published here as long as there are no indexes. A number of ours may be a fraction where theirs was
-        # not, but never a text.
+        # Nothing is published here as long as there are no indexes.
         assert type(ours) is type(theirs) or {type(ours), type(theirs)} <= {int, float}, (where, ours, theirs)
 
 

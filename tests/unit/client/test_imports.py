@@ -23,7 +23,7 @@ def test_the_client_imports_little() -> None:
     assert {name.split(".")[1] for name in found if name.startswith("topics.")} == OURS
     assert {name for name in found if name.startswith("topics.client._async")} == set()
     assert {name for name in found if name.startswith("topics.wire.")} == {
-        "topics.wire.queues", "topics.wire.transactions", "topics.wire.v0", "topics.wire.watch",
+        "topics.wire.backups", "topics.wire.queues", "topics.wire.transactions", "topics.wire.v0", "topics.wire.watch",
     }  # fmt: skip
 
 

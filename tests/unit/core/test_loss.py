@@ -12,6 +12,7 @@ def test_the_reasons_are_a_closed_set() -> None:
         "recreated",
         "source_trim",
         "crash",
+        "restored",
         "corrupt",
     ]
 

@@ -51,7 +51,8 @@ def first_cells(heading: str) -> list[str]:
 def test_every_route_is_on_the_page_with_its_scopes() -> None:
     listed = {cells[0].strip("`"): cells[1].strip("`") for cells in rows(section(PAGE, "## Base and versions"))}
     routes = OpsHandlers(SystemClock()).routes().all
-    assert listed == {f"{route.method} {route.path}": words(route.scopes) for route in routes}
+    pages = {"GET /console": "none"}
+    assert listed == {f"{route.method} {route.path}": words(route.scopes) for route in routes} | pages
 
 
 def words(scopes: Scope) -> str:
@@ -60,7 +61,7 @@ def words(scopes: Scope) -> str:
 
 @pytest.mark.parametrize("route", [route for route in OpsHandlers(SystemClock()).routes().all if route.operation])
 def test_every_query_parameter_is_described(route: Any) -> None:
-    # The sections of the topics and records begin with their route; those of operators take no parameters.
+    # A section begins with its route.
     for parameter in route.operation.query:
         [text] = re.findall(rf"(?s)^`{route.method} {re.escape(route.path)}` .*?(?=^##)", PAGE, re.MULTILINE)
         assert re.search(rf"`\??{parameter.name}(?:=\w+)?`", text), parameter.name
@@ -110,6 +111,8 @@ _SECTIONS: dict[type, str] = {
     v0.RouterDropAnswer: "### Delete a router",
     v0.HealthAnswer: "### Health and readiness",
     v0.ReadyAnswer: "### Health and readiness",
+    v0.KeyAnswer: "### Who asks",
+    v0.SelfAnswer: "### Who asks",
     v0.PipelineAnswer: "### The pipeline",
     v0.PipelineRun: "### The pipeline",
     v0.QuarantinedTopic: "### The pipeline",
@@ -359,7 +362,7 @@ def wait_until_ready(url: str) -> None:
 
 @pytest.mark.parametrize("run", RUNNERS)
 def test_the_examples_are_answered_as_shown(run: Runner, tmp_path: Path) -> None:
-    with LiveServer(tmp_path) as server:
+    with LiveServer(tmp_path, backup_dir="backups") as server:
         run_all(PAGE.replace(section(PAGE, "## Keys"), ""), run, server)
 
 

@@ -17,7 +17,17 @@ TOPIC = TopicState(
 
 def test_a_head_is_a_list_in_the_order_of_its_fields() -> None:
     body = snapshot.encode_head(HEAD)
-    assert msgspec.msgpack.decode(body) == [3, [1, 2], 2, [[0, 7, 100], [1, 8, 200]], 12, 1_700_000_000_000, [4], False]
+    assert msgspec.msgpack.decode(body) == [
+        3,
+        [1, 2],
+        2,
+        [[0, 7, 100], [1, 8, 200]],
+        12,
+        1_700_000_000_000,
+        [4],
+        False,
+        0,
+    ]
     assert snapshot.decode_head(memoryview(body)) == HEAD
 
 

@@ -1,18 +1,23 @@
 """An archive beside a folder, and what must be true of the two at any moment."""
 
-from collections.abc import Sequence
 from itertools import count, pairwise
 
+import pyarrow as pa
+import pytest
+
 from tests.unit.spark.folders import Folder
-from topics.core.ranges import covers
-from topics.spark.archive.manifest import Manifest
+from topics.core.ranges import covers, intersection
+from topics.spark.archive.files import DataFile, Run
 from topics.spark.archive.planning import ArchiveRules
-from topics.spark.archive.reading import manifests_of, read_archive
+from topics.spark.archive.reading import read_archive, topics_named
+from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.archive.store import ArchiveStore
+from topics.spark.archive.writing import RowReader
 from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.waiting import FrameRules
+from topics.spark.placement import bucket_of
 from topics.storage.fs import FileSystem
 from topics.system.clock import Clock
 from topics.testing import SeededDice
@@ -40,37 +45,82 @@ def run_all(fs: FileSystem, folder: Folder, seed: int | None = None, **rules: in
     raise AssertionError("the pipeline never comes to an end")
 
 
-def manifests(fs: FileSystem) -> dict[str, Manifest]:
-    return {manifest.topic: manifest for manifest in manifests_of(ArchiveStore(fs, ROOT))}
+def state_of(fs: FileSystem) -> ArchiveState:
+    """What a reader finds."""
+    return ArchiveStore(fs, ROOT).load()
+
+
+def topic_of(fs: FileSystem, name: str) -> ArchivedTopic:
+    [found] = topics_named(state_of(fs), name)
+    return found
+
+
+def rows_of(fs: FileSystem, name: str) -> int:
+    """Rows of a topic in files that count, whether they are shown or not."""
+    state = state_of(fs)
+    return sum(run.rows for topic in topics_named(state, name) for run in state.runs_of(topic.topic_id))
+
+
+def data_files(fs: FileSystem) -> set[str]:
+    """Everything that lies in the folders of data, whoever names it."""
+    found = set()
+    for folder in (f"{ROOT}/data", *(f"{ROOT}/{name}" for name in names_in(fs, ROOT) if name.startswith("topic_id="))):
+        for day in names_in(fs, folder):
+            for inner in names_in(fs, f"{folder}/{day}"):
+                deeper = [f"{inner}/{name}" for name in names_in(fs, f"{folder}/{day}/{inner}")]
+                found |= {f"{folder}/{day}/{path}".removeprefix(f"{ROOT}/") for path in deeper or [inner]}
+    return {path for path in found if path.endswith(".parquet")}
+
+
+def names_in(fs: FileSystem, folder: str) -> list[str]:
+    try:
+        return fs.list_dir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def archived(fs: FileSystem, topic: str) -> dict[int, str]:
     """What the archive shows of a topic: seq -> data."""
     store = ArchiveStore(fs, ROOT)
+    state = store.load()
     found: dict[int, str] = {}
-    for manifest in manifests_of(store, topic):
-        table = read_archive(fs, store, manifest)
+    for one in topics_named(state, topic):
+        table = read_archive(fs, store, state, one.topic_id)
         for seq, data in zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True):
             assert seq not in found, f"record {seq} is archived twice"
             found[seq] = data
     return found
 
 
-def check_manifests(fs: FileSystem) -> None:
-    """Every file that counts is there and whole, covers what it says, and shares no seq with another."""
+def check_archive(fs: FileSystem) -> None:
+    """Every file that counts is there, whole and sorted, covers what it says, and shares no seq with another."""
     store = ArchiveStore(fs, ROOT)
-    for manifest in manifests_of(store):
-        spans = sorted((file.first_seq, file.last_seq) for file in manifest.files)
-        assert all(before[1] < after[0] for before, after in _pairs(spans)), manifest
-        for file in manifest.files:
-            assert fs.exists(f"{store.topic_folder(manifest.topic_id)}/{file.path}"), file
-            assert covers(manifest.covered, file.first_seq, file.last_seq)
-        rows = read_archive(fs, store, manifest).num_rows
-        assert rows <= manifest.rows
+    state = store.load()
+    for topic in state.topics.values():
+        runs = state.runs_of(topic.topic_id)
+        assert all(before.last_seq < after.first_seq for before, after in pairwise(runs)), runs
+        assert all(covers(topic.covered, run.first_seq, run.last_seq) for run in runs), (topic, runs)
+        deleted = topic.deleted.ranges()
+        assert intersection(deleted, state.spans_of(topic.topic_id)) == deleted
+    for file in state.files.values():
+        assert all(file.path in state.by_topic[run.topic_id] for run in file.runs)
+        assert bool(file.hidden_ms) == any(len(state.hidden_in(run)) for run in file.runs), file
+        with RowReader(fs, store.path_of(file.path)) as reader:
+            for row, run in file.starts():
+                check_run(reader.rows(row, run.rows), run, file)
+            with pytest.raises(ValueError, match="rows"):
+                reader.rows(0, file.rows + 1)
 
 
-def _pairs(spans: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    return list(pairwise(spans))
+def check_run(table: pa.Table, run: Run, file: DataFile) -> None:
+    seqs, times = table["seq"].to_pylist(), table["ts"].cast(pa.int64()).to_pylist()
+    assert seqs == sorted(seqs)
+    assert (seqs[0], seqs[-1]) == (run.first_seq, run.last_seq)
+    assert (times[0] // 1000, times[-1] // 1000) == (run.first_ts, run.last_ts)
+    assert {time // 86_400_000_000 for time in times} == {file.day}
+    assert set(table["topic"].to_pylist()) == {run.topic}
+    assert set(table["epoch"].to_pylist()) == {run.epoch}
+    assert bucket_of(run.topic) == file.bucket
 
 
 def advance(clock: Clock, ms: int) -> None:

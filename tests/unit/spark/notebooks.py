@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from topics.core.ranges import covers, union
 from topics.formats.catalog import CatalogTopic
-from topics.spark.archive.manifest import Manifest
 from topics.spark.archive.planning import uncovered
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
 from topics.storage.fs import FileSystem
@@ -43,10 +42,7 @@ class Notebook:
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
         self.asked.append(topic.name)
-        known = Manifest(
-            topic_id=topic.topic_id, epoch=1, topic=topic.name, covered=tuple(self.notes().get(topic.name, []))
-        )
-        return [Want(ref, topic.name.encode()) for ref in uncovered(topic, known)]
+        return [Want(ref, topic.name.encode()) for ref in uncovered(topic, self.notes().get(topic.name, []))]
 
     def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
         return [chore for chore in self.chores_left if chore.subject not in shut_out.subjects]

@@ -1,27 +1,34 @@
 """The archive: what is copied, hidden, rewritten and removed, on a fake disk and without Spark."""
 
 import io
-import json
+import time
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.spark.archives import ROOT, advance, archived, check_manifests, manifests, pipeline, run_all
+from tests.unit.spark.archives import (
+    ROOT,
+    advance,
+    archived,
+    check_archive,
+    data_files,
+    pipeline,
+    rows_of,
+    run_all,
+    state_of,
+    topic_of,
+)
 from tests.unit.spark.folders import LAYOUT, Folder
 from topics.core.records import Record
-from topics.spark.archive.manifest import (
-    Manifest,
-    decode_manifest,
-    decode_masked,
-    encode_manifest,
-    hidden_since,
-    with_files,
-)
+from topics.spark.archive.events import Copied, Covered, Masked
+from topics.spark.archive.files import DataFile, Run
+from topics.spark.archive.masks import Mask
 from topics.spark.archive.planning import ArchiveRules, next_due
+from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.confirming import CatalogWentBackError
 from topics.spark.pipeline.status import load_status
+from topics.spark.placement import bucket_of
 from topics.storage.replaced import read_whole, replace_file
 
 DAY_MS = 86_400_000
@@ -40,13 +47,12 @@ def test_sealed_records_are_archived_once_and_a_second_run_changes_nothing(folde
     run_all(folder.disk, folder)
     assert archived(folder.disk, "orders") == {seq: str((seq - 1) % 10) for seq in range(1, 31)}
     assert len(archived(folder.disk, "notes")) == 3
-    check_manifests(folder.disk)
-    before = manifests(folder.disk)
-    files = folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001")
+    check_archive(folder.disk)
+    before, files = state_of(folder.disk).number, data_files(folder.disk)
     run_all(folder.disk, folder, seed=8)
-    assert manifests(folder.disk) == before
-    assert folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001") == files
-    assert manifests(folder.disk)["orders"].covered == ((1, 30),)
+    assert state_of(folder.disk).number == before
+    assert data_files(folder.disk) == files == state_of(folder.disk).files.keys()
+    assert topic_of(folder.disk, "orders").covered == ((1, 30),)
 
 
 def test_files_are_split_by_day_and_name_what_they_hold(folder: Folder) -> None:
@@ -55,10 +61,60 @@ def test_files_are_split_by_day_and_name_what_they_hold(folder: Folder) -> None:
     folder.append("orders", 3)
     folder.seal()
     run_all(folder.disk, folder)
-    files = manifests(folder.disk)["orders"].files
-    assert [(file.first_seq, file.last_seq, file.rows) for file in files] == [(1, 2, 2), (3, 3, 1)]
-    assert files[0].date < files[1].date
-    assert all(file.path.startswith(f"date={file.date}/") for file in files)
+    files = state_of(folder.disk).files_of(1)
+    assert [[(run.first_seq, run.last_seq, run.rows) for run in file.runs] for file in files] == [
+        [(1, 2, 2)],
+        [(3, 3, 1)],
+    ]
+    assert files[0].day + 1 == files[1].day
+    assert all(file.path.split("/")[:2] == ["data", f"day={day_name(file.day)}"] for file in files)
+
+
+def day_name(day: int) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(day * DAY_MS / 1000))
+
+
+def test_small_topics_share_files(folder: Folder) -> None:
+    """Three hundred topics are about as many files as there are buckets, and each is found in its own rows."""
+    names = [f"t{number:03d}" for number in range(300)]
+    for name in names:
+        folder.append(name, f"{name}-1", f"{name}-2")
+    folder.seal()
+    run_all(folder.disk, folder, group_bytes=10_000_000)
+    state = state_of(folder.disk)
+    # Neighbouring tasks may both have a part of one bucket.
+    assert 16 <= len(state.files) <= 20
+    for name in names:
+        assert archived(folder.disk, name) == {1: f'"{name}-1"', 2: f'"{name}-2"'}
+    check_archive(folder.disk)
+    for file in state.files.values():
+        assert [run.topic for run in file.runs] == sorted(run.topic for run in file.runs)
+
+
+def test_a_dropped_topic_is_hidden_at_once_and_written_out_of_files_it_shares(folder: Folder) -> None:
+    one, two, three = [name for name in map(str, range(1000)) if bucket_of(name) == 0][:3]
+    for name in (one, two, three):
+        folder.append(name, *range(10))
+    folder.seal()
+    run_all(folder.disk, folder, group_bytes=10_000_000)
+    [before] = state_of(folder.disk).files
+    folder.drop(two)
+    folder.checkpoint()
+    rules = {"erase_ms": 5000, "retire_ms": 1000, "deleted_share": 1}
+    run_all(folder.disk, folder, **rules)
+    [file] = state_of(folder.disk).files.values()
+    assert (file.path, bool(file.hidden_ms)) == (before, True)
+    assert archived(folder.disk, two) == {}
+    check_archive(folder.disk)
+    advance(folder.clock, 5000)
+    run_all(folder.disk, folder, **rules)
+    [file] = state_of(folder.disk).files.values()
+    assert [run.topic for run in file.runs] == sorted([one, three])
+    advance(folder.clock, 1000)
+    run_all(folder.disk, folder, **rules)
+    assert data_files(folder.disk) == {file.path}
+    assert len(archived(folder.disk, one)) == len(archived(folder.disk, three)) == 10
+    check_archive(folder.disk)
 
 
 def test_the_archive_outlives_the_log_but_not_a_delete(folder: Folder) -> None:
@@ -73,7 +129,7 @@ def test_the_archive_outlives_the_log_but_not_a_delete(folder: Folder) -> None:
     folder.checkpoint()
     run_all(folder.disk, folder)
     assert archived(folder.disk, "orders").keys() == {1, 2, 3, 4, 5, 7, 9, 10}
-    check_manifests(folder.disk)
+    check_archive(folder.disk)
 
 
 def test_a_delete_of_a_whole_segment_reaches_the_archive_though_its_files_are_gone(folder: Folder) -> None:
@@ -96,8 +152,7 @@ def test_what_was_deleted_before_it_was_archived_is_never_archived(folder: Folde
     folder.delete("orders", tag="a")
     folder.checkpoint()
     run_all(folder.disk, folder)
-    table = manifests(folder.disk)["orders"]
-    assert table.rows == 2
+    assert rows_of(folder.disk, "orders") == 2
     assert archived(folder.disk, "orders").keys() == {2, 3}
 
 
@@ -110,7 +165,11 @@ def test_a_dropped_topic_leaves_the_archive_and_one_made_again_begins_anew(folde
     folder.seal()
     run_all(folder.disk, folder)
     assert archived(folder.disk, "orders") == {1: '"new"'}
-    assert folder.disk.list_dir(ROOT) == ["topic_id=0000000000000002"]
+    assert state_of(folder.disk).topics.keys() == {2}
+    advance(folder.clock, 600_001)
+    run_all(folder.disk, folder)
+    assert [[run.topic_id for run in file.runs] for file in state_of(folder.disk).files.values()] == [[2]]
+    assert data_files(folder.disk) == state_of(folder.disk).files.keys()
 
 
 def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
@@ -122,23 +181,14 @@ def test_deleted_records_are_written_out_of_the_files(folder: Folder) -> None:
     folder.delete("orders", tag="t4")
     folder.checkpoint()
     run_all(folder.disk, folder, seed=8)
-    manifest = manifests(folder.disk)["orders"]
-    assert manifest.rows == 4
-    assert manifest.deleted == ()
-    assert len(manifest.retired) == 1
+    assert rows_of(folder.disk, "orders") == 4
+    assert len(topic_of(folder.disk, "orders").deleted) == 0
+    assert len(state_of(folder.disk).retired) == 1
     advance(folder.clock, 600_001)
     run_all(folder.disk, folder, seed=9)
-    manifest = manifests(folder.disk)["orders"]
-    assert manifest.retired == ()
-    [day] = [name for name in folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001") if name.startswith("date=")]
-    assert len(folder.disk.list_dir(f"{ROOT}/topic_id=0000000000000001/{day}")) == 1
+    assert state_of(folder.disk).retired == {}
+    assert len(data_files(folder.disk)) == 1
     assert archived(folder.disk, "orders").keys() == {1, 2, 3, 6}
-
-
-def files_of(folder: Folder) -> list[str]:
-    root = f"{ROOT}/topic_id=0000000000000001"
-    days = [name for name in folder.disk.list_dir(root) if name.startswith("date=")]
-    return [f"{root}/{day}/{name}" for day in days for name in folder.disk.list_dir(f"{root}/{day}")]
 
 
 def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder) -> None:
@@ -152,59 +202,37 @@ def test_an_erasure_has_a_deadline_also_when_nothing_else_happens(folder: Folder
     rules = {"erase_ms": 5000, "retire_ms": 1000}
     hidden_ms = folder.clock.now_ms()
     run_all(folder.disk, folder, **rules)
-    [before] = files_of(folder)
-    assert manifests(folder.disk)["orders"].hidden_ms == hidden_ms
+    [before] = sorted(data_files(folder.disk))
+    assert [file.hidden_ms for file in state_of(folder.disk).spoiled()] == [hidden_ms]
     # The status says when somebody has to look again, and each look does what is due by then.
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 5000
     advance(folder.clock, 4999)
     run_all(folder.disk, folder, **rules)
-    assert files_of(folder) == [before]
+    assert sorted(data_files(folder.disk)) == [before]
     advance(folder.clock, 1)
     run_all(folder.disk, folder, **rules)
-    manifest = manifests(folder.disk)["orders"]
-    assert (manifest.rows, manifest.deleted, manifest.hidden_ms) == (9, (), 0)
+    assert (rows_of(folder.disk, "orders"), len(topic_of(folder.disk, "orders").deleted)) == (9, 0)
+    assert list(state_of(folder.disk).spoiled()) == []
     assert load_status(folder.disk, folder.layout).due_ms == hidden_ms + 6000
     advance(folder.clock, 1000)
     run_all(folder.disk, folder, **rules)
-    [after] = files_of(folder)
+    [after] = sorted(data_files(folder.disk))
     assert after != before
     assert load_status(folder.disk, folder.layout).due_ms is None
     assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
 
 
-def test_a_topic_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> None:
+def test_a_folder_that_is_left_out_is_no_reason_to_look_again(folder: Folder) -> None:
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
     run_all(folder.disk, folder)
     folder.delete("orders", tag="t3")
     folder.checkpoint()
     run_all(folder.disk, folder)
-    found = {manifest.topic_id: manifest for manifest in manifests(folder.disk).values()}
-    assert next_due(found, ArchiveRules(), ()) is not None
-    assert next_due(found, ArchiveRules(), (1,)) is None
-
-
-def test_deletes_by_the_thousand_are_packed_and_come_out_as_they_went_in() -> None:
-    few = Manifest(topic_id=1, epoch=1, topic="a", deleted=((2, 3), (7, 7)))
-    many = msgspec.structs.replace(few, deleted=tuple((n * 5, n * 5 + n % 3) for n in range(1, 3000)))
-    assert json.loads(encode_manifest(few))["deleted"] == [[2, 3], [7, 7]]
-    # A program that does not know the word must not take it for no deletes at all.
-    written = json.loads(encode_manifest(many))
-    assert (written["version"], written["deleted"]) == (2, [])
-    for manifest in (few, many):
-        assert decode_manifest(encode_manifest(manifest)) == manifest
-        bare, mask = decode_masked(encode_manifest(manifest))
-        assert (bare.deleted, tuple(mask.ranges())) == ((), manifest.deleted)
-    assert len(encode_manifest(many)) * 5 < len(json.dumps(msgspec.to_builtins(many), indent=1))
-    for damaged in ("###", "AAAA"):
-        with pytest.raises(ValueError):
-            decode_manifest(json.dumps({**written, "packed": damaged}).encode())
-
-
-def test_a_manifest_of_before_has_a_deadline_too() -> None:
-    old = Manifest(topic_id=1, epoch=1, topic="a", updated_ms=7, deleted=((1, 2),))
-    assert hidden_since(decode_manifest(encode_manifest(old))) == 7
-    assert hidden_since(msgspec.structs.replace(old, deleted=())) == 0
+    state = state_of(folder.disk)
+    [file] = state.files
+    assert next_due(state, ArchiveRules(), ()) is not None
+    assert next_due(state, ArchiveRules(), (file.rpartition("/")[0],)) is None
 
 
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
@@ -214,11 +242,9 @@ def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:
     folder.delete("orders", tag="t3")
     folder.checkpoint()
     run_all(folder.disk, folder)
-    manifest = manifests(folder.disk)["orders"]
-    assert (manifest.rows, manifest.deleted) == (10, ((4, 4),))
+    assert (rows_of(folder.disk, "orders"), topic_of(folder.disk, "orders").deleted.ranges()) == (10, [(4, 4)])
     run_all(folder.disk, folder, deleted_share=0)
-    manifest = manifests(folder.disk)["orders"]
-    assert (manifest.rows, manifest.deleted) == (9, ())
+    assert (rows_of(folder.disk, "orders"), topic_of(folder.disk, "orders").deleted.ranges()) == (9, [])
     assert archived(folder.disk, "orders").keys() == set(range(1, 11)) - {4}
 
 
@@ -226,12 +252,16 @@ def test_files_are_compressed_and_say_what_is_in_them(folder: Folder) -> None:
     folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(10)])
     folder.seal()
     run_all(folder.disk, folder)
-    [file] = manifests(folder.disk)["orders"].files
-    whole = bytes(folder.disk.open(f"{ROOT}/topic_id=0000000000000001/{file.path}").map())
-    group = pq.ParquetFile(io.BytesIO(whole)).metadata.row_group(0)
+    [file] = state_of(folder.disk).files
+    whole = bytes(folder.disk.open(f"{ROOT}/{file}").map())
+    parquet = pq.ParquetFile(io.BytesIO(whole))
+    assert [field.metadata[b"PARQUET:field_id"] for field in parquet.schema_arrow] == [b"%d" % n for n in range(1, 10)]
+    group = parquet.metadata.row_group(0)
     columns = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
     assert {column.compression for column in columns.values()} == {"ZSTD"}
-    assert [one.column_index for one in group.sorting_columns] == [list(columns).index("seq")]
+    order = [list(columns).index(name) for name in ("topic", "epoch", "seq")]
+    assert [one.column_index for one in group.sorting_columns] == order
+    assert columns["topic"].has_column_index
     assert (columns["seq"].statistics.min, columns["seq"].statistics.max) == (1, 10)
     assert columns["ts"].statistics.has_min_max
     assert (columns["tag"].statistics.min, columns["tag"].statistics.max) == ("t0", "t9")
@@ -244,10 +274,9 @@ def test_many_small_files_become_one(folder: Folder) -> None:
         folder.append("orders", value)
         folder.seal()
         run_all(folder.disk, folder, group_bytes=1)
-    manifest = manifests(folder.disk)["orders"]
-    assert len(manifest.files) < 9
+    assert len(state_of(folder.disk).files) < 9
     assert archived(folder.disk, "orders") == {value + 1: str(value) for value in range(12)}
-    check_manifests(folder.disk)
+    check_archive(folder.disk)
 
 
 def test_retention_is_its_own_and_what_it_took_does_not_come_back(folder: Folder) -> None:
@@ -258,7 +287,7 @@ def test_retention_is_its_own_and_what_it_took_does_not_come_back(folder: Folder
     run_all(folder.disk, folder, retention_ms=int(2.5 * DAY_MS))
     run_all(folder.disk, folder, retention_ms=int(2.5 * DAY_MS))
     assert archived(folder.disk, "orders").keys() == {2, 3}
-    assert manifests(folder.disk)["orders"].covered == ((1, 3),)
+    assert topic_of(folder.disk, "orders").covered == ((1, 3),)
 
 
 def test_a_long_backlog_is_committed_piece_by_piece(folder: Folder) -> None:
@@ -273,27 +302,50 @@ def test_a_long_backlog_is_committed_piece_by_piece(folder: Folder) -> None:
     assert len(archived(folder.disk, "orders")) == 6
 
 
-def test_a_manifest_that_cannot_be_read_stops_everything(folder: Folder) -> None:
+def test_a_ledger_that_cannot_be_read_stops_everything(folder: Folder) -> None:
     folder.append("orders", 1)
     folder.seal()
     run_all(folder.disk, folder)
-    path = f"{ROOT}/topic_id=0000000000000001/manifest.json"
+    [name] = folder.disk.list_dir(f"{ROOT}/ledger")
+    path = f"{ROOT}/ledger/{name}"
     whole = read_whole(folder.disk, path)
     assert whole is not None
-    for broken in (whole[:-5], b"{}", json.dumps({**json.loads(whole), "version": 9}).encode()):
+    for broken in (whole[:-5], b"", b"TPARC009" + whole[8:], whole[:20] + b"?" + whole[21:]):
         replace_file(folder.disk, path, broken)
-        with pytest.raises(ArchiveDamagedError, match=r"manifest\.json"):
-            ArchiveStore(folder.disk, ROOT).load(1)
+        with pytest.raises(ArchiveDamagedError, match=name):
+            ArchiveStore(folder.disk, ROOT).load()
+        with pytest.raises(ArchiveDamagedError):
+            run_all(folder.disk, folder)
 
 
 def test_nothing_is_archived_twice_even_when_asked_to(folder: Folder) -> None:
     folder.append("orders", 1)
     folder.seal()
     run_all(folder.disk, folder)
-    manifest = manifests(folder.disk)["orders"]
+    store = ArchiveStore(folder.disk, ROOT)
+    state = store.load()
+    again = Copied([], [Covered(1, 1, "orders", [(1, 1)])])
     with pytest.raises(ValueError, match="archived already"):
-        with_files(manifest, manifest.files, manifest.covered, 0)
-    assert decode_manifest(encode_manifest(manifest)) == manifest
+        store.commit(state, [again], 0)
+    with pytest.raises(ValueError, match="written twice"):
+        store.commit(store.load(), [Copied(list(state.files.values()), [])], 0)
+    assert store.load().number == state.number
+
+
+def test_a_long_ledger_is_written_whole_and_says_the_same(folder: Folder) -> None:
+    store, state = ArchiveStore(folder.disk, ROOT), ArchiveState()
+    run = Run(1, 1, "orders", 1, 1000, 1000, 0, 0)
+    file = DataFile("data/day=1970-01-01/topic_bucket=4/a.parquet", 0, 4, 10, (run,))
+    store.commit(state, [Copied([file], [Covered(1, 1, "orders", [(1, 1000)])])], 5)
+    for number in range(1, 200):
+        store.commit(state, [Masked(1, Mask.of([(number * 2, number * 2)]).packed(), number)], 10 + number)
+        if number % 20 == 0:
+            found = ArchiveStore(folder.disk, ROOT).load()
+            assert (found.number, found.topics, found.files) == (state.number, state.topics, state.files)
+    names = folder.disk.list_dir(f"{ROOT}/ledger")
+    assert len(names) < 70
+    assert sum(name.startswith("state-") for name in names) == 1
+    assert topic_of(folder.disk, "orders").deleted.count() == 199
 
 
 def test_a_catalog_that_went_back_is_refused(folder: Folder) -> None:

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.core.ranges import contains, intersection, union
+from topics.core.ranges import contains, difference, intersection, union
 from topics.spark.archive.masks import Mask
 
 RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12).map(union)
@@ -44,3 +45,24 @@ def test_a_part_of_a_mask_is_what_lies_in_it_and_travels_as_bytes(
     expected = intersection(ranges, [(first, first + length)])
     assert list(zip(travelled.firsts.tolist(), travelled.lasts.tolist(), strict=True)) == expected
     assert travelled.count() == sum(end - begin + 1 for begin, end in expected)
+
+
+@given(RANGES, RANGES)
+def test_masks_are_joined_and_cut_as_ranges_are(ours: list[tuple[int, int]], others: list[tuple[int, int]]) -> None:
+    one, two = Mask.of(ours), Mask.of(others)
+    assert one.union(two).ranges() == union(ours, others)
+    assert one.minus(two).ranges() == difference(ours, others)
+    assert one.intersection(two).ranges() == intersection(ours, others)
+    assert (one == two) == (ours == others)
+
+
+@given(RANGES)
+def test_what_is_packed_comes_out_as_it_went_in(ranges: list[tuple[int, int]]) -> None:
+    assert Mask.unpacked(Mask.of(ranges).packed()).ranges() == ranges
+
+
+def test_scattered_deletes_are_packed_small_and_damage_is_told() -> None:
+    many = Mask.of([(number * 7, number * 7 + number % 3) for number in range(1, 100_000)])
+    assert len(many.packed()) < 200_000
+    with pytest.raises(ValueError, match="cannot be read"):
+        Mask.unpacked(b"###")

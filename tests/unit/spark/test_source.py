@@ -136,6 +136,23 @@ def test_segments_that_went_after_a_batch_of_a_stream_was_planned_are_a_loss(
     assert seqs(lenient, others) == list(left)
 
 
+def test_micro_batches_are_cut_by_bytes_also_when_a_query_goes_on_from_its_checkpoint(place: Place) -> None:
+    for number in range(4):
+        place.folder.append("orders", *["x" * 1000] * 10)
+        place.folder.append("small", number)
+        place.folder.seal()
+    del place.given["topic"]
+    given = {"topics": "orders,small", "bytesPerPartition": "12000"}
+    stream = place.stream(**given)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, stream.getDefaultReadLimit())
+    pieces = stream.partitions(start, end)
+    # 40 records of a little more than 1000 bytes, and four short ones that share the last task.
+    assert [len(seqs(stream, [piece])) for piece in pieces] == [11, 11, 11, 11]
+    again = place.stream(**given).partitions(start, end)
+    assert [piece.spans for piece in again] == [piece.spans for piece in pieces]  # type: ignore[attr-defined]
+
+
 def test_what_was_deleted_on_purpose_after_the_plan_is_no_loss(place: Place) -> None:
     place.fill(6)
     reader = place.reader()

@@ -73,7 +73,7 @@ class Timers:
 class World:
     def __init__(self, engine: Engine, now: Callable[[], float] = lambda: 0.0, **limits: int) -> None:
         self.searcher, self.timers = Watched(), Timers()
-        search = StreamSearch(engine, self.searcher, self.timers, now, **limits)
+        search = StreamSearch(engine, self.searcher, self.timers, now, **limits)  # type: ignore[arg-type]
         self.streams = Streams(engine, search=search)
 
     def describe(self, name: str) -> None:
@@ -211,7 +211,7 @@ def statuses(outcome: Outcome) -> list[int]:
 def old(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> World:
     """A stream of twenty entries of which an index holds the last few, and of which two are scanned at a time."""
     monkeypatch.setattr(packing, "PACK_RECORDS", 2)
-    world = World(streams.engine, stream_bytes=40)
+    world = World(streams.engine, stream_bytes=120)
     world.describe("a")
     for status in range(20):
         world.put("a", status)
@@ -256,7 +256,7 @@ def test_a_later_page_does_not_scan_what_was_on_an_earlier_one(old: World) -> No
 
 
 def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams, old: World) -> None:
-    world = World(streams.engine, stream_bytes=40, scan_bytes=300)
+    world = World(streams.engine, stream_bytes=120, scan_bytes=300)
     (outcome,) = world.ask("a")
     found = statuses(outcome)
     assert found == list(range(20, 20 - len(found), -1)) and 5 < len(found) < 20
@@ -273,7 +273,7 @@ def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams
 
 def test_a_scan_ends_with_its_time(old: World) -> None:
     clock = iter([0.0] * 6 + [9.0] * 100)
-    world = World(old.streams.engine, now=lambda: next(clock), stream_bytes=40)
+    world = World(old.streams.engine, now=lambda: next(clock), stream_bytes=120)
     (outcome,) = world.ask("a")
     found = statuses(outcome)
     assert outcome.spent == "time" and outcome.missed == 20 - len(found) > 0
@@ -379,3 +379,64 @@ def test_what_is_counted(world: World) -> None:
     stats = world.streams.search.stats()
     assert (stats.queries, stats.entries, stats.out_of_time, stats.failures) == (2, 2, 1, 0)
     assert stats.memory_bytes > 0
+
+
+def test_entries_are_indexed_before_anybody_asks(world: World) -> None:
+    world.put("a", 1, 2)
+    world.put("a", 3)
+    assert world.searcher.kinds() == []
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    assert world.found("a") == [3, 2, 1]
+    assert world.searcher.kinds() == [Ask]
+    world.put("a", 4)
+    world.timers.pass_time()
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Add]
+    assert world.timers.due == [], "who has nothing to do sleeps"
+
+
+def test_streams_take_turns_at_being_indexed(world: World) -> None:
+    world.describe("b")
+    create(world.streams, "plain", JSON)
+    world.put("a", 1)
+    world.put("b", 1)
+    append(world.streams, "plain", b"[1]", JSON)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    world.timers.pass_time()
+    assert world.searcher.kinds() == []
+
+
+def test_what_nobody_asked_for_takes_no_room_from_what_somebody_did(streams: Streams) -> None:
+    world = World(streams.engine, memory_bytes=100)
+    world.describe("a")
+    world.describe("b")
+    world.put("a", 1)
+    assert world.found("a") == [1]
+    world.searcher.kinds()
+    world.put("b", 1)
+    world.put("a", 2)
+    for _ in range(4):
+        world.timers.pass_time()
+    assert world.searcher.kinds() == [Add], "only the index that was asked for"
+    assert world.found("b") == [1], "who asks gets one"
+    assert Drop in world.searcher.kinds()
+
+
+def test_a_stream_that_is_gone_is_not_indexed(world: World) -> None:
+    world.put("a", 1)
+    world.streams.delete("a", lambda _: None)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == []
+    world.describe("a")
+    world.put("a", 7)
+    world.searcher.gone = True
+    world.timers.pass_time()
+    world.searcher.gone = False
+    world.put("a", 8)
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    assert world.found("a") == [2, 1]

@@ -39,7 +39,10 @@ class AppendFastPath:
         counted = self._inflight_max
         if counted and match.key.inflight >= counted:
             return None
-        batch = decode_append(exchange.body)
+        body = exchange.body
+        if not body and exchange.large_body is not None:
+            return None
+        batch = decode_append(body)
         records = batch.records
         if (
             len(records) != 1

@@ -10,6 +10,7 @@ from topics.api.auth import Key, Scope
 from topics.api.isolation import check_config
 from topics.api.v0.bodies import decode_body
 from topics.core.config import TopicConfigPatch
+from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
 from topics.wire.v0 import AppendBody
 
@@ -26,6 +27,8 @@ _decode = msgspec.json.Decoder(AppendBody).decode
 
 
 decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", _decode)
+decode_records = msgspec.json.Decoder(list[Record]).decode
+"""An array of records that was cut out of a body, for `api.portions`."""
 
 
 @lru_cache(maxsize=16)

@@ -8,7 +8,15 @@ from topics.api.calls import Call
 from topics.api.live import Frame, LongPoll, Projection
 from topics.api.live.frames import Done
 from topics.api.live.long_poll import found_frame
-from topics.api.v0.appends import decode_append, encode_appended, throttled, with_config_of, with_key
+from topics.api.portions import Work, check_marked, do_in_turns, drafted, is_heavy, read_records
+from topics.api.v0.appends import (
+    decode_append,
+    decode_records,
+    encode_appended,
+    throttled,
+    with_config_of,
+    with_key,
+)
 from topics.api.v0.bodies import check_number, decode_body
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
@@ -27,15 +35,38 @@ _decode_delete = msgspec.json.Decoder(DeleteBody).decode
 
 
 def append(call: Call) -> None:
-    head = call.exchange.head
+    if call.exchange.large_body is not None:
+        do_in_turns(call, _append_large(call), call.refuse)
+        return
     batch = call.decoded if isinstance(call.decoded, Batch) else decode_append(call.exchange.body)
+    if is_heavy(batch.records):
+        do_in_turns(call, _append_drafted(call, batch, call.exchange.body), call.refuse)
+    else:
+        _append(call, batch, call.exchange.body)
+
+
+def _append_large(call: Call) -> Work:
+    rest, records = yield from read_records(call, "append", decode_records)
+    batch = decode_append(rest)
+    check_marked("append", batch.records, records)
+    yield from _append_drafted(call, msgspec.structs.replace(batch, records=records), rest)
+
+
+def _append_drafted(call: Call, batch: Batch, body: bytes) -> Work:
+    records = yield from drafted(call, call.topic, batch.records, batch.node)
+    _append(call, msgspec.structs.replace(batch, records=records), body)
+
+
+def _append(call: Call, batch: Batch, body: bytes) -> None:
+    """`body` is what the batch was read from, but for its records."""
+    head = call.exchange.head
     if batch.idempotency_key is not None:
         batch = with_key(batch, batch.idempotency_key)
     elif b"idempotency-key" in head.headers.first:
         batch = with_key(batch, head.headers.get("idempotency-key"))
     if batch.config is not None:
         if call.flag("strict", call.engine.core.limits.strict_config):
-            check_inline_config(call.exchange.body)
+            check_inline_config(body)
         batch = with_config_of(call.key, call.engine, call.topic, batch)
 
     def done(outcome: AppendResult | TopicsError) -> None:

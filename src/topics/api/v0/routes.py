@@ -71,7 +71,8 @@ V0_ROUTES = (
         ),
     ),
     Route(
-        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, fast_path=AppendFastPath,
+        "POST", "/v0/topics/{topic}", records.append, Scope.WRITE, takes_body=True, large_body=True,
+        fast_path=AppendFastPath,
         operation=Operation(
             "append", "Append records, all or none.", {200: AppendAnswer, 201: AppendAnswer},
             (

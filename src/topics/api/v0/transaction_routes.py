@@ -4,6 +4,7 @@ from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.openapi_operation import Operation
 from topics.api.v0 import transactions
+from topics.core.limits import MIB
 from topics.wire.transactions import AbortBody, CommitBody, StageAnswer, StageBody, TransactionAnswer, TransactionBody
 
 _WRITES = ("read_only", "shutting_down")
@@ -30,7 +31,7 @@ TRANSACTION_ROUTES = (
     ),
     Route(
         "POST", "/v0/transactions/{transaction}/stage", transactions.stage, Scope.WRITE, takes_body=True,
-        free_name=True,
+        free_name=True, large_body=True,
         operation=Operation(
             "stage", "Keep records unseen until the transaction is committed.", {200: StageAnswer},
             ("batch_too_large", "record_too_large", "transaction_too_large", *_REFUSED, *_OPEN), StageBody, True,
@@ -38,7 +39,7 @@ TRANSACTION_ROUTES = (
     ),
     Route(
         "POST", "/v0/transactions/{transaction}/commit", transactions.commit, Scope.WRITE, takes_body=True,
-        free_name=True,
+        free_name=True, body_bytes_max=4 * MIB,
         operation=Operation(
             "commitTransaction", "Make all that is staged visible at once, once.", {200: TransactionAnswer},
             ("record_too_large", "transaction_incomplete", "corrupt_segment", *_REFUSED, *_OPEN), CommitBody, True,

@@ -10,9 +10,11 @@ import msgspec
 
 from topics.api.auth import Scope
 from topics.api.calls import Call
-from topics.api.v0.appends import allowed_config
+from topics.api.portions import Work, check_marked, do_in_turns, drafted, read_records
+from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.bodies import decode_body
 from topics.core.errors import TopicsError
+from topics.core.names import TRANSACTIONS_TOPIC
 from topics.engine.transactions import (
     BeginRequest,
     StagedResult,
@@ -63,7 +65,21 @@ def look(call: Call) -> None:
 
 
 def stage(call: Call) -> None:
-    body = decode_body("stage", _decode_stage, call.exchange.body)
+    if call.exchange.large_body is not None:
+        do_in_turns(call, _stage_large(call), call.refuse)
+        return
+    _stage(call, decode_body("stage", _decode_stage, call.exchange.body))
+
+
+def _stage_large(call: Call) -> Work:
+    rest, items = yield from read_records(call, "stage", decode_records)
+    body = decode_body("stage", _decode_stage, rest)
+    check_marked("stage", body.records, items)
+    records = yield from drafted(call, TRANSACTIONS_TOPIC, items, body.node)
+    _stage(call, msgspec.structs.replace(body, records=records))
+
+
+def _stage(call: Call, body: StageBody) -> None:
     _permit(call, body.topic)
     config = None if body.config is None else allowed_config(call.key, call.engine, body.topic, body.config)
 

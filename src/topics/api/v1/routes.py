@@ -83,8 +83,8 @@ class StreamsApi:
         itself = {
             "GET": get,
             "HEAD": self._route("HEAD", self._head, Scope.READ),
-            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE),
-            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE),
+            "PUT": self._route("PUT", lambda call: self._writes.create(call, self._of(call)), Scope.WRITE, True),
+            "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
         contracts = ContractRoutes(self._deadlines)
@@ -160,8 +160,9 @@ class StreamsApi:
             yield from ((method, STREAM + below) for method in table)
         yield from self._subscription_routes.listed()
 
-    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope) -> Route:
-        return Route(method, STREAM, guarded(handler), scopes, query_short_token=method == "GET")
+    def _route(self, method: str, handler: Callable[[Call], None], scopes: Scope, large_body: bool = False) -> Route:
+        token = method == "GET"
+        return Route(method, STREAM, guarded(handler), scopes, query_short_token=token, large_body=large_body)
 
     def _without_stream(self, path: str, handler: Callable[[Call, Streams], None]) -> Route:
         return Route("GET", path, guarded(lambda call: handler(call, self._of(call))), Scope.READ)

@@ -4,12 +4,14 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import CLOSED, Header, answer, base_url, expiry, refuse
+from topics.api.v1.contents import with_content
 from topics.api.v1.deadlines import Deadlines, Pending
 from topics.api.v1.paths import read_name
 from topics.api.v1.values import is_true, read_integer, read_producer, read_time_ms, read_ttl_s, utf8
 from topics.core.errors import AppendTimeoutError, InvalidRequestError, TopicsError
 from topics.http.headers import Headers
 from topics.streams import Appended, AppendRequest, Created, CreateRequest, Deleted, ForkFrom, Streams
+from topics.streams.contents import Content
 
 APPEND_TIMEOUT_S = 3.0
 
@@ -20,7 +22,9 @@ class Writes:
         self._others = others
 
     def create(self, call: Call, streams: Streams) -> None:
-        request = _create_request(call)
+        with_content(call, None, None, lambda body: self._create(call, streams, _create_request(call, body)))
+
+    def _create(self, call: Call, streams: Streams, request: CreateRequest) -> None:
         deadline = self._deadlines.begin(lambda: refuse(call, AppendTimeoutError()))
 
         def done(outcome: Created | TopicsError) -> None:
@@ -45,7 +49,13 @@ class Writes:
             raise
 
     def append(self, call: Call, streams: Streams) -> None:
-        request = _append_request(call)
+        key = call.exchange.head.headers.get("stream-key")
+        key = None if key is None else utf8(key, "Stream-Key")
+        given = call.exchange.head.headers.get("stream-timestamp")
+        ts = None if given is None else read_time_ms("Stream-Timestamp", given)
+        with_content(call, key, ts, lambda body: self._append(call, streams, _append_request(call, key, ts, body)))
+
+    def _append(self, call: Call, streams: Streams, request: AppendRequest) -> None:
         deadline = self._deadlines.begin(lambda: refuse(call, AppendTimeoutError()))
 
         def done(outcome: Appended | TopicsError) -> None:
@@ -92,27 +102,27 @@ def _answer_append(call: Call, request: AppendRequest, outcome: Appended) -> Non
     answer(call, 200 if new else 204, tuple(headers))
 
 
-def _append_request(call: Call) -> AppendRequest:
-    headers, body = call.exchange.head.headers, call.exchange.body
+def _append_request(call: Call, key: str | None, ts: int | None, body: Content) -> AppendRequest:
+    headers = call.exchange.head.headers
     close = is_true(headers.get("stream-closed"))
     content_type = headers.get("content-type", "")
     if not body and not close:
         raise InvalidRequestError("the body is empty: there is nothing to append")
     if body and not content_type:
         raise InvalidRequestError("Content-Type: must say what the body is", field="Content-Type")
-    seq, key, timestamp = headers.get("stream-seq"), headers.get("stream-key"), headers.get("stream-timestamp")
+    seq = headers.get("stream-seq")
     return AppendRequest(
         body=body,
         content_type=content_type,
-        key=None if key is None else utf8(key, "Stream-Key"),
-        ts=None if timestamp is None else read_time_ms("Stream-Timestamp", timestamp),
+        key=key,
+        ts=ts,
         seq=None if seq is None else utf8(seq, "Stream-Seq"),
         producer=read_producer(headers),
         close=close,
     )
 
 
-def _create_request(call: Call) -> CreateRequest:
+def _create_request(call: Call, body: Content) -> CreateRequest:
     headers = call.exchange.head.headers
     ttl, expires = headers.get("stream-ttl"), headers.get("stream-expires-at")
     if ttl is not None and expires is not None:
@@ -122,7 +132,7 @@ def _create_request(call: Call) -> CreateRequest:
         ttl_s=None if ttl is None else read_ttl_s(ttl),
         expires_ms=None if expires is None else read_time_ms("Stream-Expires-At", expires),
         closed=is_true(headers.get("stream-closed")),
-        body=call.exchange.body,
+        body=body,
         fork=_fork(call, headers),
     )
 

@@ -161,6 +161,8 @@ class AsyncClient:
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     pipeline = _call(requests.pipeline)
+    create_backup = _call(requests.create_backup)
+    backups = _call(requests.backups)
     openapi = _call(requests.openapi)
     follow = _opens(follow.follow, AsyncFollower, AsyncFollower)
     watch = _opens(watch.watch, AsyncWatcher, AsyncWatcher)

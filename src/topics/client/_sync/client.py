@@ -162,6 +162,8 @@ class Client:
     ready = _call(requests.ready)
     metrics = _call(requests.metrics)
     pipeline = _call(requests.pipeline)
+    create_backup = _call(requests.create_backup)
+    backups = _call(requests.backups)
     openapi = _call(requests.openapi)
     follow = _opens(follow.follow, Follower, Follower)
     watch = _opens(watch.watch, Watcher, Watcher)

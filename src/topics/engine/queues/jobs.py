@@ -108,7 +108,7 @@ def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:
     fragments: list[bytes] = []
     for run, lo, hi in cut.stretches:
         if run.count == 1 and isinstance(run, Block):
-            fragments.append(run.text)
+            fragments.append(bytes(run.text))
             continue
         try:
             for view, view_lo, view_hi, _ in reader.views(cut.topic_id, run, lo, hi):

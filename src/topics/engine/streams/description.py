@@ -42,6 +42,11 @@ class Description:
     def has_routing_key(self) -> bool:
         return self.contract.registry.routing_key is not None
 
+    @cached_property
+    def is_searched(self) -> bool:
+        """Whether there is a search description."""
+        return self.contract.registry.search is not None
+
     def upto(self, count: int) -> "Description":
         """What a fork that begins behind so many entries inherits: the versions that were there by then."""
         registry = self.contract.registry

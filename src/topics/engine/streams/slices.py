@@ -15,6 +15,10 @@ from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
+from topics.wire.drafts import Draft, Drafted
+
+_DRAFTED_RECORDS = 4_000
+"""So many take some milliseconds to encode."""
 
 
 class Prepared(NamedTuple):
@@ -30,7 +34,7 @@ Retry = Callable[[Prepared | None], None]
 
 
 class _Job:
-    __slots__ = ("admitted", "description", "now_ms", "records", "retry", "topic")
+    __slots__ = ("admitted", "description", "draft", "now_ms", "records", "retry", "topic")
 
     def __init__(
         self, topic: Topic, description: Description, records: Sequence[Record], now_ms: int, retry: Retry
@@ -41,6 +45,7 @@ class _Job:
         self.now_ms = now_ms
         self.retry = retry
         self.admitted: list[Record] = []
+        self.draft: Draft | None = None
 
 
 class Slicer:
@@ -90,7 +95,18 @@ class Slicer:
         if refusal is None and len(job.admitted) < len(job.records):
             self._jobs.append(job)
             return
-        self._finish(job.topic, lambda: job.retry(Prepared(job.description, job.admitted, refusal)))
+        if refusal is None and len(job.admitted) > _DRAFTED_RECORDS and not self._draft(job):
+            self._jobs.append(job)
+            return
+        records = job.admitted if job.draft is None else Drafted(job.admitted, job.draft)
+        self._finish(job.topic, lambda: job.retry(Prepared(job.description, records, refusal)))
+
+    def _draft(self, job: _Job) -> bool:
+        """Encodes some of what was admitted, so that this is done as well when it is decided."""
+        if job.draft is None:
+            topic = job.topic
+            job.draft = Draft(job.admitted, topic.staged_head + 1, max(self._core.wall(), topic.staged_ts), None)
+        return job.draft.step()
 
     def _finish(self, topic: Topic, first: Callable[[], None]) -> None:
         """The batch goes on its way, and then those behind it, until one of them has to be looked at as well."""

@@ -19,6 +19,9 @@ take no more writes, and the next start finds out.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
+
+import msgspec
 
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.records import Record
@@ -36,7 +39,10 @@ from topics.wire.copies import Copies, records_of
 
 _ROUND_BYTES = 512 * 1024
 _ROUND_RECORDS = 5000
-"""How much of a transaction is prepared at once: some ten milliseconds of work, or one part."""
+"""How much of a transaction is prepared at once: some milliseconds of work, or one part."""
+_PIECE_BYTES = 2 * 1024 * 1024
+_PIECE_RECORDS = 10_000
+"""A larger part is taken apart."""
 _NUMBER_BYTES = 8
 
 Outcome = Callable[[list[Placed] | TopicsError], None]
@@ -299,7 +305,7 @@ class Commit:
 def _rounds(parts: Sequence[PartState]) -> list[list[PartState]]:
     rounds: list[list[PartState]] = []
     size = count = 0
-    for part in parts:
+    for part in chain.from_iterable(map(_pieces, parts)):
         if not rounds or size + part.size > _ROUND_BYTES or count + part.count > _ROUND_RECORDS:
             rounds.append([])
             size = count = 0
@@ -307,6 +313,18 @@ def _rounds(parts: Sequence[PartState]) -> list[list[PartState]]:
         size += part.size
         count += part.count
     return rounds
+
+
+def _pieces(part: PartState) -> list[PartState]:
+    """A part, cut where it is too much for one round, as if its records were all of one length."""
+    count = min(part.count, max(-(-part.size // _PIECE_BYTES), -(-part.count // _PIECE_RECORDS)))
+    if count <= 1:
+        return [part]
+    cuts = [(part.count * number // count, part.size * number // count) for number in range(count + 1)]
+    return [
+        msgspec.structs.replace(part, first_seq=part.first_seq + first, count=last - first, size=end - begin)
+        for (first, begin), (last, end) in pairwise(cuts)
+    ]
 
 
 def _by_topic(parts: Sequence[PartState]) -> dict[str, list[PartState]]:

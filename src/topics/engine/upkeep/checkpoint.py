@@ -57,15 +57,23 @@ class Capture(NamedTuple):
 
 
 class Checkpointer:
-    """`before_clean_up` is called once a snapshot counts and before anything that it replaces is removed."""
+    """`before_clean_up` is called once a snapshot counts and before anything that it replaces is removed; `retire_log`
+    does away with a shard's log files below a number.
+    """
 
     def __init__(
-        self, core: EngineCore, sealer: Sealer, fs: FileSystem, before_clean_up: Callable[[], None] = lambda: None
+        self,
+        core: EngineCore,
+        sealer: Sealer,
+        fs: FileSystem,
+        before_clean_up: Callable[[], None] = lambda: None,
+        retire_log: Callable[[int, int], None] | None = None,
     ) -> None:
         self._core = core
         self._sealer = sealer
         self._fs = fs
         self._before_clean_up = before_clean_up
+        self._retire_log = retire_log or self._remove_log
         self.catalog = CatalogKeeper(fs, core.layout)
         self.number = 0
         """The newest snapshot there is."""
@@ -84,6 +92,7 @@ class Checkpointer:
         self._captures: list[Capture] = []
         self._dropped: list[int] = []
         self._positions: list[WalPosition] = []
+        self._moment = 0
         self._absorbed: list[tuple[Shard, int]] = []
         self._left: list[SegmentKey | int] = []
         """Segments, and numbers of deleted topics, in an object store that could not be reached to remove them."""
@@ -103,6 +112,7 @@ class Checkpointer:
             try:
                 for shard in self._core.shards:
                     yield Until(partial(self._turn, shard, full))
+                self._moment = self._core.time.moment()
             finally:
                 self._core.cross_shard_gate.reopen()
             while self._due:
@@ -193,7 +203,7 @@ class Checkpointer:
         core = self._core
         return SnapshotHead(
             self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.wall(), self._dropped, core.quiet,
+            core.next_topic_id, core.wall(), self._dropped, core.quiet, self._moment,
         )  # fmt: skip
 
     def _write(self, head: SnapshotHead) -> int:
@@ -271,7 +281,7 @@ class Checkpointer:
         self.catalog.publish(head)
         note_newest(self._fs, core.layout, head)
         for position in head.positions:
-            remove_wal_files(self._fs, core.layout.shard(position.shard), position.file)
+            self._retire_log(position.shard, position.file)
         remove_snapshots(self._fs, core.layout, {*head.chain, head.number})
         left: list[SegmentKey | int] = []
         for thing in (*self._left, *trash, *head.dropped):
@@ -280,6 +290,9 @@ class Checkpointer:
             except StoreUnavailable:
                 left.append(thing)
         self._left = left
+
+    def _remove_log(self, shard: int, before: int) -> None:
+        remove_wal_files(self._fs, self._core.layout.shard(shard), before)
 
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1

@@ -32,6 +32,7 @@ from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
 from topics.storage.timing import CommitTiming
+from topics.wire.drafts import Drafted
 from topics.wire.fragments import encode_fragments
 
 
@@ -345,11 +346,18 @@ def stage_block(
     first = topic.staged_head + 1
     written = core.wall()
     ts = written if given_ts is None else given_ts
+    draft = records.draft if isinstance(records, Drafted) else None
+    if draft is not None and given_ts is None:
+        # It is a moment old, and what it says of the time can stay.
+        ts = draft.ts
     if ts < topic.staged_ts:
         ts = topic.staged_ts
     topic.staged_ts = ts
     base = topic.next_base if topic.next_base < BASE_MAX else 0
-    text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
+    if draft is not None and draft.fits(len(records), first, ts, node):
+        text, rows, payload_bytes, traits = draft.take(first, ts, base)
+    else:
+        text, rows, payload_bytes, traits = encode_fragments(records, first, ts, node, base, plain)
     block = Block(first, ts, payload_bytes, base, traits, key, rows, text, written)
     count = block.count
     topic.staged_head += count

@@ -4,7 +4,7 @@ The library's protocol reads the frames and knows the rules of the peers' handsh
 
 - Bytes are read in small pieces, and not at all while the peer does not read what it is sent or the receiver asked for
   a pause. What was read before waits, at most a piece of it.
-- A message may be as long as a body of HTTP and counts in the same budget while it is on its way.
+- A message counts in the budget of bodies while it is on its way. It is read in one go, so it may not be as long.
 - What is written goes straight to the transport, as frames that are made once for all who get them.
 - A peer that closes is answered after the receiver has finished what the peer sent before it.
 - Nobody has a timer. The sweep of the HTTP server asks every connection what it waits for, and since when:
@@ -105,7 +105,7 @@ class WebSocket(asyncio.Protocol):
         self._transport = transport
         self._hub = hub
         self._protocol = handshake.protocol
-        self._protocol.max_message_size = hub.limits.body_bytes
+        self._protocol.max_message_size = min(hub.limits.body_bytes, hub.limits.message_bytes)
         self._messages = MessageReader(self._protocol, hub.budget, leftover)
         self._stage = Stage.OPEN
         self._discarded_bytes = 0

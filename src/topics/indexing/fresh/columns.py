@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.columns import GAP, Column, Mask, Snapshot, TextColumn, WordsColumn
+from topics.indexing.columns import GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
 from topics.indexing.extraction import FieldValues
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.dictionary import Dictionary
+from topics.indexing.words import words_and_gaps
 from topics.schema.search import Field
 
 POSTING_WORDS = 1 << 16
@@ -34,7 +35,15 @@ class GrowingColumn(Column):
         self._rows.extend(np.repeat(np.arange(begin, begin + len(fields), dtype=np.int32), counts))
         self.is_single = self.is_single and counts.count(1) == len(counts)
 
-    def encode(self, values: list[Any]) -> Sequence[Any]:
+    def extend_values(self, values: NDArray[Any], rows: Numbers, present: Mask) -> None:
+        """Adds as many rows as `present` has. Of these, counted from 0, `rows` have one value each."""
+        begin = self.present.count
+        self.present.extend(present)
+        self.values.extend(values)
+        self._rows.extend(rows + begin)
+        self.is_single = self.is_single and len(rows) == len(present)
+
+    def encode(self, values: list[Any]) -> Sequence[Any] | NDArray[Any]:
         return values
 
     def snapshot(self, count: int) -> Snapshot:
@@ -68,7 +77,7 @@ class Keywords(GrowingColumn, TextColumn):
         super().__init__(np.int32)
         self.dictionary = Dictionary()
 
-    def encode(self, values: list[Any]) -> Sequence[Any]:
+    def encode(self, values: list[Any]) -> Sequence[Any] | NDArray[Any]:
         return self.dictionary.encode(values)
 
     @property
@@ -86,6 +95,30 @@ class WordColumn(Keywords, WordsColumn):
 
     def extend(self, fields: Sequence[FieldValues]) -> None:
         super().extend([None if field is None else _with_gaps(field) for field in fields])
+        self._post()
+
+    def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> bool:
+        """Adds as many rows as `present` has, some of which have one text each. False, and nothing was added, where a
+        text has the character in it that stands for the gap.
+
+        All texts are one while they are taken apart. Small letters are the same that way: the only letter that becomes
+        another one at the end of a word is at its end before a gap as well.
+        """
+        joined = GAP.join(texts) + GAP if texts else ""
+        if joined.count(GAP) != len(texts):
+            return False
+        codes = self.dictionary.encode(words_and_gaps(joined, GAP))
+        begin = self.present.count
+        ends = np.flatnonzero(codes == self.dictionary.code(GAP)) if texts else np.empty(0, np.int64)
+        lengths = np.diff(ends, prepend=-1)
+        self.present.extend(present)
+        self.values.extend(codes)
+        self._rows.extend(np.repeat(rows + begin, lengths))
+        self.is_single = self.is_single and len(codes) == len(texts) == len(present)
+        self._post()
+        return True
+
+    def _post(self) -> None:
         while self.values.count - len(self._postings) * POSTING_WORDS >= POSTING_WORDS:
             begin = len(self._postings) * POSTING_WORDS
             codes = self.values.filled[begin : begin + POSTING_WORDS]

@@ -13,13 +13,26 @@ _TEXT_BYTES = 160
 """What a short text takes in a dictionary besides its characters."""
 
 
+class _Codes(dict[str, int]):
+    """Gives a text that it does not know the next code: only those cost more than looking them up."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__()
+        self._texts = texts
+
+    def __missing__(self, text: str) -> int:
+        code = self[text] = len(self._texts)
+        self._texts.append(text)
+        return code
+
+
 class Dictionary:
     """The codes of texts. Most of them stand in a sorted list besides, which finds those with a common beginning. What
     came since it was made is looked at one by one, until there is too much of it."""
 
     def __init__(self) -> None:
-        self._codes: dict[str, int] = {}
         self.texts: list[str] = []
+        self._codes = _Codes(self.texts)
         self._ordered: list[str] = []
         self._ordered_codes: Codes = np.empty(0, np.int32)
         self._ranks: Numbers = np.empty(0, np.int64)
@@ -28,21 +41,11 @@ class Dictionary:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def encode(self, texts: Sequence[str]) -> list[int]:
-        codes, known = self._codes, self.texts
-        # Most texts are known already, and then this is all.
-        found = list(map(codes.get, texts))
-        if None not in found:
-            return found  # type: ignore[return-value]
-        for place, text in enumerate(texts):
-            if found[place] is None:
-                # It may have become known by the same batch.
-                code = codes.setdefault(text, len(known))
-                if code == len(known):
-                    known.append(text)
-                    self._chars += len(text)
-                found[place] = code
-        return found  # type: ignore[return-value]
+    def encode(self, texts: Sequence[str]) -> Codes:
+        known = len(self.texts)
+        encoded = np.fromiter(map(self._codes.__getitem__, texts), np.int32, len(texts))
+        self._chars += sum(map(len, self.texts[known:]))
+        return encoded
 
     def code(self, text: str) -> int | None:
         return self._codes.get(text)

@@ -1,21 +1,27 @@
 """The fresh index of one stream, and the part that it is."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation, Table
 from topics.indexing.columns import Mask, Numbers
-from topics.indexing.extraction import Extract, extractor
+from topics.indexing.extraction import pointer_of
 from topics.indexing.fresh.arrays import Growing
-from topics.indexing.fresh.columns import GrowingColumn, Keywords, column_for
+from topics.indexing.fresh.batches import Batch, Decoder, PlainBatch, Pointer
+from topics.indexing.fresh.columns import GrowingColumn, Keywords
+from topics.indexing.fresh.filling import Filler
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, total
 from topics.indexing.parts import Ask, Budget, Entry, Found, KeysFound, Span, Totalled
-from topics.indexing.predicates import has_scores
-from topics.schema.search import SearchConfig
+from topics.indexing.predicates import Predicate, has_scores
+from topics.schema.pointers import MISSING
+from topics.schema.search import Binding, Field, SearchConfig
+
+_KEY = Field(kind="keyword", bindings=(Binding(version=1, json_pointer=""),))
+"""Routing keys are a column as any other."""
 
 
 class FreshIndex:
@@ -24,33 +30,57 @@ class FreshIndex:
     It is not for several threads: nobody asks while somebody adds.
     """
 
-    def __init__(self, config: SearchConfig | None, version: int) -> None:
-        """Without a description of fields it knows routing keys only."""
-        self._extracts: list[tuple[Extract, GrowingColumn]] = []
+    def __init__(self, config: SearchConfig | None, version: int, names: Iterable[str] | None = None) -> None:
+        """Without a description of fields it knows routing keys only; with `names` it knows these fields and no others,
+        for queries that need none besides."""
+        fields = {} if config is None else config.fields
+        self._fillers: list[tuple[Pointer | None, Filler]] = []
         self.columns: dict[str, GrowingColumn] = {}
-        for name, field in ({} if config is None else config.fields).items():
-            column = self.columns[name] = column_for(field)
-            self._extracts.append((extractor(field, version), column))
-        self.keys = Keywords()
+        for name in fields if names is None else dict.fromkeys(names):
+            filler = Filler(fields[name])
+            self.columns[name] = filler.column
+            self._fillers.append((pointer_of(fields[name], version), filler))
+        self._keys = Filler(_KEY)
         self._numbers = Growing(np.int64)
-        self._sheet = Sheet(config)
+        self._sheet = Sheet(config if names is None else None)
         self.last = -1
         """The number of the last entry that was added."""
 
+    @property
+    def keys(self) -> Keywords:
+        assert isinstance(self._keys.column, Keywords)
+        return self._keys.column
+
+    def decoder(self) -> Decoder:
+        """What decodes as much of entries as this index needs."""
+        pointers = [pointer for pointer, _ in self._fillers if pointer is not None]
+        return Decoder(pointers, whole=self._sheet.needs_values)
+
     def add(self, entries: Sequence[Entry]) -> None:
         """Adds live entries behind all that are there."""
-        values = [entry.value for entry in entries]
-        for extract, column in self._extracts:
-            column.extend([extract(value) for value in values])
-        self.keys.extend([None if entry.key is None else (entry.key,) for entry in entries])
-        self._sheet.extend(values)
-        self._numbers.extend([entry.number for entry in entries])
-        if entries:
-            self.last = entries[-1].number
+        numbers, values = [entry.number for entry in entries], [entry.value for entry in entries]
+        self.add_batch(PlainBatch(numbers, values, [entry.key for entry in entries]))
+
+    def add_batch(self, batch: Batch) -> None:
+        count = len(batch.numbers)
+        for pointer, filler in self._fillers:
+            filler.fill([MISSING] * count if pointer is None else batch.found(pointer))
+        self._keys.fill([MISSING if key is None else key for key in batch.keys])
+        if self._sheet.needs_values:
+            self._sheet.extend(batch.values())
+        self._numbers.extend(batch.numbers)
+        if count:
+            self.last = batch.numbers[-1]
 
     @property
     def numbers(self) -> Numbers:
         return self._numbers.filled
+
+    def matching(self, predicate: Predicate) -> list[int]:
+        """The numbers of the entries that match."""
+        numbers = self.numbers
+        found: list[int] = numbers[Judge(self.columns, len(numbers)).mask(predicate)].tolist()
+        return found
 
     def count_between(self, first: int, last: int) -> int:
         """How many entries it has of a range."""

@@ -47,6 +47,10 @@ class Sheet:
                     states = self.states[rollup_name, name] = []
                     self._contribute.append((summary_parts(measure), states))
 
+    @property
+    def needs_values(self) -> bool:
+        return bool(self._contribute)
+
     def extend(self, values: Sequence[Any]) -> None:
         for contribute, states in self._contribute:
             states += [contribute(value, ()) for value in values]

@@ -4,9 +4,8 @@ Deletes may be scattered over an archive by the million. A mask is looked up for
 to a file before it travels to the task that reads it.
 """
 
-import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,7 @@ import pyarrow as pa
 from topics.core.ranges import SeqRange
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 class Mask:
@@ -35,18 +35,56 @@ class Mask:
         return cls(pairs[0], pairs[1])
 
     @classmethod
-    def from_text(cls, text: str) -> "Mask":
-        """Raises ValueError for what `to_text` never made."""
+    def unpacked(cls, data: bytes) -> "Mask":
+        """Raises ValueError for what `packed` never made."""
         try:
-            steps = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), dtype="<i8")
-            ends = np.cumsum(steps).reshape(-1, 2)
+            steps = np.frombuffer(zlib.decompress(data), dtype="<i8")
         except zlib.error as error:
             raise ValueError(f"the packed deletes cannot be read: {error}") from error
+        ends = np.cumsum(steps).reshape(-1, 2)
         return cls(np.ascontiguousarray(ends[:, 0]), np.ascontiguousarray(ends[:, 1]))
 
-    def to_text(self) -> str:
+    def packed(self) -> bytes:
+        """The distances of its ends from each other, compressed: a byte or two for a range."""
         ends = np.stack([self.firsts, self.lasts], axis=1).reshape(-1)
-        return base64.b64encode(zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)).decode()
+        return zlib.compress(np.diff(ends, prepend=0).astype("<i8").tobytes(), 1)
+
+    def union(self, other: "Mask") -> "Mask":
+        """What is in either."""
+        return self._combined(other, lambda mine, others: mine | others) if len(other) else self
+
+    def minus(self, other: "Mask") -> "Mask":
+        """What is in this one alone."""
+        return self._combined(other, lambda mine, others: mine & ~others) if len(self) and len(other) else self
+
+    def intersection(self, other: "Mask") -> "Mask":
+        """What is in both."""
+        if not len(self) or not len(other):
+            return Mask.of(())
+        return self._combined(other, lambda mine, others: mine & others)
+
+    def _combined(self, other: "Mask", wanted: Callable[[Flags, Flags], Flags]) -> "Mask":
+        """Both are walked at once, from edge to edge: between two neighbouring edges nothing changes."""
+        edges = np.concatenate([self.firsts, self.lasts + 1, other.firsts, other.lasts + 1])
+        steps = np.zeros((2, len(edges)), np.int64)
+        mine, others = len(self.firsts), len(other.firsts)
+        steps[0, :mine], steps[0, mine : 2 * mine] = 1, -1
+        steps[1, 2 * mine : 2 * mine + others], steps[1, 2 * mine + others :] = 1, -1
+        order = np.argsort(edges, kind="stable")
+        edges, counts = edges[order], np.cumsum(steps[:, order], axis=1)
+        last = np.flatnonzero(np.diff(edges, append=edges[-1] + 1))
+        edges, kept = edges[last], wanted(counts[0, last] > 0, counts[1, last] > 0)
+        changes = np.diff(kept.astype(np.int8), prepend=0)
+        return Mask(edges[changes == 1], edges[changes == -1] - 1)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Mask)
+            and np.array_equal(self.firsts, other.firsts)
+            and np.array_equal(self.lasts, other.lasts)
+        )
+
+    __hash__ = None  # type: ignore[assignment] # It is no key of anything.
 
     def __len__(self) -> int:
         return len(self.firsts)

@@ -5,42 +5,57 @@ from collections.abc import Callable, Iterable
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from topics.spark.archive.manifest import ArchivedFile, Manifest
+from topics.spark.archive.files import ARCHIVE_SCHEMA, Run
 from topics.spark.archive.masks import Mask
+from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.tasks import ARCHIVE_SCHEMA
+from topics.spark.archive.writing import RowReader
 from topics.storage.fs import FileSystem
 
 _ALL = 2**63 - 1
 
 
+class PartRun(msgspec.Struct, frozen=True):
+    """Rows of one topic in a file, and what of them is to be shown."""
+
+    first_row: int
+    rows: int
+    deleted: bytes
+    """A `Mask` of what must not be shown."""
+
+
 class FilePart(msgspec.Struct, frozen=True):
-    """One archived file, and what of it is to be shown."""
+    """One archived file, and which rows of it are wanted."""
 
     path: str
     size: int
-    deleted: bytes
-    """A `Mask` of what must not be shown."""
+    runs: list[PartRun]
     below: int = _ALL
     """Only records with lower seqs are wanted."""
 
 
 def parts_of(
     store: ArchiveStore,
-    manifest: Manifest,
-    mask: Mask,
+    state: ArchiveState,
+    topic_id: int | None = None,
     below: int = _ALL,
-    wanted: Callable[[ArchivedFile], bool] = lambda _: True,
+    wanted: Callable[[Run], bool] = lambda _: True,
 ) -> list[FilePart]:
-    """The files of a topic, each with its own part of the deletes."""
-    folder = store.topic_folder(manifest.topic_id)
-    return [
-        FilePart(f"{folder}/{file.path}", file.bytes, mask.within(file.first_seq, file.last_seq).to_bytes(), below)
-        for file in manifest.files
-        if wanted(file)
-    ]
+    """The files of a topic, or of all, each with the runs that are wanted and their part of the deletes."""
+    files = list(state.files.values()) if topic_id is None else state.files_of(topic_id)
+    parts = []
+    for file in files:
+        runs = [
+            (row, run)
+            for row, run in file.starts()
+            if topic_id in (None, run.topic_id) and run.topic_id in state.topics and wanted(run)
+        ]
+        if runs:
+            size = file.bytes * sum(run.rows for _, run in runs) // file.rows
+            chosen = [PartRun(row, run.rows, state.hidden_in(run).to_bytes()) for row, run in runs]
+            parts.append(FilePart(store.path_of(file.path), size, chosen, below))
+    return parts
 
 
 def pack_parts(parts: Iterable[FilePart], most_bytes: int) -> list[list[FilePart]]:
@@ -56,18 +71,11 @@ def pack_parts(parts: Iterable[FilePart], most_bytes: int) -> list[list[FilePart
     return groups
 
 
-def read_file(fs: FileSystem, path: str) -> pa.Table:
-    """All records of a file, deleted ones included."""
-    file = fs.open(path)
-    try:
-        return pq.read_table(pa.BufferReader(file.map()), schema=ARCHIVE_SCHEMA, partitioning=None)
-    finally:
-        file.close()
-
-
 def read_part(fs: FileSystem, part: FilePart) -> pa.Table:
-    """The records of a file that are to be shown."""
-    table = read_file(fs, part.path)
-    if part.below < _ALL:
-        table = table.filter(pc.less(table["seq"], part.below))
-    return Mask.from_bytes(part.deleted).shown(table)
+    """The records of a file that are to be shown. Row groups without any of them are not read."""
+    tables = [ARCHIVE_SCHEMA.empty_table()]
+    with RowReader(fs, part.path) as reader:
+        for run in part.runs:
+            tables.append(Mask.from_bytes(run.deleted).shown(reader.rows(run.first_row, run.rows)))
+    table = pa.concat_tables(tables)
+    return table.filter(pc.less(table["seq"], part.below)) if part.below < _ALL else table

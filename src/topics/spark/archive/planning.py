@@ -1,13 +1,13 @@
-"""What the archive still has to do: the difference between the catalog and the manifests. Nothing here touches a disk.
+"""What the archive still has to do: the difference between the catalog and its state. Nothing here touches a disk.
 
 | seen | done |
 |---|---|
-| a sealed segment with seqs that no manifest covers | copied, if nothing keeps its topic out |
-| a delete that a manifest's files hold | masked in the manifest at once, without any job |
-| a topic that the catalog no longer has | everything of it is removed: to delete a topic is to delete its records |
+| a sealed segment with seqs that are not covered | copied, if nothing keeps its topic out |
+| a delete that files hold | masked at once, without any job |
+| a topic that the catalog no longer has | nothing of it is shown: to delete a topic is to delete its records |
 | files older than the archive's retention | they no longer count |
-| a file of which a fifth is deleted, or many small files of one day | rewritten |
-| a delete that has been hidden for as long as it may be | every file that holds anything deleted is rewritten |
+| a file of which a fifth is deleted, or many small files of one day and bucket | written again |
+| a file that has held something deleted for as long as it may | written again |
 """
 
 from bisect import bisect_left
@@ -17,22 +17,18 @@ import msgspec
 
 from topics.core.ranges import SeqRange, covers, difference, union
 from topics.formats.catalog import CatalogTopic
-from topics.spark.archive.manifest import (
-    ArchivedFile,
-    Manifest,
-    expired,
-    hidden_since,
-    masked,
-    without_retired,
-)
+from topics.spark.archive.events import Dropped, Event, Expired, Masked, Removed
+from topics.spark.archive.files import DataFile, folder_of
 from topics.spark.archive.masks import Mask
+from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.segments import SEQ_MAX, SegmentRef
 
-SMALL_FILE_BYTES = 4 * 1024 * 1024
-SMALL_FILES_MAX = 8
+FILE_BYTES = 128 * 1024 * 1024
+FIRST_TIER_BYTES = 1024 * 1024
+TIER_FILES = 8
+"""So many files of one size become one of the next: each record is written a few times and no more."""
 DELETED_SHARE = 0.2
 ERASE_MS = 86_400_000
-REWRITE_BYTES = 64 * 1024 * 1024
 
 
 class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,65 +39,97 @@ class ArchiveRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long a deleted record may stay in files."""
     deleted_share: float = DELETED_SHARE
     """A file of which more than this is deleted is written again; 0 takes everything out that is deleted."""
+    file_bytes: int = FILE_BYTES
+    """How large files become."""
 
 
-class Rewrite(msgspec.Struct, frozen=True):
-    """Files of one day of one topic to be written again without what is deleted."""
+class SourceRun(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of one topic in a file that is written again."""
 
     topic_id: int
     topic: str
-    date: str
-    paths: list[str]
-    deleted: list[tuple[int, int]]
+    epoch: int
+    first_seq: int
+    first_row: int
+    rows: int
+    hidden: bytes
+    """A packed `Mask` of what is left out; everything of a dropped topic."""
+
+
+class Source(msgspec.Struct, frozen=True, array_like=True):
+    path: str
+    runs: list[SourceRun]
+
+
+class Rewrite(msgspec.Struct, frozen=True, array_like=True):
+    """Files of one day and bucket to be written again as one, without what is deleted."""
+
+    day: int
+    bucket: int
+    sources: list[Source]
     bytes: int
 
-
-class Settled(msgspec.Struct):
-    changed: list[Manifest] = []
-    """Manifests that change without any file being written: to be saved first."""
-    superfluous: dict[int, list[str]] = {}
-    """Files that may be removed once the changed manifests are saved."""
-    dropped: list[int] = []
+    @property
+    def subject(self) -> str:
+        """What is left out when it fails."""
+        return folder_of(self.day, self.bucket)
 
 
 def settle(
-    topics: Mapping[int, CatalogTopic], number: int, manifests: Mapping[int, Manifest], rules: ArchiveRules, now_ms: int
-) -> Settled:
+    topics: Mapping[int, CatalogTopic],
+    changed: Iterable[CatalogTopic],
+    number: int,
+    state: ArchiveState,
+    rules: ArchiveRules,
+    now_ms: int,
+) -> list[Event]:
     """What a catalog and the time ask for that needs no job."""
-    settled = Settled()
-    for topic_id, manifest in sorted(manifests.items()):
-        topic = topics.get(topic_id)
-        if topic is None:
-            settled.dropped.append(topic_id)
-        else:
-            _settle(manifest, topic, number, rules, now_ms, settled)
-    return settled
+    events: list[Event] = []
+    dropped = sorted(state.topics.keys() - topics.keys())
+    if dropped:
+        events.append(Dropped(dropped))
+    for topic in changed:
+        known = state.topics.get(topic.topic_id)
+        if known is None or not topic.removals:
+            continue
+        fresh = _fresh_deletes(topic, known, state)
+        if len(fresh):
+            events.append(Masked(topic.topic_id, fresh.packed(), number))
+    if rules.retention_ms:
+        before = now_ms - rules.retention_ms
+        old = [path for path, file in state.files.items() if file.last_ts < before]
+        if old:
+            events.append(Expired(old))
+    gone = [path for path, since_ms in state.retired.items() if since_ms + rules.retire_ms <= now_ms]
+    if gone:
+        events.append(Removed(gone))
+    return events
 
 
-def rewrites(
-    manifests: Mapping[int, Manifest], rules: ArchiveRules, now_ms: int, shut_out: Collection[int]
-) -> list[Rewrite]:
-    """Files to be written again; topics that are shut out are left alone."""
-    found = []
-    for topic_id, manifest in manifests.items():
-        if topic_id not in shut_out:
-            late = manifest.deleted and now_ms - hidden_since(manifest) >= rules.erase_ms
-            found += _rewrites(manifest, 0.0 if late else rules.deleted_share)
-    return found
+def _fresh_deletes(topic: CatalogTopic, known: ArchivedTopic, state: ArchiveState) -> Mask:
+    """What the catalog tells to be deleted, files hold, and nobody has hidden yet."""
+    told = removals(topic, known.catalog)
+    if not told:
+        return Mask.of(())
+    return Mask.of(told).intersection(Mask.of(state.spans_of(topic.topic_id))).minus(known.deleted)
 
 
-def next_due(manifests: Mapping[int, Manifest], rules: ArchiveRules, shut_out: Collection[int]) -> int | None:
+def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
+    """Everything that was deleted on purpose and first told by a later catalog."""
+    return union(*(removal.ranges for removal in topic.removals if removal.number > since))
+
+
+def next_due(state: ArchiveState, rules: ArchiveRules, shut_out: Collection[str]) -> int | None:
     """When there is something to do though nothing changes: a file to be removed, a deadline of an erasure."""
-    moments = [file.since_ms + rules.retire_ms for one in manifests.values() for file in one.retired[:1]]
+    moments = [since_ms + rules.retire_ms for since_ms in state.retired.values()]
     moments += [
-        hidden_since(one) + rules.erase_ms for key, one in manifests.items() if one.deleted and key not in shut_out
+        file.hidden_ms + rules.erase_ms for file in state.spoiled() if folder_of(file.day, file.bucket) not in shut_out
     ]
     return min(moments, default=None)
 
 
-def uncovered(topic: CatalogTopic, manifest: Manifest | None) -> list[SegmentRef]:
-    """The segments of a topic that are not archived yet. What expired but was not evicted yet is still archived."""
-    known = manifest.covered if manifest is not None else ()
+def uncovered(topic: CatalogTopic, known: Sequence[SeqRange]) -> list[SegmentRef]:
+    """The segments of a topic that are not covered yet. What expired but was not evicted yet is still archived."""
     refs = []
     before = 0
     for segment in topic.segments:
@@ -133,47 +161,76 @@ def _settled_from(topic: CatalogTopic, first: int, known: Sequence[SeqRange], be
     return min(max(edge, topic.evict_floor - 1, lost) + 1, first)
 
 
-def removals(topic: CatalogTopic, since: int) -> list[tuple[int, int]]:
-    """Everything that was deleted on purpose and first told by a later catalog."""
-    return union(*(removal.ranges for removal in topic.removals if removal.number > since))
-
-
-def _settle(
-    manifest: Manifest, topic: CatalogTopic, catalog: int, rules: ArchiveRules, now_ms: int, settled: Settled
-) -> None:
-    changed = masked(manifest, removals(topic, manifest.catalog), catalog, now_ms)
-    if rules.retention_ms:
-        changed = expired(changed, now_ms - rules.retention_ms, now_ms)
-    changed, gone = without_retired(changed, now_ms - rules.retire_ms)
-    if changed is not manifest:
-        settled.changed.append(changed)
-    if gone:
-        settled.superfluous[manifest.topic_id] = gone
-
-
-def _rewrites(manifest: Manifest, deleted_share: float) -> list[Rewrite]:
-    """Only neighbours are written into one file, so that no two files ever span the same seqs."""
+def rewrites(state: ArchiveState, rules: ArchiveRules, now_ms: int, shut_out: Collection[str]) -> list[Rewrite]:
+    """Files to be written again, each of them once."""
+    partitions: dict[tuple[int, int], list[DataFile]] = {}
+    for file in state.files.values():
+        partitions.setdefault((file.day, file.bucket), []).append(file)
     found = []
-    mask = Mask.of(manifest.deleted)
-    for run in _neighbours(manifest.files):
-        spoiled = any(mask.within(file.first_seq, file.last_seq).count() > deleted_share * file.rows for file in run)
-        if spoiled or len(run) > SMALL_FILES_MAX:
-            hidden = mask.within(run[0].first_seq, run[-1].last_seq).ranges()
-            paths = [file.path for file in run]
-            size = sum(file.bytes for file in run)
-            found.append(Rewrite(manifest.topic_id, manifest.topic, run[0].date, paths, hidden, size))
+    for (day, bucket), files in sorted(partitions.items()):
+        if folder_of(day, bucket) in shut_out:
+            continue
+        groups = _tiers(files, rules.file_bytes)
+        taken = {file.path for group in groups for file in group}
+        groups += [[file] for file in files if file.path not in taken and _is_spoiled(file, state, rules, now_ms)]
+        found += [_rewrite(day, bucket, group, state) for group in groups]
     return found
 
 
-def _neighbours(files: Iterable[ArchivedFile]) -> list[list[ArchivedFile]]:
-    """Runs of small files of one day that follow each other; a large one is a run of its own."""
-    runs: list[list[ArchivedFile]] = []
-    for file in sorted(files, key=lambda file: file.first_seq):
-        small = file.bytes < SMALL_FILE_BYTES
-        last = runs[-1] if runs else []
-        joins = bool(last) and small and last[-1].date == file.date and last[-1].bytes < SMALL_FILE_BYTES
-        if joins and sum(known.bytes for known in last) < REWRITE_BYTES:
-            last.append(file)
-        else:
-            runs.append([file])
-    return runs
+def _tiers(files: Sequence[DataFile], file_bytes: int) -> list[list[DataFile]]:
+    """Small files that become a larger one: those of one size, once there are many of them."""
+    tiers: dict[int, list[DataFile]] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if file.bytes < file_bytes // 2:
+            tiers.setdefault(_tier(file.bytes), []).append(file)
+    groups = []
+    for tier in sorted(tiers):
+        group: list[DataFile] = []
+        for file in tiers[tier]:
+            if group and sum(one.bytes for one in group) + file.bytes > file_bytes:
+                groups.append(group)
+                group = []
+            group.append(file)
+        groups.append(group)
+    return [group for group in groups if len(group) > TIER_FILES or _fills(group, file_bytes)]
+
+
+def _fills(group: Sequence[DataFile], file_bytes: int) -> bool:
+    return len(group) > 1 and sum(file.bytes for file in group) > file_bytes * 3 // 4
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size >= FIRST_TIER_BYTES:
+        size //= TIER_FILES
+        tier += 1
+    return tier
+
+
+def _is_spoiled(file: DataFile, state: ArchiveState, rules: ArchiveRules, now_ms: int) -> bool:
+    if not file.hidden_ms:
+        return False
+    if now_ms - file.hidden_ms >= rules.erase_ms:
+        return True
+    hidden = sum(_hidden_rows(state.hidden_in(run), run.rows) for run in file.runs)
+    return hidden > rules.deleted_share * file.rows
+
+
+def _hidden_rows(hidden: Mask, rows: int) -> int:
+    return min(hidden.count(), rows)
+
+
+def _rewrite(day: int, bucket: int, files: Sequence[DataFile], state: ArchiveState) -> Rewrite:
+    sources = [
+        Source(
+            file.path,
+            [
+                SourceRun(
+                    run.topic_id, run.topic, run.epoch, run.first_seq, row, run.rows, state.hidden_in(run).packed()
+                )
+                for row, run in file.starts()
+            ],
+        )
+        for file in files
+    ]
+    return Rewrite(day, bucket, sources, sum(file.bytes for file in files))

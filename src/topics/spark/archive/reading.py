@@ -7,17 +7,16 @@ record however many ranges there are; files that hold nothing deleted are read a
 object store of its own, so there tasks read the objects as the connector does.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from topics.spark.archive.manifest import Manifest
-from topics.spark.archive.masks import Mask
-from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_file, read_part
+from topics.spark.archive.files import ARCHIVE_SCHEMA, DataFile
+from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_part
+from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.tasks import ARCHIVE_SCHEMA
 from topics.spark.segments import GROUP_BYTES
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -30,52 +29,57 @@ _INT_MAX = 2**31 - 1
 _ROWS = 20_000
 
 
-def manifests_of(store: ArchiveStore, topic: str | None = None) -> list[Manifest]:
-    """The manifests of a topic's name, of whatever epoch; all of them without a name."""
-    found = [store.load(topic_id) for topic_id in store.topic_ids()]
-    return [one for one in found if one is not None and topic in (None, one.topic)]
+def topics_named(state: ArchiveState, topic: str | None = None) -> list[ArchivedTopic]:
+    """The topics of a name, of whatever epoch; all of them without a name."""
+    return [one for one in state.topics.values() if topic in (None, one.name)]
 
 
-def masked_manifests(store: ArchiveStore, topic: str | None = None) -> list[tuple[Manifest, Mask]]:
-    """The same for readers: each without its deletes, and those."""
-    found = [store.load_masked(topic_id) for topic_id in store.topic_ids()]
-    return [one for one in found if one is not None and topic in (None, one[0].topic)]
-
-
-def read_archive(fs: FileSystem, store: ArchiveStore, manifest: Manifest) -> pa.Table:
+def read_archive(fs: FileSystem, store: ArchiveStore, state: ArchiveState, topic_id: int) -> pa.Table:
     """A topic's archived records in one table, for small things and for tests."""
-    folder = store.topic_folder(manifest.topic_id)
-    tables = [read_file(fs, f"{folder}/{archived.path}") for archived in manifest.files]
-    whole = pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables])
-    return Mask.of(manifest.deleted).shown(whole).sort_by("seq")
+    tables = [read_part(fs, part) for part in parts_of(store, state, topic_id)]
+    return pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables]).sort_by("seq")
 
 
 def archived_records(spark: "SparkSession", root: str, topic: str | None = None) -> "DataFrame":
     """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store."""
     place = check_place(root, "the archive") or root
     store = ArchiveStore(guest_files(place), place)
-    manifests = masked_manifests(store, topic)
-    parts = [part for manifest, mask in manifests for part in parts_of(store, manifest, mask)]
+    state = store.load()
+    topics = topics_named(state, topic)
     if is_object_store(place):
-        return _from_objects(spark, place, parts)
-    clean = [part.path for part in parts if not part.deleted]
-    spoiled = [part.path for part in parts if part.deleted]
+        ids: list[int | None] = [None] if topic is None else [one.topic_id for one in topics]
+        return _from_objects(spark, place, [part for one in ids for part in parts_of(store, state, one)])
+    files = list(state.files.values())
+    if topic is not None:
+        files = list({file.path: file for one in topics for file in state.files_of(one.topic_id)}.values())
+    clean = [store.path_of(file.path) for file in files if not file.hidden_ms]
+    spoiled = [file for file in files if file.hidden_ms]
     frames = [_parquet(spark, clean)] if clean or not spoiled else []
     if spoiled:
-        frames.append(_without(_parquet(spark, spoiled), hidden_words(manifests), spark))
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+        frame = _parquet(spark, [store.path_of(file.path) for file in spoiled])
+        frames.append(_without(frame, hidden_words(state, spoiled), spark))
+    whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    return whole if topic is None else _only(whole, topic, [one.epoch for one in topics])
 
 
-def hidden_words(manifests: Sequence[tuple[Manifest, Mask]]) -> pa.Table:
-    """What is deleted, as a row for each word of 64 seqs that holds any of it: topic's epoch, word, bits.
+def _only(frame: "DataFrame", topic: str, epochs: Collection[int]) -> "DataFrame":
+    """Files are sorted by topic and have statistics of it, so Spark skips what belongs to others."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - the rest runs without Spark
+
+    return frame.where((f.col("topic") == topic) & f.col("epoch").isin([int(epoch) for epoch in epochs]))
+
+
+def hidden_words(state: ArchiveState, files: Iterable[DataFile]) -> pa.Table:
+    """What some files must not show, as a row for each word of 64 seqs that holds any of it: epoch, word, bits.
 
     Epochs and words are as narrow as they can be: Spark packs two ints into one long, and looks that up much faster.
     """
     epochs, words, bits = [], [], []
-    for manifest, mask in manifests:
+    for run in [run for file in files for run in file.runs]:
+        mask = state.hidden_in(run)
         if len(mask):
             found, flags = mask.words()
-            epochs.append(np.full(len(found), manifest.epoch))
+            epochs.append(np.full(len(found), run.epoch))
             words.append(found)
             bits.append(flags)
     columns = [np.concatenate(one) if one else np.empty(0, np.int64) for one in (epochs, words, bits)]

@@ -1,8 +1,7 @@
 """From options and positions to ranges, and from ranges to the pieces that tasks read.
 
-A piece of a stream is a range of seqs and nothing else. Where its records are is found out by the task that reads it:
-sealing goes on meanwhile, and a batch that is run again after a failure must be cut into the same pieces, or the keys
-that make a sink write once would not agree.
+A piece of a stream is a range of seqs and nothing else. Where its records are is found out by the task that reads it,
+because sealing goes on meanwhile.
 """
 
 from collections.abc import Mapping

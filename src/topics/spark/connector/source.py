@@ -138,6 +138,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = _Columns(schema)
         self._origin = origin_of(options.access)
         self._target: Offsets | None = None
+        self._record_bytes: dict[str, int] = {}
+        """How long the records of each topic were, about, at the last look."""
 
     def initialOffset(self) -> dict[str, Any]:
         options = self._options
@@ -164,14 +166,17 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         losses = Losses(self._options.fail_on_loss)
         found = spans(from_checkpoint(start), from_checkpoint(end), losses)
         _tell(self._origin, found, losses)
-        # By records alone, and not by how long they are now: a batch that is run again must have the same pieces.
-        return [Piece(piece) for piece in packed(found, _size(self._options))]
+        if found and not self._record_bytes:
+            self._heads()  # A query that goes on from its checkpoint repeats a batch before it asks where topics stand.
+        # A batch that is run again may be cut otherwise: what a sink commits is the batch, not its pieces.
+        return [Piece(piece) for piece in packed(found, _size(self._options), self._record_bytes)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return self._columns.of(_read(partition, self._options))
 
     def _heads(self) -> Offsets:
         positions = self._origin.positions(self._options)
+        self._record_bytes = {name: one.record_bytes for name, one in positions.items()}
         return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
 
 

@@ -1,6 +1,6 @@
 """What a task of the families does: segments in, companions out; or companions in, one out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import pyarrow as pa
@@ -10,7 +10,6 @@ from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex
-from topics.indexing.parts import Entry
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentRef
 from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
@@ -50,6 +49,7 @@ class _Run:
         self.segments = 0
         self.last_ts = 0
         self.index = FreshIndex(self.registry.search_config, self.registry.current_version)
+        self._decoder = self.index.decoder()
         self._reader = EntryReader(self.registry)
 
     def follows(self, ref: SegmentRef) -> bool:
@@ -57,18 +57,14 @@ class _Run:
 
     def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
         for batch in batches:
-            self.index.add(list(self._entries(batch)))
+            texts = batch["data"].cast(pa.binary()).to_pylist()
+            numbers, keys = batch["seq"].to_pylist(), batch["tag"].to_pylist()
+            self._reader.fill(self.index, self._decoder, numbers, texts, keys)
             if batch.num_rows:
                 self.last_ts = batch["ts"].cast(pa.int64())[-1].as_py() // 1000
         self.last = ref.to_seq
         self.text_bytes += ref.text_bytes
         self.segments += 1
-
-    def _entries(self, batch: pa.RecordBatch) -> Iterator[Entry]:
-        is_searched = self.registry.search_config is not None
-        texts = batch["data"].cast(pa.binary()).to_pylist() if is_searched else [b""] * batch.num_rows
-        for seq, key, raw in zip(batch["seq"].to_pylist(), batch["tag"].to_pylist(), texts, strict=True):
-            yield Entry(seq, self._reader.value(seq, raw) if is_searched else None, len(raw), key)
 
 
 class Indexing:

@@ -6,10 +6,12 @@ import msgspec
 import pyarrow as pa
 
 from topics.formats.catalog import CatalogTopic
-from topics.spark.archive.manifest import Manifest, rewritten, with_files
-from topics.spark.archive.planning import ArchiveRules, Rewrite, Settled, next_due, rewrites, settle, uncovered
+from topics.spark.archive.events import Copied, Event, Removed, Rewritten
+from topics.spark.archive.joining import joined
+from topics.spark.archive.planning import ArchiveRules, Rewrite, next_due, rewrites, settle, uncovered
+from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveStore
-from topics.spark.archive.tasks import Copying, Outcome, TopicOutcome, rewrite
+from topics.spark.archive.writing import Copying, Outcome, rewrite
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -33,7 +35,7 @@ class ArchiveTasks:
     def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
         found = msgspec.msgpack.decode(charge, type=_Charge)
         made = rewrite(fs, found.archive, found.run, msgspec.msgpack.decode(work, type=Rewrite))
-        return msgspec.msgpack.encode(Outcome([made]))
+        return msgspec.msgpack.encode(made)
 
 
 class _ArchiveTransform:
@@ -54,79 +56,62 @@ class ArchiveProduct:
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._dice = dice
-        self._manifests: dict[int, Manifest] = {}
-        self._swept = False
+        self._state: ArchiveState | None = None
         self._shut_out = ShutOut()
 
+    @property
+    def state(self) -> ArchiveState:
+        """Read once: this process holds the pipeline, so nobody else changes it."""
+        if self._state is None:
+            self._state = self._store.adopt()
+        return self._state
+
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
-        self._load()
         self._shut_out = shut_out
-        self._save(settle(view.topics, view.number, self._manifests, self._rules, now_ms))
+        events = settle(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
+        self._commit(events, now_ms)
+        self._store.remove_files([path for event in events if isinstance(event, Removed) for path in event.paths])
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
-        return [Want(ref) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
+        known = self.state.topics.get(topic.topic_id)
+        return [Want(ref) for ref in uncovered(topic, known.covered if known is not None else ())]
 
     def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
-        found = rewrites(self._manifests, self._rules, now_ms, shut_out.topics)
-        return [Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes) for one in found]
+        found = rewrites(self.state, self._rules, now_ms, shut_out.subjects)
+        return [Chore(one.subject, 0, msgspec.msgpack.encode(one), one.bytes) for one in found]
 
     def charge(self) -> bytes:
         return msgspec.msgpack.encode(_Charge(self._store.root, self._dice.token(8).hex()))
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
-        gain = Gain()
-        by_topic: dict[int, list[TopicOutcome]] = {}
+        gain, events = Gain(), []
+        copied = Copied([], [])
         for encoded in outcomes:
-            for made in msgspec.msgpack.decode(encoded, type=Outcome).topics:
-                by_topic.setdefault(made.topic_id, []).append(made)
-        for topic_id, made_of_it in by_topic.items():
-            manifest = self._with(topic_id, made_of_it, now_ms)
-            if manifest is not self._manifests.get(topic_id):
-                self._store.save(manifest)
-                self._manifests[topic_id] = manifest
-            gain.topics.add(topic_id)
-            for made in made_of_it:
-                gain.records += made.rows
-                gain.bytes += made.text_bytes
-                gain.segments += made.segments
+            outcome = msgspec.msgpack.decode(encoded, type=Outcome)
+            if outcome.replaced:
+                files = [joined(file, outcome.replaced, self.state) for file in outcome.files]
+                events.append(Rewritten(outcome.replaced, files, outcome.applied))
+            else:
+                copied.files.extend(outcome.files)
+                copied.covered.extend(outcome.covered)
+            gain.topics.update(covered.topic_id for covered in outcome.covered)
+            gain.records += outcome.rows
+            gain.bytes += outcome.text_bytes
+            gain.segments += outcome.segments
+        self._commit([*([copied] if copied.covered else []), *events], now_ms)
         return gain
 
     def due_ms(self) -> int | None:
-        return next_due(self._manifests, self._rules, self._shut_out.topics)
+        return next_due(self.state, self._rules, self._shut_out.subjects)
 
     def confirmed(self, number: int) -> int:
         """Deletes are masked before anything else is done in a round."""
         return number
 
-    def _with(self, topic_id: int, made_of_it: list[TopicOutcome], now_ms: int) -> Manifest:
-        first = made_of_it[0]
-        manifest = self._manifests.get(topic_id)
-        if manifest is None:
-            manifest = Manifest(topic_id=topic_id, epoch=first.epoch, topic=first.topic)
-        for made in made_of_it:
-            if made.replaced:
-                manifest = rewritten(manifest, made.replaced, made.files, made.applied, now_ms)
-            elif made.covered:
-                manifest = with_files(manifest, made.files, made.covered, now_ms)
-        return manifest
-
-    def _load(self) -> None:
-        """Reads the manifests once: this process holds the pipeline, so nobody else changes them."""
-        if self._swept:
+    def _commit(self, events: Sequence[Event], now_ms: int) -> None:
+        if not events:
             return
-        for topic_id in self._store.topic_ids():
-            manifest = self._store.load(topic_id)
-            self._store.sweep(topic_id, manifest)
-            if manifest is not None:
-                self._manifests[topic_id] = manifest
-        self._swept = True
-
-    def _save(self, settled: Settled) -> None:
-        for topic_id in settled.dropped:
-            self._store.remove_topic(topic_id)
-            del self._manifests[topic_id]
-        for manifest in settled.changed:
-            self._store.save(manifest)
-            self._manifests[manifest.topic_id] = manifest
-        for topic_id, paths in settled.superfluous.items():
-            self._store.remove_files(topic_id, paths)
+        state, self._state = self.state, None
+        # What fails half way leaves nobody knows what in memory: then the disk is asked again.
+        self._store.commit(state, events, now_ms)
+        self._state = state

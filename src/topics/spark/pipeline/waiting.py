@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 ROUND_BYTES = 1024 * 1024 * 1024
 COMMIT_BYTES = 256 * 1024 * 1024
+TASK_BYTES_MIN = 1024 * 1024
+"""Less than this is not worth a task of its own, nor files of its own."""
 OPEN_BYTES = 16 * 1024
 """What it costs to open a segment or to begin a chore, in bytes that could be read meanwhile."""
 
@@ -112,7 +114,7 @@ def packed(
 ) -> list[Piece]:
     """Tasks by bytes: enough for all cores where there is enough to do, none much longer than the others."""
     total = sum(_cost(work.text_bytes) for work in works) + sum(_cost(one.chore.bytes) for one in chores)
-    target = max(1, min(group_bytes, -(-total // max(tasks_min, 1))))
+    target = min(group_bytes, max(-(-total // max(tasks_min, 1)), TASK_BYTES_MIN))
     pieces = [
         msgspec.structs.replace(blank, segments=group) for group in _groups(works, lambda work: work.text_bytes, target)
     ]

@@ -18,6 +18,8 @@ from topics.streams.search.searcher import Later, Searcher
 EMPTY_BYTES = 32 * 1024
 """What an index takes before it told how much: that of a stream that is only ever filtered never does."""
 
+MEMORY_PER_BYTE = 3
+"""What a byte of an entry may take in an index, which is nearly always less."""
 CHUNKS = 4
 """In how many chunks the entries of one stream are held, and one more while the oldest falls out."""
 
@@ -48,10 +50,25 @@ class Followed:
         self.through = start
         self.chunks: list[Chunk] = []
         """What it holds, the oldest first. They are forgotten one by one."""
-        self.memory_bytes = EMPTY_BYTES
+        self._told_memory = EMPTY_BYTES
+        self._untold_bytes = 0
+        self.was_asked = False
+        """Whether a query ever came for it."""
         self.target = start
         self.feeding = False
         self.waiting: list[tuple[int, Brought]] = []
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the index takes: as it was told, and what that may have become since."""
+        return self._told_memory + MEMORY_PER_BYTE * self._untold_bytes
+
+    def weigh(self, memory_bytes: int) -> None:
+        self._told_memory, self._untold_bytes = memory_bytes, 0
+
+    def sent(self, size: int) -> None:
+        self.chunks[-1].sent_bytes += size
+        self._untold_bytes += size
 
     @property
     def sent_bytes(self) -> int:
@@ -92,20 +109,41 @@ class Follower:
         self._followed: dict[int, Followed] = {}
 
     def of(self, topic: Topic, description: Description) -> Followed:
-        """The index of a stream, begun if there is none. Raises SearchUnavailableError."""
-        known = self._followed.pop(topic.id, None)
-        if known is not None and not self._fits(known, topic, description):
-            self._forget(known)
-            known = None
+        """The index of a stream for somebody who asks, begun if there is none. Raises SearchUnavailableError."""
+        known = self._known(topic, description)
         if known is None:
-            self._indexes += 1
-            start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
-            self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
-            known = Followed(self._indexes, topic, description, self._searcher.generation, start)
-            self._followed[topic.id] = known
+            known = self._begin(topic, description)
             self._make_room(known)
+        known.was_asked = True
+        del self._followed[topic.id]
         self._followed[topic.id] = known
         return known
+
+    def ahead(self, topic: Topic, description: Description) -> Followed | None:
+        """The index of a stream for somebody who fills it before anybody asks; None where there is no room for it.
+        Raises SearchUnavailableError."""
+        known = self._known(topic, description)
+        if known is not None and known.was_asked:
+            self._make_room(known)
+        elif self.memory_bytes >= self._memory_bytes // 2:
+            return None
+        return known or self._begin(topic, description)
+
+    def _known(self, topic: Topic, description: Description) -> Followed | None:
+        known = self._followed.get(topic.id)
+        if known is not None and not self._fits(known, topic, description):
+            del self._followed[topic.id]
+            self._forget(known)
+            return None
+        return known
+
+    def _begin(self, topic: Topic, description: Description) -> Followed:
+        self._indexes += 1
+        start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
+        self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
+        begun = Followed(self._indexes, topic, description, self._searcher.generation, start)
+        self._followed[topic.id] = begun
+        return begun
 
     def _fits(self, known: Followed, topic: Topic, description: Description) -> bool:
         return (
@@ -131,9 +169,9 @@ class Follower:
         if not self._searcher.is_writable:
             self._searcher.when_writable(lambda: self._feed(followed))
             return
-        request = ReadRequest(
-            from_seq=followed.through, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=followed.target
-        )
+        # No chunk is larger than it should be by more than itself.
+        size = min(PACK_BYTES, max(self._stream_bytes // CHUNKS, 1))
+        request = ReadRequest(from_seq=followed.through, limit=PACK_RECORDS, max_bytes=size, up_to=followed.target)
         try:
             self._engine.read_as(
                 followed.topic, request, pack, lambda outcome: self._got(followed, outcome), aside=True
@@ -169,7 +207,7 @@ class Follower:
         self._searcher.send(Add(followed.index, packed.pieces, is_new), packed.body)
         if is_new:
             chunks.append(Chunk(followed.through))
-        chunks[-1].sent_bytes += packed.text_bytes
+        followed.sent(packed.text_bytes)
         while len(chunks) > 1 and followed.sent_bytes - chunks[0].sent_bytes > self._stream_bytes:
             self._trim(followed)
 
@@ -177,12 +215,12 @@ class Follower:
         """Forgets the oldest chunk of an index."""
         gone = followed.chunks.pop(0)
         followed.start = followed.chunks[0].before
-        followed.memory_bytes -= followed.memory_bytes * gone.sent_bytes // (followed.sent_bytes + gone.sent_bytes or 1)
+        followed.weigh(followed.memory_bytes * followed.sent_bytes // (followed.sent_bytes + gone.sent_bytes or 1))
         self._searcher.send(Trim(followed.index, followed.start + 1))
 
     def weigh(self, followed: Followed, memory_bytes: int) -> None:
         """Notes what an index takes."""
-        followed.memory_bytes = memory_bytes
+        followed.weigh(memory_bytes)
         self._make_room(followed)
 
     def _make_room(self, followed: Followed) -> None:

@@ -11,6 +11,7 @@ from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
 from topics.searching.messages import Query
 from topics.streams.reading import ReadSpec, StreamSlice
+from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
 from topics.streams.search.companions import Companions
 from topics.streams.search.fetching import Fetch, Fetched
@@ -46,9 +47,14 @@ class StreamSearch:
         covered = {} if companions is None else {"covered": companions.covered_through}
         self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes, **covered)
         self._scan_bytes = scan_bytes
+        self._ahead = Ahead(engine, self._follower, later)
         self._stats = SearchStats()
         self.under_way = 0
         """Queries that are being answered."""
+
+    def appended(self, name: str) -> None:
+        """Tells that a stream may have something new, which is then indexed before anybody asks for it."""
+        self._ahead.appended(name)
 
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._follower.memory_bytes

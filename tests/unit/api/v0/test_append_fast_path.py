@@ -55,6 +55,9 @@ class Client:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         raise NotImplementedError
 
+    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+        raise NotImplementedError
+
     @property
     def statuses(self) -> list[int]:
         return [int(answer.split(b" ", 2)[1]) for answer in self.answers]

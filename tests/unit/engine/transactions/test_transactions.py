@@ -398,6 +398,24 @@ def test_a_large_one_is_prepared_in_rounds_and_published_at_once(monkeypatch: py
     assert seqs(engine, "a") == list(range(1, 4 + len(between)))
 
 
+def test_a_large_part_is_taken_apart_and_published_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "_ROUND_BYTES", 6)
+    monkeypatch.setattr(committing, "_PIECE_RECORDS", 3)
+    engine = open_engine(wal_shards=3)
+    put(engine, "a", durability=FSYNC)
+    begin(engine)
+    stage(engine, "a", *range(100, 110))
+    hold(engine)
+    answers = ask_commit(engine)
+    while not answers:
+        assert values(engine, "a") == []
+        for shard in engine.core.shards:
+            shard.committer.flush()  # type: ignore[attr-defined]
+    assert values(engine, "a") == list(range(100, 110))
+    assert sum(kind is FrameKind.TXN_APPEND for shard in range(3) for kind in logged(engine, shard)) == 4
+    assert (topic(engine, "a").staged_count, topic(engine, "a").staged_bytes) == (0, 0)
+
+
 def test_a_topic_that_goes_between_two_rounds_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committing, "_ROUND_BYTES", 4)
     disk = FakeDisk()

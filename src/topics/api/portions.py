@@ -1,0 +1,128 @@
+"""Long requests: read, encoded and handed on bit by bit, in turns with everyone else.
+
+The work is a generator that yields wherever others may have their turn. What it raises is refused, like what a handler
+raises.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+
+from topics.api.calls import Call
+from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
+from topics.core.limits import KIB, MIB, Limits
+from topics.core.records import Record
+from topics.wire.drafts import Draft, Drafted
+from topics.wire.portions import BESIDE_BYTES, LARGE_BYTES, Kind, Portions, find_array
+
+_ITEM_SLACK_BYTES = 16 * KIB
+"""What an element of `records` may have besides its data and meta: a tag, a node, names, and space between them."""
+_MARKER = b'{"data":0}'
+_HEAVY_BYTES = 2 * MIB
+_HEAVY_RECORDS = 4_000
+"""From here on it takes some milliseconds to encode a batch."""
+_DRAFTS_MAX = 3
+"""How often a draft is made again because its numbers do not fit any more, before it is left alone."""
+
+_log = logging.getLogger(__name__)
+
+Work = Generator[None, None, None]
+
+
+def do_in_turns(call: Call, work: Work, refuse: Callable[[TopicsError], None]) -> None:
+    """Does the work, a bit in each turn."""
+
+    def step() -> bool:
+        try:
+            next(work)
+        except StopIteration:
+            return True
+        except TopicsError as error:
+            refuse(error)
+            return True
+        except Exception:
+            head = call.exchange.head
+            _log.exception("a request failed", extra={"method": head.method, "path": head.path})
+            refuse(TopicsError("the server made a mistake; it is in its log"))
+            return True
+        return False
+
+    call.exchange.work_in_turns(step)
+
+
+def read_array(
+    view: memoryview, start: int, decode: Callable[[bytes], list[Record]], kind: Kind
+) -> Generator[None, None, Portions[Record]]:
+    """Reads an array of a body from behind its bracket on."""
+    portions = Portions(view, start, decode, kind)
+    while not portions.step():
+        yield
+    return portions
+
+
+def read_records(
+    call: Call, what: str, decode: Callable[[bytes], list[Record]]
+) -> Generator[None, None, tuple[bytes, list[Record]]]:
+    """Reads the `records` of a large body. Gives the rest of the body, with one record that stands for all of them, and
+    the records. Raises InvalidRequestError."""
+    large = call.exchange.large_body
+    assert large is not None
+    view = large.view
+    start = find_array(view, b"records")
+    if not start:
+        raise InvalidRequestError(
+            f"{what}: a body of more than {LARGE_BYTES} bytes is an object that has its records, as an array, within "
+            f"its first {BESIDE_BYTES} bytes", max=BESIDE_BYTES,
+        )  # fmt: skip
+    portions = yield from read_array(view, start, decode, kind_of_records(what, call.engine.core.limits))
+    beside = len(view) - portions.end
+    if beside > BESIDE_BYTES:
+        raise InvalidRequestError(
+            f"{what}: {beside} bytes follow the records; at most {BESIDE_BYTES} are allowed", max=BESIDE_BYTES
+        )
+    marker = _MARKER if portions.items else b""
+    rest = b"%b%b%b" % (bytes(view[:start]), marker, bytes(view[portions.end :]))
+    large.forget()
+    return rest, portions.items
+
+
+def check_marked(what: str, records: Sequence[Record], items: list[Record]) -> None:
+    """Raises where the rest of a body has records of its own: then it named them twice."""
+    if items and len(records) != 1:
+        raise InvalidRequestError(f"{what} field records: is there twice", field="records")
+
+
+def kind_of_records(what: str, limits: Limits) -> Kind:
+    most, largest = limits.max_batch_records, limits.max_record_bytes
+    return Kind(
+        what, ".records", most, largest + _ITEM_SLACK_BYTES,
+        lambda: BatchTooLargeError(f"a batch holds at most {most} records", max=most),
+        lambda index: RecordTooLargeError(
+            f"records[{index}]: takes more than {largest} bytes", index=index, max=largest
+        ),
+    )  # fmt: skip
+
+
+def is_heavy(records: Sequence[Record]) -> bool:
+    """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
+    return len(records) > _HEAVY_RECORDS and any(
+        record.tag is not None or record.meta is not None or record.node is not None for record in records
+    )
+
+
+def drafted(
+    call: Call, topic: str, records: Sequence[Record], node: str | None, ts: int | None = None
+) -> Generator[None, None, Sequence[Record]]:
+    """The records with their fragments, where these are better made before it is their turn."""
+    nbytes = 0
+    for begin in range(0, len(records), _HEAVY_RECORDS):
+        nbytes += sum([len(record.data) for record in records[begin : begin + _HEAVY_RECORDS]])
+        yield
+    if nbytes <= _HEAVY_BYTES and len(records) <= _HEAVY_RECORDS:
+        return records
+    for _ in range(_DRAFTS_MAX):
+        draft = Draft(records, *call.engine.next_numbers(topic, ts), node)
+        while not draft.step():
+            yield
+        if draft.fits(len(records), *call.engine.next_numbers(topic, draft.ts), node):
+            return Drafted(records, draft)
+    return records

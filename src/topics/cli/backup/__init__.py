@@ -1,0 +1,1 @@
+"""Commands about backups: `topics backup`."""

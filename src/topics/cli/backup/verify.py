@@ -1,0 +1,29 @@
+"""`topics backup verify`."""
+
+from topics.cli.backup.place import At, Lineage, load_all, open_place
+from topics.cli.shared.output import Output, listing, note
+from topics.storage.backups.place import damages
+
+
+def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = None, output: Output = "table") -> int:
+    """Read backups whole and compare them with their checksums.
+
+    Exits with 0 when all are sound and with 1 when a file is missing or is not what was written.
+
+    Parameters
+    ----------
+    number
+        Only this one; all of them otherwise.
+    """
+    place = open_place(at, lineage)
+    good, bad = load_all(place)
+    looked_at = [manifest for manifest in good if number is None or manifest.number == number]
+    found = [(damage.name, damage.why) for damage in bad]
+    for manifest in looked_at:
+        found += [(damage.name, damage.why) for damage in damages(place, manifest)]
+    rows = sorted(set(found))
+    if rows:
+        listing(output, ("FILE", "DAMAGE"), (((name, why), {"file": name, "why": why}) for name, why in rows))
+        return 1
+    note(f"{len(looked_at)} backup(s) of {place.lineage} are sound")
+    return 0

@@ -1,0 +1,93 @@
+"""Files of a page, out of packages, held in memory once somebody has asked for them.
+
+A file has two forms, as it is and compressed, each with a strong tag of its own; whoever has one of them is told so in
+a few bytes. Nothing here is secret and nothing depends on who asks. A page may load what this server serves and nothing
+else: no inline script, no inline style, no frame around it, and no text of a record can become markup.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Mapping
+from importlib.resources.abc import Traversable
+from typing import NamedTuple
+
+from topics.http.encodings import accepts_gzip
+from topics.http.exchange import Exchange
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json",
+}  # fmt: skip
+_COMPRESSED_FROM = 1024
+STRICT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
+)
+
+
+class _Form(NamedTuple):
+    body: bytes
+    tag: str
+    headers: tuple[tuple[str, str], ...]
+
+
+class _File(NamedTuple):
+    content_type: str
+    plain: _Form
+    packed: _Form | None
+
+
+class Site:
+    """The files of one page by their path below it; the page itself has the empty one."""
+
+    def __init__(self, sources: Mapping[str, Traversable], policy: str = STRICT_POLICY) -> None:
+        self._sources = dict(sources)
+        self._files: dict[str, _File] = {}
+        self._headers = (
+            ("content-security-policy", policy),
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("cross-origin-resource-policy", "same-origin"),
+            # The browser keeps it and asks each time whether it is still the one: a new server has new files.
+            ("cache-control", "no-cache"),
+        )
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._sources
+
+    def answer(self, exchange: Exchange, path: str) -> None:
+        """Gives a file that is there."""
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = self._load(self._sources[path])
+        headers = exchange.head.headers
+        packed = file.packed is not None and accepts_gzip(headers.get_list("accept-encoding"))
+        form = file.packed if packed and file.packed is not None else file.plain
+        if _is_known(headers.get("if-none-match"), form.tag):
+            exchange.respond(304, b"", "", form.headers)
+        else:
+            exchange.respond(200, form.body, file.content_type, form.headers)
+
+    def _load(self, source: Traversable) -> _File:
+        body = source.read_bytes()
+        digest = hashlib.sha256(body).hexdigest()[:24]
+        content_type = _TYPES.get("." + source.name.rpartition(".")[2], "application/octet-stream")
+        plain = self._form(body, f'"{digest}"')
+        packed = None
+        if len(body) >= _COMPRESSED_FROM:
+            # Without a time in it, so that the tag stands for the same bytes after a restart.
+            smaller = gzip.compress(body, mtime=0)
+            packed = self._form(smaller, f'"{digest}-gzip"', ("content-encoding", "gzip"), ("vary", "accept-encoding"))
+        return _File(content_type, plain, packed)
+
+    def _form(self, body: bytes, tag: str, *more: tuple[str, str]) -> _Form:
+        return _Form(body, tag, (*self._headers, ("etag", tag), *more))
+
+
+def _is_known(if_none_match: str | None, tag: str) -> bool:
+    if if_none_match is None:
+        return False
+    return any(one.strip().removeprefix("W/") in (tag, "*") for one in if_none_match.split(","))

@@ -1,0 +1,56 @@
+// The pipeline: how far it is, what the last round did, and what it leaves out.
+
+import { get } from "../api.js";
+import { Trail, spark } from "../charts.js";
+import { fill, h } from "../dom.js";
+import { ago, bytes, count, duration, plural, rate } from "../format.js";
+import { topicLink } from "../links.js";
+import { badge, card, empty, facts, failure, figure, table } from "../parts.js";
+
+const LOOK_MS = 1500;
+const KINDS = { running: "accent", idle: "good", waiting: "warn", unavailable: "bad" };
+
+export default async function render(context) {
+  const figures = { lag: figure("Behind", { hint: "Sealed segments that are not done" }), age: figure("Oldest record behind"), rounds: figure("Rounds"), records: figure("Records done") };
+  const state = badge("…");
+  const line = spark("Segments behind", { slots: 90 });
+  const trail = new Trail(90);
+  const last = h("div");
+  const trouble = h("div");
+  const out = h("div");
+  const list = table("Topics left out", [
+    { title: "Topic", class: "name", cell: (one) => h("a", { href: topicLink(one.topic) }, one.topic) },
+    { title: "Product", cell: (one) => badge(one.product) },
+    { title: "Since", class: "number", cell: (one) => ago(one.since_ms) },
+    { title: "Tried", class: "number", cell: (one) => count(one.attempts) },
+    { title: "Again", class: "number", cell: (one) => ago(one.retry_at_ms) },
+    { title: "Why", cell: (one) => one.reason },
+  ]);
+  const body = h("div.stack");
+  context.put("Pipeline", h("div.beside", state), body);
+  await context.every(LOOK_MS, async () => draw(await get("/v0/pipeline", {}, context.signal)));
+
+  function draw(now) {
+    state.textContent = now.state;
+    state.className = `badge ${KINDS[now.state] ?? ""}`;
+    if (now.state === "off") return fill(body, empty("The pipeline is off", "It makes Parquet and indexes of sealed records. TOPICS_PIPELINE switches it on."));
+    if (!body.firstChild) {
+      fill(body, h("div.figures", Object.values(figures).map((one) => one.element)), trouble,
+        h("div.columns", card("Segments behind", h("div.chart", line.element)), card("The last round", last)), card("Left out for now", out, list.element));
+    }
+    figures.lag.set(plural(now.lag_segments, "segment"), bytes(now.lag_bytes));
+    figures.age.set(now.lag_ms ? duration(now.lag_ms) : "–");
+    figures.rounds.set(count(now.rounds), plural(now.segments, "segment"));
+    figures.records.set(count(now.records), now.restarts ? `${plural(now.restarts, "restart")}` : "");
+    trail.push(now.lag_segments);
+    line.update(trail.values, `Segments behind: now ${count(now.lag_segments)}`);
+    fill(trouble, now.error ? failure({ message: now.error }) : now.reason ? failure({ message: now.reason }) : null);
+    const run = now.last_run;
+    fill(last, run === null ? "There was none yet." : facts([
+      ["Began", ago(run.started_ms)], ["Took", duration(run.took_ms)], ["Records", `${count(run.records)}, ${rate(run.records_per_s)}`],
+      ["Segments", `${count(run.segments)}, ${bytes(run.bytes)}`]]));
+    fill(out, now.quarantined.length ? null : badge("nothing", "good"));
+    list.element.hidden = !now.quarantined.length;
+    list.show(now.quarantined);
+  }
+}

@@ -1,0 +1,59 @@
+// Every queue, found among the topics page by page.
+
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { count } from "../format.js";
+import { topicLink } from "../links.js";
+import { button, empty, table } from "../parts.js";
+import { shares } from "./topic_queue.js";
+
+const PAGE = 1000;
+const AT_ONCE = 20;
+const LOOK_MS = 3000;
+
+export default async function render(context) {
+  const found = new Map();
+  let cursor = "";
+  let looked = 0;
+  const list = table("Queues", [
+    { title: "Queue", class: "name", cell: (one) => h("a", { href: topicLink(one.topic, "queue") }, one.topic) },
+    { title: "Ready", class: "number", cell: (one) => count(one.queue.ready) },
+    { title: "In flight", class: "number", cell: (one) => count(one.queue.in_flight) },
+    { title: "Delayed", class: "number", cell: (one) => count(one.queue.delayed) },
+    { title: "Dead letters", class: "number", cell: (one) => count(one.queue.dead_lettered) },
+    { title: "Jobs", class: "shares-cell", cell: (one) => (one.count ? shares(one.queue) : h("span.soft", "empty")) },
+  ]);
+  const none = h("div", { hidden: true }, empty("No queues", "A queue is a topic whose config says type: queue. Make one under Topics."));
+  const more = button("Look further", search, { hidden: true });
+  const progress = h("span.soft", { role: "status" });
+  context.put("Queues", h("div.row", progress, more), list.element, none);
+  await search();
+  await context.every(LOOK_MS, refresh);
+
+  async function search() {
+    for (let i = 0; i < AT_ONCE && cursor !== null && !context.signal.aborted; i += 1) {
+      const page = await get("/v0/topics", { page_size: PAGE, cursor }, context.signal);
+      looked += page.topics.length;
+      for (const one of page.topics) if (one.queue) found.set(one.topic, one);
+      cursor = page.next_cursor ?? null;
+      draw();
+    }
+  }
+
+  /** Those on the screen, looked at again by their names. */
+  async function refresh() {
+    for (const name of [...found.keys()].slice(0, 40)) {
+      const page = await get("/v0/topics", { prefix: name, page_size: 1 }, context.signal);
+      if (page.topics[0]?.topic === name && page.topics[0].queue) found.set(name, page.topics[0]); else found.delete(name);
+    }
+    draw();
+  }
+
+  function draw() {
+    list.show([...found.values()]);
+    list.element.hidden = !found.size;
+    none.hidden = found.size > 0 || cursor !== null;
+    more.hidden = cursor === null;
+    progress.textContent = cursor === null ? "" : `Looked at ${count(looked)} topics so far.`;
+  }
+}

@@ -1,0 +1,68 @@
+// Streams that have a schema, found among the streams page by page.
+
+import { ApiError, get, streamPath } from "../api.js";
+import { h } from "../dom.js";
+import { count } from "../format.js";
+import { searchLink, topicLink } from "../links.js";
+import { badge, button, empty, table, textField } from "../parts.js";
+
+const PAGE = 100;
+const AT_ONCE = 10;
+
+export default async function render(context) {
+  let found = [];
+  let after = null;
+  let looked = 0;
+  let turn = 0;
+  const prefix = textField({ type: "search", placeholder: "Streams whose names begin with…", "aria-label": "Streams whose names begin with", "data-slash": true, value: context.query.get("prefix") ?? "" });
+  const list = table("Streams with a schema", [
+    { title: "Stream", class: "name", cell: (one) => h("a", { href: topicLink(one.name, "schema") }, one.name) },
+    { title: "Version", class: "number", cell: (one) => one.registry.currentVersion || "–" },
+    { title: "Entries", class: "number", cell: (one) => count(one.next_offset) },
+    { title: "", cell: (one) => [one.profile && one.profile !== "generic" ? badge(one.profile) : null, one.registry.routingKey ? badge(`key ${one.registry.routingKey.jsonPointer}`) : null] },
+    { title: "", cell: (one) => (one.registry.search ? h("a", { href: searchLink(one.name) }, "Search") : null) },
+  ]);
+  const none = h("div", { hidden: true }, empty("No schemas here", "A stream of JSON can promise what its entries look like: POST to its _schema."));
+  const more = button("Look further", search, { hidden: true });
+  const progress = h("span.soft", { role: "status" });
+  context.put("Schemas", h("div.row", h("div.grow", prefix), progress, more), list.element, none);
+  prefix.addEventListener("input", () => { context.note({ prefix: prefix.value }); found = []; after = null; looked = 0; search(); });
+  await search();
+
+  async function search() {
+    const mine = (turn += 1);
+    try {
+      for (let i = 0; i < AT_ONCE && mine === turn; i += 1) {
+        const page = (await get("/v1/streams", { prefix: prefix.value, limit: PAGE, after: after ?? undefined }, context.signal));
+        const streams = Array.isArray(page) ? page : page.streams;
+        const all = await Promise.all(streams.map(async (one) => ({ ...one, registry: await registryOf(one.name) })));
+        if (mine !== turn) return;
+        found.push(...all.filter((one) => one.registry !== null));
+        looked += streams.length;
+        after = streams.length === PAGE ? streams.at(-1).name : null;
+        draw();
+        if (after === null) return;
+      }
+    } catch (error) {
+      if (!(error instanceof ApiError) && error.name !== "AbortError") throw error;
+    }
+  }
+
+  async function registryOf(name) {
+    try {
+      const registry = await get(`${streamPath(name)}/_schema`, {}, context.signal);
+      return registry.currentVersion || registry.search || registry.routingKey ? registry : null;
+    } catch (error) {
+      if (error instanceof ApiError) return null;
+      throw error;
+    }
+  }
+
+  function draw() {
+    list.show(found);
+    list.element.hidden = !found.length;
+    none.hidden = found.length > 0 || after !== null;
+    more.hidden = after === null;
+    progress.textContent = after === null ? "" : `Looked at ${count(looked)} streams so far.`;
+  }
+}

@@ -1,0 +1,1 @@
+"""Backups: a copy of what a checkpoint has, taken while the server runs, and the way back from it."""

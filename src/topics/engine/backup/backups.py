@@ -1,0 +1,218 @@
+"""Backups of a running engine.
+
+A backup is a checkpoint and a copy of what it counts on, in three steps:
+
+1. what the snapshots of now name is copied ahead, while the engine goes on as always: usually nearly everything;
+2. a checkpoint is taken, and before any other may begin, what it has beyond that is copied. The checkpoint turns every
+   shard and lets no change straddle the turn, so its state is one that the engine was in;
+3. the log since the last backup, which checkpoints have put aside (`engine.backup.kept_log`), is copied, and the
+   manifest is written. Only now the backup counts, and only now the log goes.
+
+A crash or an error anywhere leaves the backups from before as they are.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from topics.core.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
+from topics.engine.background import Background, InlineRunner, Job, JobRunner, OffLoop, Until
+from topics.engine.backup.copying import Copier
+from topics.engine.backup.kept_log import KeptLog
+from topics.engine.backup.lineage import Lineage, new_lineage, note_lineage, read_lineage
+from topics.engine.core import EngineCore
+from topics.engine.upkeep.checkpoint import Checkpointer
+from topics.formats.backup import Manifest
+from topics.storage.backups.place import BackupDamaged, BackupPlace
+from topics.storage.fs import FileSystem
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MS = 60_000
+"""So long a failed backup is not tried again by itself, unless the interval is longer."""
+
+Taken = Callable[[Manifest | TopicsError], None]
+
+
+class Listed(NamedTuple):
+    """The backups of a data folder, the oldest first."""
+
+    lineage: str | None
+    manifests: list[Manifest]
+
+
+class Backups:
+    def __init__(
+        self,
+        core: EngineCore,
+        fs: FileSystem,
+        checkpointer: Checkpointer,
+        kept_log: KeptLog,
+        place_fs: FileSystem | None,
+        run_job: Callable[[Job], None],
+        background: Background,
+    ) -> None:
+        """`run_job` runs upkeep, checkpoints among it, one job after the other."""
+        self._background = background
+        self._seen: dict[int, Manifest] = {}
+        self._core = core
+        self._fs = fs
+        self._checkpointer = checkpointer
+        self._kept_log = kept_log
+        self._place_fs = place_fs
+        self._run_job = run_job
+        self.runner: JobRunner = InlineRunner()
+        """Copies what needs no checkpoint to wait."""
+        self._lineage: Lineage | None = None
+        self._began: dict[int, int] = {}
+        self._began_after = 0
+        self.running = False
+        self.completed = self.failures = self.copied_bytes = 0
+        self.error: str | None = None
+        """Why the last one failed."""
+        self.last: Manifest | None = None
+        """The newest one of this run."""
+        self._tried_at: int | None = None
+        core.chores.append(self._when_due)
+
+    @property
+    def root(self) -> str | None:
+        """The place, where there is one."""
+        return self._core.options.backup_dir if self._place_fs is not None else None
+
+    def begin(self) -> None:
+        """Recovery is over: from here on the log is that of this run."""
+        self._began = {shard.number: shard.writer.next_file for shard in self._core.shards}
+        self._began_after = self._checkpointer.number
+        if self.root is None:
+            self._kept_log.drop()
+
+    @property
+    def lag_ms(self) -> int | None:
+        """How long ago the newest backup of this run was the state of the engine; None before there is one."""
+        return max(self._core.wall() - self.last.made_ms, 0) if self.last is not None else None
+
+    def list(self, done: Callable[[Listed | TopicsError], None]) -> None:
+        """The backups that are there. A manifest that cannot be read is left out; `topics backup verify` names it."""
+
+        def listed(outcome: object) -> None:
+            if isinstance(outcome, Listed):
+                done(outcome)
+            else:
+                done(outcome if isinstance(outcome, TopicsError) else BackupFailedError(str(outcome)))
+
+        self._background(self._list, listed)
+
+    def _list(self) -> Listed:
+        lineage = read_lineage(self._fs, self._core.layout)
+        if lineage is None or self._place_fs is None or self.root is None:
+            return Listed(None, [])
+        place = BackupPlace(self._place_fs, self.root, lineage.name)
+        seen: dict[int, Manifest] = {}
+        for number in place.numbers():
+            try:
+                seen[number] = self._seen.get(number) or place.load(number)
+            except BackupDamaged:
+                continue
+        self._seen = seen
+        return Listed(lineage.name, [*seen.values()])
+
+    # Taking one
+
+    def take(self, then: Taken) -> None:
+        """Takes a backup; `then` hears of it, or why there is none, on the loop."""
+        if self._place_fs is None or self.root is None:
+            raise NoBackupPlaceError()
+        self._core.check_accepting()
+        if self.running:
+            raise BackupRunningError()
+        self.running, self._tried_at = True, self._core.steady()
+        self.runner.start(self._job(self._place_fs, self.root, then))
+
+    def _job(self, place_fs: FileSystem, root: str, then: Taken) -> Job:
+        outcome: Manifest | TopicsError
+        try:
+            copier = yield OffLoop(lambda: self._look(place_fs, root))
+            assert isinstance(copier, Copier)
+            manifest = yield Until(lambda resume: self._run_job(self._capture(copier, resume)))
+            assert isinstance(manifest, Manifest)
+            outcome = yield OffLoop(lambda: self._publish(copier, manifest))  # type: ignore[assignment]
+            assert isinstance(outcome, Manifest)
+            self.last, self.error = outcome, None
+            self.completed += 1
+            self.copied_bytes += copier.place.written_bytes
+        except (OSError, TopicsError, BackupDamaged, ValueError) as error:
+            self.failures += 1
+            self.error = str(error)
+            _log.error("a backup failed; the earlier ones are as they were", extra={"error": str(error)})
+            outcome = error if isinstance(error, TopicsError) else BackupFailedError(str(error))
+        finally:
+            self.running = False
+        then(outcome)
+
+    def _look(self, place_fs: FileSystem, root: str) -> Copier:
+        lineage = read_lineage(self._fs, self._core.layout)
+        copier: Copier | None = None
+        if lineage is not None:
+            copier = Copier(self._fs, self._core.layout, BackupPlace(place_fs, root, lineage.name))
+            copier.look()
+            newest = max(copier.place.numbers(), default=0)
+            if not lineage.knows(newest) and newest:
+                _log.warning("the backups at the place are of another history; a new one begins", extra={"place": root})
+                copier = None
+        if lineage is None or copier is None:
+            lineage = new_lineage(self._core.dice)
+            copier = Copier(self._fs, self._core.layout, BackupPlace(place_fs, root, lineage.name))
+        self._lineage = lineage
+        if self._checkpointer.number:
+            copier.copy_ahead(self._checkpointer.number)
+        return copier
+
+    def _capture(self, copier: Copier, resume: Callable[[object], None]) -> Job:
+        """Runs as upkeep does: nothing that the checkpoint counts on changes before it is copied."""
+        outcome: object
+        try:
+            succeeded: list[bool] = []
+            yield from self._checkpointer.job(then=succeeded.append)
+            if not succeeded[0]:
+                raise BackupFailedError(f"the checkpoint failed: {self._checkpointer.error}")
+            number = self._checkpointer.number
+            outcome = yield OffLoop(lambda: copier.copy(number))
+        except Exception as error:
+            outcome = error
+        resume(outcome)
+
+    def _publish(self, copier: Copier, manifest: Manifest) -> Manifest:
+        assert self._lineage is not None
+        last, began = copier.last, {}
+        if last is not None and last.number <= self._began_after:
+            began = self._began
+        log = copier.copy_log(self._kept_log, manifest, began)
+        if log is not None and last is not None:
+            manifest = msgspec.structs.replace(manifest, log=log, before=last.number)
+        name, before = self._lineage.name, last.number if last is not None else 0
+        note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
+        copier.place.publish(manifest)
+        note_lineage(self._fs, self._core.layout, Lineage(name, manifest.number, manifest.number))
+        self._kept_log.drop({position.shard: position.file for position in manifest.positions})
+        keep = self._core.options.backup_keep
+        if keep:
+            copier.place.prune(worth_keeping(copier.place.numbers(), keep))
+        return manifest
+
+    # By itself
+
+    def _when_due(self) -> None:
+        interval = self._core.options.backup_interval_ms
+        if not interval or self.running or self._core.closed or self.root is None:
+            return
+        wait = max(interval, _RETRY_MS) if self.error is not None else interval
+        if self._tried_at is None or self._core.steady() - self._tried_at >= wait:
+            self.take(lambda outcome: None)
+
+
+def worth_keeping(numbers: Iterable[int], keep: int) -> list[int]:
+    """The newest so many."""
+    return sorted(numbers)[-keep:]

@@ -1,0 +1,214 @@
+"""The way back: a new data folder out of a backup, and an engine that says it is whole.
+
+1. `restoring` is put into the new folder: while it is there, no server starts;
+2. every file is copied, checked against its checksum: the segments with the delete flags they had, the chain of
+   snapshots folded into one that has them all in the folder itself, and the log as far as it is wanted;
+3. an engine recovers from it, just as after a crash. Topics that nobody asked for go, seqs that others may have seen
+   beyond what is there are told as lost, and one checkpoint makes all of that count;
+4. `restoring` goes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from topics.core.errors import BackupTargetError, DamagedBackupError
+from topics.core.loss import LossReason
+from topics.core.names import OWN_TOPICS
+from topics.engine.backup.targets import Target, frames_of
+from topics.engine.core import EngineOptions
+from topics.engine.engine import Engine
+from topics.engine.last_run import LastRun, note_running, note_stopped
+from topics.engine.write.seq_reserve import grant
+from topics.formats.backup import KeptSegment, Manifest
+from topics.formats.frame import FrameKind
+from topics.formats.snapshot import encode_topic
+from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
+from topics.storage.backups.states import fold_snapshots
+from topics.storage.fs import BytesLike, FileSystem
+from topics.storage.layout import Layout, wal_file
+from topics.storage.snapshots import SnapshotWriter, note_newest
+from topics.system.clock import Clock
+from topics.system.dice import Dice
+
+
+class RestoredTopic(msgspec.Struct, frozen=True):
+    topic: str
+    head_seq: int
+    records: int
+    lost_from: int | None = None
+    lost_to: int | None = None
+    """Seqs that are told as lost: the old server may have given them out after what is here."""
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore brought back."""
+
+    backup: int
+    lineage: str
+    moment: int
+    """The last change that is in it was logged at or before this moment."""
+    excluded_frames: int
+    """Changes that the backups have behind it and that were not asked for."""
+    topics: list[RestoredTopic]
+
+
+class Wanted(NamedTuple):
+    """Which topics; all where neither names nor prefixes are given."""
+
+    names: Sequence[str] = ()
+    prefixes: Sequence[str] = ()
+    rename: tuple[str, str] | None = None
+    """The beginning of names that is replaced, and by what."""
+
+    def takes(self, name: str) -> bool:
+        if not self.names and not self.prefixes:
+            return True
+        return name in self.names or any(name.startswith(prefix) for prefix in self.prefixes)
+
+    def named(self, name: str) -> str:
+        if self.rename is None or not name.startswith(self.rename[0]):
+            return name
+        return self.rename[1] + name.removeprefix(self.rename[0])
+
+
+class Restore:
+    """One restore into a folder that does not exist or is empty."""
+
+    def __init__(
+        self, place: BackupPlace, fs: FileSystem, layout: Layout, progress: Callable[[int], None] = lambda count: None
+    ) -> None:
+        """`progress` is told how many bytes were copied."""
+        self._place = place
+        self._fs = fs
+        self._layout = layout
+        self._progress = progress
+        self._moment = 0
+        self._excluded = 0
+
+    def copy(self, target: Target) -> None:
+        """Steps 1 and 2. A damaged backup is refused before anything is written."""
+        found = [*damages(self._place, target.base), *self._damaged_log(target)]
+        if found:
+            raise DamagedBackupError([(damage.name, damage.why) for damage in found])
+        layout = self._layout
+        if self._fs.exists(layout.root) and self._fs.list_dir(layout.root):
+            raise BackupTargetError(f"{layout.root} is not empty; restore into a new folder")
+        for folder in (layout.root, layout.meta, layout.wal, layout.topics()):
+            self._fs.make_dirs(folder)
+        self._write(layout.restoring, [b"see topics backup restore\n"])
+        self._fs.sync_dir(layout.root)
+        for segment in target.base.segments:
+            self._copy_segment(segment)
+        for topic_id in {segment.topic_id for segment in target.base.segments}:
+            self._fs.sync_dir(layout.topic(topic_id))
+        self._moment = target.base.moment
+        self._fold(target.base)
+        self._copy_log(target)
+        # Whatever the last server gave out is in what was copied, or is not wanted: nothing went with a crash.
+        note_running(self._fs, layout, LastRun("", 0, target.base.number))
+        note_stopped(self._fs, layout)
+
+    def finish(
+        self, target: Target, wanted: Wanted, gap: int, options: EngineOptions, clock: Clock, dice: Dice
+    ) -> Restored:
+        """Steps 3 and 4."""
+        options = msgspec.structs.replace(options, restoring=True, backup_dir=None)
+        engine = Engine.recover(self._fs, options, clock, dice)
+        topics = _settle(engine, wanted, gap)
+        engine.close_inline()
+        self._fs.remove(self._layout.restoring)
+        self._fs.sync_dir(self._layout.root)
+        return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
+
+    def _damaged_log(self, target: Target) -> list[BackupDamaged]:
+        found = []
+        for kept in target.log:
+            try:
+                self._place.read(kept)
+            except BackupDamaged as damage:
+                found.append(damage)
+        return found
+
+    def _copy_segment(self, segment: KeptSegment) -> None:
+        self._fs.make_dirs(self._layout.topic(segment.topic_id))
+        path = self._layout.segment(segment.topic_id, segment.first_seq)
+        flags = bytes(segment.count) if segment.flags is None else self._place.read(segment.flags)
+        self._write(path + ".data", [self._place.read(segment.data), flags])
+        self._write(path + ".idx", [self._place.read(segment.index)])
+
+    def _fold(self, manifest: Manifest) -> None:
+        """One snapshot instead of a chain, with every segment in the data folder."""
+        for kept in manifest.snapshots:
+            number = int(kept.name.removeprefix("snapshots/").removesuffix(".bin"))
+            self._write(self._layout.snapshot(number), [self._place.read(kept)])
+        folded = fold_snapshots(self._fs, self._layout, manifest.number)
+        head = msgspec.structs.replace(folded.head, number=manifest.number + 1, chain=[], dropped=[])
+        writer = SnapshotWriter(self._fs, self._layout, head)
+        try:
+            for topic_id, (state, tail) in folded.topics.items():
+                segments = [msgspec.structs.replace(segment, cold=False) for segment in state.segments]
+                writer.add(FrameKind.TOPIC, topic_id, encode_topic(msgspec.structs.replace(state, segments=segments)))
+                for block in tail:
+                    writer.add(FrameKind.APPEND, topic_id, b"", bytes(block))
+            writer.finish()
+        finally:
+            writer.close()
+        for number in (*folded.head.chain, manifest.number):
+            self._fs.remove(self._layout.snapshot(number))
+        note_newest(self._fs, self._layout, head)
+        self._fs.sync_dir(self._layout.meta)
+
+    def _copy_log(self, target: Target) -> None:
+        """Each shard's log up to the first frame that is not wanted."""
+        cut: set[str] = set()
+        for kept in target.log:
+            shard, _, name = kept.name.removeprefix("log/").partition("/")
+            data, end = self._place.read(kept), 0
+            for frame in frames_of(data):
+                if shard in cut or (target.until is not None and frame.moment > target.until):
+                    cut.add(shard)
+                    self._excluded += 1
+                else:
+                    end, self._moment = frame.end, max(self._moment, frame.moment)
+            if not end:
+                continue
+            folder = self._layout.shard(int(shard.removeprefix("shard-")))
+            self._fs.make_dirs(folder)
+            self._write(wal_file(folder, int(name.removesuffix(".wal"))), [data[:end]])
+            self._fs.sync_dir(folder)
+
+    def _write(self, path: str, pieces: Sequence[BytesLike]) -> None:
+        file = self._fs.open(path, create=True)
+        try:
+            file.write_whole(pieces)
+            file.sync()
+        finally:
+            file.close()
+        self._progress(sum(map(len, pieces)))
+
+
+def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
+    core = engine.core
+    for name in [topic.name for topic in core.topics.values()]:
+        if name not in OWN_TOPICS and not wanted.takes(name):
+            engine.drop_topic(name, False, _ignore)
+    restored = []
+    for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
+        head = topic.head
+        lost: tuple[int, int] | tuple[None, None] = (None, None)
+        if gap:
+            core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
+            topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
+            grant(topic, core.reserve)
+            lost = (head + 1, head + gap)
+        if wanted.rename is not None and topic.name not in OWN_TOPICS:
+            core.rename(topic, wanted.named(topic.name))
+        core.dirty[topic.shard].add(topic)
+        restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
+    return restored
+
+
+def _ignore(*outcome: object) -> None:
+    """A drop of an engine that nobody uses does not fail."""

@@ -1,0 +1,55 @@
+"""Work on one request that would hold the loop for too long, done bit by bit in line with the others (`http.turns`)."""
+
+import logging
+from collections.abc import Callable
+
+from topics.http.exchange import Exchange
+from topics.http.turns import SLICE_S, Waiting
+
+# Steps of one turn, however short they are.
+_STEPS_MAX = 32
+
+_logger = logging.getLogger(__name__)
+
+
+class Steps:
+    """Implements `Waiting`."""
+
+    __slots__ = ("_done", "_exchange", "_get_in_line", "_monotonic", "_step")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        step: Callable[[], bool],
+        monotonic: Callable[[], float],
+        get_in_line: Callable[[Waiting], None],
+        done: Callable[[], None],
+    ) -> None:
+        self._exchange = exchange
+        self._step = step
+        self._monotonic = monotonic
+        self._get_in_line = get_in_line
+        self._done = done
+
+    def take_turn(self) -> None:
+        end = self._monotonic() + SLICE_S
+        for _ in range(_STEPS_MAX):
+            if self._is_over():
+                self._exchange.large_body = None
+                self._done()
+                return
+            if self._monotonic() >= end:
+                break
+        self._get_in_line(self)
+
+    def _is_over(self) -> bool:
+        if self._exchange.gone:
+            return True
+        try:
+            return self._step()
+        except Exception:
+            # It answers by itself what goes wrong with the request; this is a mistake of ours.
+            _logger.exception("work on a request failed", extra={"path": self._exchange.head.path})
+            if not self._exchange.answered:
+                self._exchange.respond(500)
+            return True

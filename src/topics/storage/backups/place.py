@@ -1,0 +1,166 @@
+"""The place of one data folder's backups: a folder, or an object store (`formats.backup` says what is in it)."""
+
+from collections.abc import Iterable, Sequence
+
+from xxhash import xxh3_64
+
+from topics.formats.backup import KeptFile, Manifest, decode_manifest, encode_manifest, manifest_name
+from topics.formats.snapshot import TopicState
+from topics.storage.backups.states import PlaceLayout, fold_snapshots
+from topics.storage.fs import BytesLike, FileSystem
+from topics.storage.layout import number_in
+from topics.storage.replaced import read_whole, replace_file
+
+
+class BackupDamaged(Exception):
+    """A file of a backup is missing, or is not what was written."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"{name}: {why}")
+        self.name = name
+        self.why = why
+
+
+class BackupPlace:
+    """What one data folder has below a root. One writer at a time; readers whenever they like."""
+
+    def __init__(self, fs: FileSystem, root: str, lineage: str) -> None:
+        self._fs = fs
+        self.root = root
+        self.lineage = lineage
+        self._folder = f"{root}/{lineage}"
+        self._unsynced: set[str] = set()
+        """Folders with new names in them that a crash could still take away."""
+        self.written_bytes = 0
+
+    def path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    # Writing
+
+    def put(self, name: str, pieces: Sequence[BytesLike]) -> KeptFile:
+        """Writes a file, durable but for its name. It counts once a manifest names it, so no other name is needed."""
+        path = self.path(name)
+        folder = path.rpartition("/")[0]
+        if folder not in self._unsynced:
+            self._fs.make_dirs(folder)
+            self._unsynced.add(folder)
+        digest, size = xxh3_64(), 0
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+        file = self._fs.open(path, create=True)
+        try:
+            file.write_whole(pieces)
+            file.sync()
+        finally:
+            file.close()
+        self.written_bytes += size
+        return KeptFile(name, size, digest.hexdigest())
+
+    def publish(self, manifest: Manifest) -> None:
+        """Makes a backup count, in one step. What it names was put before."""
+        for folder in sorted(self._unsynced):
+            self._fs.sync_dir(folder)
+        self._unsynced.clear()
+        path = self.path(manifest_name(manifest.number))
+        self._fs.make_dirs(path.rpartition("/")[0])
+        replace_file(self._fs, path, encode_manifest(manifest))
+
+    def prune(self, keep: Iterable[int]) -> int:
+        """Removes all other backups, and every file that none of those kept has; how many files went.
+
+        The manifests go first, so that a crash leaves no backup that is not whole.
+        """
+        kept = set(keep)
+        names = {name for number in kept for name in self._names_of(self.load(number))}
+        for number in self.numbers():
+            if number not in kept:
+                self._fs.remove(self.path(manifest_name(number)))
+        self._sync(self.path("backups"))
+        removed = 0
+        for name in self._all_files():
+            if name not in names:
+                self._fs.remove(self.path(name))
+                removed += 1
+        return removed
+
+    def _names_of(self, manifest: Manifest) -> list[str]:
+        return [kept.name for kept in manifest.files()]
+
+    def _sync(self, folder: str) -> None:
+        if self._fs.exists(folder):
+            self._fs.sync_dir(folder)
+
+    def _all_files(self) -> list[str]:
+        found = [f"snapshots/{name}" for name in self._list("snapshots")]
+        for kind in ("segments", "flags", "log"):
+            found += [f"{kind}/{below}/{name}" for below in self._list(kind) for name in self._list(f"{kind}/{below}")]
+        return found
+
+    # Reading
+
+    def numbers(self) -> list[int]:
+        """The backups there are, the oldest first."""
+        return sorted(n for name in self._list("backups") if (n := number_in(name, "", ".json")) is not None)
+
+    def load(self, number: int) -> Manifest:
+        """Raises BackupDamaged for a manifest that is missing or cannot be read."""
+        name = manifest_name(number)
+        data = read_whole(self._fs, self.path(name))
+        if data is None:
+            raise BackupDamaged(name, "it is missing")
+        try:
+            manifest = decode_manifest(data)
+        except ValueError as error:
+            raise BackupDamaged(name, f"it cannot be read: {error}") from error
+        if (manifest.number, manifest.lineage) != (number, self.lineage):
+            raise BackupDamaged(name, "it belongs to another backup")
+        return manifest
+
+    def states(self, manifest: Manifest) -> list[TopicState]:
+        """Every topic as a backup has it."""
+        folded = fold_snapshots(self._fs, PlaceLayout(self._folder), manifest.number)
+        return [topic.state for topic in folded.topics.values()]
+
+    def read(self, kept: KeptFile) -> memoryview:
+        """The bytes of a file, checked."""
+        try:
+            file = self._fs.open(self.path(kept.name))
+        except FileNotFoundError:
+            raise BackupDamaged(kept.name, "it is missing") from None
+        try:
+            data = file.map()
+        finally:
+            file.close()
+        if len(data) != kept.size:
+            raise BackupDamaged(kept.name, f"it has {len(data)} bytes instead of {kept.size}")
+        if xxh3_64(data).hexdigest() != kept.checksum:
+            raise BackupDamaged(kept.name, "a wrong checksum")
+        return data
+
+    def _list(self, below: str) -> list[str]:
+        try:
+            return self._fs.list_dir(self.path(below))
+        except FileNotFoundError:
+            return []
+
+
+def lineages(fs: FileSystem, root: str) -> list[str]:
+    """The data folders that have backups at a place."""
+    try:
+        names = fs.list_dir(root)
+    except FileNotFoundError:
+        return []
+    return [name for name in names if BackupPlace(fs, root, name).numbers()]
+
+
+def damages(place: BackupPlace, manifest: Manifest) -> list[BackupDamaged]:
+    """Every file of a backup that is not as it was written."""
+    found = []
+    for kept in manifest.files():
+        try:
+            place.read(kept)
+        except BackupDamaged as damage:
+            found.append(damage)
+    return found

@@ -1,0 +1,163 @@
+"""Long batches as fragments, made a bit at a time and before it is decided where they go.
+
+To encode fifty megabytes, or a hundred thousand records, takes a tenth of a second, which nobody else should wait for.
+So it is done bit by bit, with the seqs that come next as it looks now. When the batch is decided, others may have taken
+those. Then the numbers are written over where they stand; they have as many digits as before, unless the batch comes to
+a power of ten just then.
+
+The text is memory of the system's, page by page as it is written to, because Python has no bytes that grow.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import cast
+
+from topics.core.limits import KIB
+from topics.core.records import Record
+from topics.core.rows import ROW_WORDS, SEQ_NAME, words
+from topics.system.memory import reserve_memory
+from topics.wire.fragments import Fragments, encode_fragments
+
+STEP_BYTES = 256 * KIB
+STEP_RECORDS = 1_000
+"""What is encoded at a time: a millisecond or two of work."""
+_MEASURED_RECORDS = 5_000
+_HEAD_BYTES_MAX = 96
+"""The head of a fragment without its node, its end, and the comma behind it."""
+_ESCAPED = 6
+"""How long a character of a text may get in JSON."""
+
+
+class Drafted(list[Record]):
+    """Records with the fragments that were made of them."""
+
+    __slots__ = ("draft",)
+
+    def __init__(self, records: Sequence[Record], draft: "Draft") -> None:
+        super().__init__(records)
+        self.draft = draft
+
+
+class Draft:
+    """The fragments of a batch on their way: `step` until it is done, then `take` once."""
+
+    __slots__ = (
+        "_data", "_done", "_end", "_first_seq", "_length", "_node", "_payload", "_records", "_room", "_rows", "_text",
+        "_traits", "ts",
+    )  # fmt: skip
+
+    def __init__(self, records: Sequence[Record], first_seq: int, ts: int, node: str | None) -> None:
+        self._records = records
+        self._first_seq = first_seq
+        self.ts = ts
+        self._node = node
+        self._done = 0
+        """Records that were measured, and then those that were encoded."""
+        self._room = 0
+        self._text: memoryview | None = None
+        self._length = 0
+        self._data = memoryview(b"")
+        self._end = b""
+        """Of the record being copied: what is left of its data, and what comes behind it."""
+        self._rows = array("I")
+        self._payload = 0
+        self._traits = 0
+
+    def step(self) -> bool:
+        """Goes on; whether it is done."""
+        if self._text is None:
+            self._measure()
+        elif self._end:
+            self._copy(self._text)
+        else:
+            self._encode(self._text)
+        return self._text is not None and self._done == len(self._records) and not self._end
+
+    def _measure(self) -> None:
+        some = self._records[self._done : self._done + _MEASURED_RECORDS]
+        self._room += sum(
+            [
+                len(record.data) + len(record.meta or b"") + _ESCAPED * (len(record.tag or "") + len(record.node or ""))
+                for record in some
+            ]
+        )
+        self._done += len(some)
+        if self._done == len(self._records):
+            each = _HEAD_BYTES_MAX + _ESCAPED * len(self._node or "")
+            self._text = reserve_memory(self._room + each * len(self._records))
+            self._done = 0
+
+    def _encode(self, text: memoryview) -> None:
+        records, begin, size = self._records, self._done, 0
+        if len(records[begin].data) > STEP_BYTES:
+            self._begin_long(text, records[begin])
+            return
+        end = begin
+        while end < len(records) and end - begin < STEP_RECORDS and size < STEP_BYTES:
+            size += len(records[end].data)
+            if end > begin and len(records[end].data) > STEP_BYTES:
+                break
+            end += 1
+        made = encode_fragments(records[begin:end], self._first_seq + begin, self.ts, self._node, self._length)
+        self._done = end
+        self._put(text, made.text)
+        if end < len(records):
+            self._put(text, b",")
+        self._count(made)
+
+    def _count(self, made: Fragments) -> None:
+        self._rows.frombytes(made.rows)
+        self._payload += made.payload_bytes
+        self._traits |= made.traits
+
+    def _put(self, text: memoryview, some: bytes | memoryview) -> None:
+        text[self._length : self._length + len(some)] = some
+        self._length += len(some)
+
+    def _begin_long(self, text: memoryview, record: Record) -> None:
+        """A record with so much data that it is copied bit by bit: made without it, and taken apart where it goes."""
+        bare = Record(b"", record.tag, record.node, record.meta)
+        made = encode_fragments((bare,), self._first_seq + self._done, self.ts, self._node, self._length)
+        head = words(made.rows)[ROW_WORDS - 1] >> 16
+        self._put(text, made.text[:head])
+        self._data = memoryview(record.data)
+        self._payload += len(record.data)
+        self._done += 1
+        self._end = made.text[head:] + (b"," if self._done < len(self._records) else b"")
+        self._count(made)
+
+    def _copy(self, text: memoryview) -> None:
+        self._put(text, self._data[:STEP_BYTES])
+        self._data = self._data[STEP_BYTES:]
+        if not self._data:
+            self._put(text, self._end)
+            self._end = b""
+
+    def fits(self, count: int, first_seq: int, ts: int, node: str | None) -> bool:
+        """Whether it can be taken for these numbers."""
+        last = first_seq + count - 1
+        if self._text is None or self._done != count or node != self._node:
+            return False
+        if first_seq == self._first_seq and ts == self.ts:
+            return True
+        alike = {len(str(seq)) for seq in (first_seq, last, self._first_seq, self._first_seq + count - 1)}
+        return len(alike) == 1 and len(str(ts)) == len(str(self.ts))
+
+    def take(self, first_seq: int, ts: int, base: int) -> Fragments:
+        """The fragments, for numbers that fit."""
+        assert self._text is not None
+        text, count = self._text[: self._length], len(self._records)
+        self._text = None
+        if (first_seq, ts) != (self._first_seq, self.ts):
+            size = len(b'%d,"$ts":%d' % (first_seq, ts))
+            places = words(self._rows.tobytes())[::ROW_WORDS].tolist()
+            for seq, start in enumerate(places, first_seq):
+                at = start + len(SEQ_NAME)
+                text[at : at + size] = b'%d,"$ts":%d' % (seq, ts)
+        rows = self._rows.tobytes()
+        if base:
+            # One long addition: every sum fits into its 32 bits.
+            bases = (array("I", (base, 0, 0)) * count).tobytes()
+            rows = (int.from_bytes(rows, "little") + int.from_bytes(bases, "little")).to_bytes(len(rows), "little")
+        # A view where others have bytes: whatever is done with a text is done with views of files as well.
+        return Fragments(cast(bytes, text.toreadonly()), rows, self._payload, self._traits)

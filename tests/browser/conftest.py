@@ -1,0 +1,28 @@
+"""One browser and one server for all tests that only look."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import open_browser
+from tests.browser.sample import fill
+from tests.http.api.conftest import wait_until_ready
+from tests.http.live import LiveServer
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    """A server with a little of everything."""
+    with LiveServer(tmp_path_factory.mktemp("sampled")) as live:
+        wait_until_ready(live.url)
+        with httpx.Client(base_url=live.url, timeout=30.0) as api:
+            fill(api)
+        yield live

@@ -1,0 +1,149 @@
+"""A backup, a restore and a prune that are stopped at any file-system call, or have any of them fail.
+
+The promise: every backup that a manifest names is whole, whatever was cut short beside it; the folder it was taken of
+is as sound as ever, and its next backup has everything; a restore that did not come to its end is never served from.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+from tests.crash.harness import Dump, dump
+from tests.unit.engine.backup.folders import PLACE, back_up, manifests, places, restore, start
+from tests.unit.engine.conftest import FSYNC, append, delete, put
+from topics.core.errors import DamageError, TopicsError
+from topics.core.records import Record
+from topics.core.selectors import TagMatch
+from topics.engine import Engine, EngineOptions
+from topics.engine.backup.targets import numbered
+from topics.storage.backups.place import BackupPlace, damages
+from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
+
+ENDINGS = [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED]
+
+
+def prepared() -> tuple[FakeDisk, ManualClock, Engine, Dump]:
+    """A folder with one backup, and all kinds of things to be copied by the next."""
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    put(engine, "orders", durability=FSYNC)
+    put(engine, "gone", durability=FSYNC)
+    for number in range(14):
+        append(engine, "orders", Record.of(number, tag=f"t{number % 2}"))
+        append(engine, "gone", number)
+    back_up(engine)
+    first = dump(engine)
+    for number in range(14, 30):
+        clock.advance(1)
+        append(engine, "orders", Record.of(number, tag=f"t{number % 2}"))
+    delete(engine, "orders", match=TagMatch("t1"))
+    delete(engine, "gone", before_seq=9)
+    return disk, clock, engine, first
+
+
+def calls_of(action: Callable[[FakeDisk, ManualClock, Engine], None]) -> tuple[int, int]:
+    disk, clock, engine, _ = prepared()
+    before = disk.call_count
+    action(disk, clock, engine)
+    return before, disk.call_count
+
+
+def check_all(disk: FakeDisk, clock: ManualClock, first: Dump, second: Dump, call: object) -> None:
+    (place,) = places(disk)
+    found = manifests(place)
+    assert found, call
+    for manifest in found:
+        assert not damages(place, manifest), call
+        restored, _ = restore(disk, numbered(found, manifest.number), f"back{manifest.number}", clock=clock)
+        assert dump(restored) == (first if manifest is found[0] else second), call
+    engine = start(disk, clock, boot="later", dice=7)
+    assert dump(engine) == second, call
+    append(engine, "orders", "more")
+    back_up(engine)
+    restored, _ = restore(disk, folder="again", clock=clock)
+    assert dump(restored) == dump(engine), call
+
+
+def take_another(disk: FakeDisk, clock: ManualClock, engine: Engine) -> None:
+    back_up(engine)
+
+
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_of_a_backup(ending: int) -> None:
+    first_call, last_call = calls_of(take_another)
+    for call in range(first_call + ending, last_call + 1, 4):
+        disk, clock, engine, first = prepared()
+        second = dump(engine)
+        disk.stop_before = call
+        with pytest.raises(PowerCut):
+            back_up(engine)
+            raise PowerCut
+        check_all(disk.crash(ENDINGS[ending], call), clock, first, second, call)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_failure_of_any_call_of_a_backup(part: int) -> None:
+    kinds = (Fault.EIO, Fault.ENOSPC, Fault.SHORT, Fault.EMFILE)
+    for number in range(1 + part, 1000, 4):
+        disk, clock, engine, first = prepared()
+        second = dump(engine)
+        engine.close_inline()
+        faulty = FaultyFileSystem(disk, NO_FAULTS)
+        engine = start(faulty, clock, boot="b", dice=3)
+        faulty.plan = FaultPlan(call=faulty.calls + number, fault=kinds[part])
+        with contextlib.suppress(TopicsError):
+            back_up(engine)
+        if not faulty.failed:
+            assert number > 20
+            return
+        check_all(disk.crash(Survival.EVERYTHING, number), clock, first, second, number)
+    pytest.fail("it never comes to an end")
+
+
+def test_a_restore_that_was_cut_short_is_never_served_from() -> None:
+    disk, clock, engine, _ = prepared()
+    back_up(engine)
+    before = disk.call_count
+    restore(disk, clock=clock, folder="counted")
+    refused = 0
+    for call in range(before, disk.call_count, 3):
+        cut = disk.clone()
+        cut.stop_before = call - before
+        with pytest.raises(PowerCut):
+            restore(cut, clock=clock)
+            raise PowerCut
+        left = cut.crash(Survival.EVERYTHING)
+        names = left.list_dir("back") if left.exists("back") else []
+        if "restoring" in names:
+            with pytest.raises(DamageError, match="restore"):
+                start(left, clock, EngineOptions(data_dir="back"))
+            refused += 1
+        elif any(name in names for name in ("meta", "wal")) and left.list_dir("back/meta"):
+            # The last step was done: it is whole.
+            served = start(left, clock, EngineOptions(data_dir="back", wal_shards=2), boot="x")
+            assert dump(served) == dump(engine)
+    assert refused > 10
+
+
+def test_a_prune_that_was_cut_short_leaves_whole_backups() -> None:
+    disk, _, engine, _ = prepared()
+    for number in range(3):
+        append(engine, "orders", number)
+        delete(engine, "orders", before_seq=10 + number)
+        back_up(engine)
+    (place,) = places(disk)
+    keep = place.numbers()[-1:]
+    counted = disk.clone()
+    BackupPlace(counted, PLACE, place.lineage).prune(keep)
+    for call in range(1, counted.call_count + 1):
+        cut = disk.clone()
+        cut.stop_before = call
+        with pytest.raises(PowerCut):
+            BackupPlace(cut, PLACE, place.lineage).prune(keep)
+            raise PowerCut
+        for ending in ENDINGS:
+            left = BackupPlace(cut.clone().crash(ending, call), PLACE, place.lineage)
+            assert set(keep) <= set(left.numbers())
+            for manifest in manifests(left):
+                assert not damages(left, manifest), (call, ending)

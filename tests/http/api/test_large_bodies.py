@@ -1,0 +1,157 @@
+"""Long bodies, which are read in portions, mean what short ones do; those that nobody needs are refused."""
+
+import gzip
+import json
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.api.conftest import refused
+
+JSON = {"content-type": "application/json"}
+MIB = 1024 * 1024
+
+
+def read_all(api: httpx.Client, name: str) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    while True:
+        page = api.post(
+            f"/v0/topics/{name}/diff", json={"from_seq": len(records), "limit": 1000, "include_tags": True}
+        ).json()
+        if not page["records"]:
+            return records
+        records += page["records"]
+
+
+def awkward(number: int) -> dict[str, Any]:
+    """A record whose text holds everything that could be taken for the end of one."""
+    return {
+        "data": {"n": number, "text": '"},{"data":[' * 20, "list": [{"a": [[], {}]}, "]}", {}], "pad": "x" * 700},
+        "tag": f"t}},{{{number}",
+        "meta": {"k": number},
+    }
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), ("\n,\n", " :")])
+def test_a_long_batch_is_stored_as_it_was_sent(api: httpx.Client, name: str, separators: tuple[str, str]) -> None:
+    records = [awkward(number) for number in range(1500)]
+    body = json.dumps({"node": "n", "records": records, "idempotency_key": "k"}, separators=separators)
+    assert len(body) > MIB
+    for _ in range(2):
+        answer = api.post(f"/v0/topics/{name}", content=body, headers=JSON)
+        assert answer.is_success, answer.text
+        assert (answer.json()["first_seq"], answer.json()["last_seq"]) == (1, 1500)
+    assert answer.json()["deduped"] is True
+    stored = read_all(api, name)
+    assert [(r["data"], r["$tag"], r["meta"], r["$node"]) for r in stored] == [
+        (r["data"], r["tag"], r["meta"], "n") for r in records
+    ]
+
+
+def test_a_compressed_batch_and_one_of_large_records(api: httpx.Client, name: str) -> None:
+    dice = random.Random(1)
+    texts = ["".join(dice.choices("éa}],{", k=400_000)) for _ in range(3)]
+    records = [{"data": text} for text in texts] + [{"data": [[number] * 300 for number in range(500)]}] * 3
+    body = gzip.compress(json.dumps({"records": records}).encode())
+    answer = api.post(f"/v0/topics/{name}", content=body, headers={**JSON, "content-encoding": "gzip"})
+    assert answer.is_success, answer.text
+    assert [r["data"] for r in read_all(api, name)] == [r["data"] for r in records]
+
+
+def test_a_long_part_of_a_transaction(api: httpx.Client, name: str) -> None:
+    begun = api.post("/v0/transactions", json={"id": name, "sequence": 1}).json()
+    stage = {"sequence": 1, "attempt": begun["attempt"], "part": "p", "topic": name}
+    records = [awkward(number) for number in range(1200)]
+    answer = api.post(f"/v0/transactions/{name}/stage", json={**stage, "records": records})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["count"] == 1200
+    api.post(f"/v0/transactions/{name}/commit", json={"sequence": 1, "attempt": begun["attempt"]}).raise_for_status()
+    assert [r["data"]["n"] for r in read_all(api, name)] == list(range(1200))
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_long_array_for_a_stream(api: httpx.Client, name: str, many: bool) -> None:
+    values: list[Any] = list(range(100_000)) if many else [awkward(number) for number in range(1500)]
+    url = f"/v1/stream/{name}"
+    api.put(url, headers=JSON).raise_for_status()
+    answer = api.post(url, content=json.dumps(values), headers={**JSON, "stream-key": "all"})
+    assert answer.status_code == 204, answer.text
+    stored: list[Any] = []
+    offset = "-1"
+    while len(stored) < len(values):
+        page = api.get(url, params={"offset": offset})
+        stored += page.json()
+        offset = page.headers["stream-next-offset"]
+    assert stored == values
+    made = api.put(url + "-made", content=json.dumps(values), headers=JSON)
+    assert made.status_code == 201 and made.headers["stream-next-offset"][8:] == offset[8:]
+
+
+def long_body(last: str) -> bytes:
+    """A batch that is right up to its last record."""
+    text = json.dumps({"records": [{"data": "x" * 1000}] * 1500})
+    return (text[:-2] + "," + last + "]}").encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (long_body("{}"), "invalid_request", "records[1500]"),
+        (long_body('{"data":1,"tag":5}'), "invalid_request", "records[1500]"),
+        (long_body('{"data":1,}'), "invalid_request", "malformed"),
+        (long_body('{"data":"%s"}' % ("x" * MIB)), "record_too_large", "records[1500]"),
+        (long_body('{"data":1}')[:-1], "invalid_request", "truncated"),
+        (long_body('{"data":1}') + b"x", "invalid_request", "malformed"),
+        (long_body('{"data":1}')[:-1] + b',"records":[]}', "invalid_request", "twice"),
+        (long_body('{"data":1}')[:-1] + b',"x":"%b"}' % (b"x" * MIB), "invalid_request", "follow the records"),
+        (b'{"x":"%b","records":[{"data":1}]}' % (b"x" * MIB), "invalid_request", "within"),
+        (b'{"records":{"a":"%b"}}' % (b"x" * MIB), "invalid_request", "within"),
+        (b" " * (2 * MIB), "invalid_request", "within"),
+        (b'{"records":[' + b'{"data":1},' * 100_001 + b'{"data":1}]}', "batch_too_large", "at most"),
+        (b'{"records":[' + b"[" * MIB, "invalid_request", ""),
+        (long_body('{"data":1}').replace(b"xx", b"\xff\xff", 1), "invalid_request", "UTF-8"),
+    ],
+)
+def test_what_is_wrong_with_a_long_body_is_told_and_nothing_is_stored(
+    api: httpx.Client, name: str, body: bytes, code: str, said: str
+) -> None:
+    answer = api.post(f"/v0/topics/{name}", content=body, headers=JSON)
+    refused(answer, 400, code)
+    assert said in answer.json()["error"]["message"], answer.text
+    assert api.get(f"/v0/topics/{name}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"[" + b'"' + b"x" * 1000 + b'",' * 1 + b"1" * (2 * MIB) + b"]", 413),
+        (b"[" + b"1," * MIB + b"1]", 413),
+        (b'"' + b"x" * (2 * MIB) + b'"', 413),
+        (b"[" + b"1," * 60_000 + b"?]", 400),
+        (b"[" + b"1," * 60_000 + b"1] 1", 400),
+        (b"[" + b'{"a":1},' * 300_000, 413),
+        (b"[" + b" " * (2 * MIB) + b"]", 413),
+    ],
+)
+def test_what_is_wrong_with_a_long_array(api: httpx.Client, name: str, body: bytes, status: int) -> None:
+    url = f"/v1/stream/{name}"
+    api.put(url, headers=JSON).raise_for_status()
+    answer = api.post(url, content=body, headers=JSON)
+    assert answer.status_code == status, answer.text
+    assert api.head(url).headers["stream-next-offset"] == api.put(url, headers=JSON).headers["stream-next-offset"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v0/topics/t/diff"), ("POST", "/v0/watch"), ("PUT", "/v0/topics/t"), ("POST", "/v0/topics/t/claim"),
+        ("POST", "/v1/stream/t/_search"), ("POST", "/v1/stream/t/_schema"), ("POST", "/v0/transactions"),
+        ("PUT", "/v1/stream/__ds/subscriptions/t"),
+    ],
+)  # fmt: skip
+def test_bodies_that_are_read_in_one_go_are_short(api: httpx.Client, method: str, path: str) -> None:
+    answer = api.request(method, path, content=b'{"x":"%b"}' % (b"x" * 2 * MIB), headers=JSON)
+    assert answer.status_code == 413, answer.text
+    assert str(MIB) in answer.json()["error"]["message"]

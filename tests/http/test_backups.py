@@ -1,0 +1,168 @@
+"""Backups of a real server that is written to all the time, by both protocols, and the way back by the command line."""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.http.live import LiveServer
+from tests.s3 import S3Server
+from tests.unit.docs.test_api_page import wait_until_ready
+
+_PATIENCE_S = 60.0
+
+
+def topics(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "topics", *words], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+    )
+
+
+def wait_for_backup(client: httpx.Client, number: int) -> dict[str, object]:
+    give_up = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < give_up:
+        answer = client.get("/v0/backups").json()
+        assert answer["failures"] == 0, answer
+        if answer["completed"] >= number and not answer["running"]:
+            return dict(answer)
+        time.sleep(0.02)
+    raise AssertionError("no backup was taken")
+
+
+class Writers:
+    """Clients that write by both protocols until they are stopped; `acked` is what they were told is there."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._stop = threading.Event()
+        self.acked: list[list[tuple[int, str]]] = [[], []]
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._topics, self._streams)]
+        for thread in self._threads:
+            thread.start()
+
+    def _topics(self) -> None:
+        with httpx.Client(base_url=self._url, trust_env=False) as client:
+            while not self._stop.is_set():
+                value = f"t{len(self.acked[0])}"
+                body = {"records": [{"data": value}], "config": {"durability": "fsync"}}
+                answer = client.post("/v0/topics/orders", json=body)
+                assert answer.status_code in (200, 201), answer.text
+                self.acked[0].append((round(time.time() * 1000), value))
+
+    def _streams(self) -> None:
+        with httpx.Client(base_url=self._url, trust_env=False) as client:
+            client.put("/v1/stream/chat", headers={"content-type": "application/json"})
+            while not self._stop.is_set():
+                value = f"s{len(self.acked[1])}"
+                answer = client.post("/v1/stream/chat", json=[value])
+                assert answer.status_code in (200, 204), answer.text
+                self.acked[1].append((round(time.time() * 1000), value))
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        yield server
+
+
+def values(client: httpx.Client) -> list[list[str]]:
+    orders, cursor = [], 0
+    while True:
+        page = client.post("/v0/topics/orders/diff", json={"from_seq": cursor, "limit": 1000}).json()
+        orders += [record["data"] for record in page["records"]]
+        if page["caught_up"]:
+            break
+        cursor = page["next_from_seq"]
+    entries: list[str] = []
+    offset = "-1"
+    while True:
+        answer = client.get("/v1/stream/chat", params={"offset": offset})
+        entries += answer.json()
+        if answer.headers.get("stream-up-to-date") == "true":
+            return [orders, entries]
+        offset = answer.headers["stream-next-offset"]
+
+
+def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    place = tmp_path / "place"
+    (tmp_path / "one").mkdir()
+    with LiveServer(tmp_path / "one", backup_dir=str(place), wal_shards="2", segment_max_events="50") as server:
+        wait_until_ready(server.url)
+        writers = Writers(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            taken = []
+            for number in range(1, 5):
+                time.sleep(0.2)
+                before = [len(acked) for acked in writers.acked]
+                assert client.post("/v0/backups").status_code == 202
+                taken.append((before, wait_for_backup(client, number)))
+        writers.stop()
+    assert topics("backup", "verify", "--at", str(place)).returncode == 0
+    newest, _ = taken[-1]
+    check(tmp_path / "newest", place, [], writers, at_least=newest)
+    moments = [found["backups"][-1]["moment_ms"] for _, found in taken]  # type: ignore[index]
+    for number in range(2):
+        moment = dice.randint(moments[0], moments[-1])
+        until = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment / 1000))}.{moment % 1000:03d}+00:00"
+        # The client heard of what was logged up to then, and perhaps of a little less: answers take their time.
+        heard = [sum(ms < moment - 1 for ms, _ in acked) for acked in writers.acked]
+        told = check(tmp_path / f"at{number}", place, ["--until", until], writers, at_least=[0, 0], answered=heard)
+        assert told["moment"] <= moment
+
+
+def check(
+    folder: Path, place: Path | str, options: list[str], writers: Writers, at_least: list[int],
+    answered: list[int] | None = None,
+) -> dict[str, int]:  # fmt: skip
+    """Restores, starts a server on it, and compares: a prefix of what was written, with all that it has to have."""
+    folder.mkdir()
+    done = topics("backup", "restore", str(folder / "data"), "--at", str(place), "--gap", "0", "-o", "json", *options)
+    assert done.returncode == 0, done.stderr
+    assert topics("verify", str(folder / "data")).returncode == 0
+    with LiveServer(folder) as server:
+        wait_until_ready(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            found = values(client)
+    for got, acked, least in zip(found, writers.acked, answered or at_least, strict=True):
+        written = [value for _, value in acked]
+        # One more may have been logged whose answer the writer did not wait for.
+        assert got[: len(written)] == written[: len(got)]
+        assert len(got) >= least
+    return dict(json.loads(done.stdout))
+
+
+def test_an_object_store_is_a_place(tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = f"{s3.make_bucket()}/backups"
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "one").mkdir()
+    with LiveServer(tmp_path / "one", backup_dir=place) as server:
+        wait_until_ready(server.url)
+        writers = Writers(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            time.sleep(0.2)
+            before = [len(acked) for acked in writers.acked]
+            client.post("/v0/backups")
+            wait_for_backup(client, 1)
+        writers.stop()
+    check(tmp_path / "back", place, [], writers, at_least=before)
+
+
+def test_without_a_place_it_is_refused(tmp_path: Path) -> None:
+    with LiveServer(tmp_path) as server:
+        wait_until_ready(server.url)
+        answer = httpx.post(f"{server.url}/v0/backups", trust_env=False)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_backup_place")

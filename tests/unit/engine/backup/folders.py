@@ -1,0 +1,71 @@
+"""An engine with a place for backups on the same fake disk, and the way back into another folder of it."""
+
+from tests.unit.engine.conftest import DISK
+from topics.core.config import TopicConfigPatch
+from topics.engine import Engine, EngineOptions
+from topics.engine.backup.restoring import Restore, Restored, Wanted
+from topics.engine.backup.targets import Target, at_moment, newest_of
+from topics.formats.backup import Manifest
+from topics.storage.backups.place import BackupPlace, lineages
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.testing import FakeDisk, ManualClock, SeededDice
+
+PLACE = "place"
+OPTIONS = EngineOptions(
+    data_dir="data", wal_shards=2, wal_file_bytes=2048, segment_max_events=6, disk_reserve_seqs=4, backup_dir=PLACE
+)
+"""Everything so small that a handful of operations turns log files and fills segments."""
+
+
+ALL = Wanted()
+
+
+def start(
+    disk: FileSystem, clock: ManualClock, options: EngineOptions = OPTIONS, boot: str = "a", dice: int = 1
+) -> Engine:
+    return Engine.recover(disk, options, clock, SeededDice(dice), boot_id=boot, backup_fs=disk)
+
+
+def back_up(engine: Engine) -> Manifest:
+    outcome: list[Manifest | Exception] = []
+    engine.backups.take(outcome.append)
+    (taken,) = outcome
+    if isinstance(taken, Exception):
+        raise taken
+    return taken
+
+
+def places(disk: FileSystem) -> list[BackupPlace]:
+    return [BackupPlace(disk, PLACE, name) for name in lineages(disk, PLACE)]
+
+
+def manifests(place: BackupPlace) -> list[Manifest]:
+    return [place.load(number) for number in place.numbers()]
+
+
+def restore(
+    disk: FileSystem, target: Target | None = None, folder: str = "back", wanted: Wanted = ALL, gap: int = 0,
+    clock: ManualClock | None = None,
+) -> tuple[Engine, Restored]:  # fmt: skip
+    """Restores the newest state, or what was asked for, and opens it."""
+    (place,) = places(disk)
+    target = target or newest_of(manifests(place))
+    options = EngineOptions(data_dir=folder, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)
+    clock = clock or ManualClock()
+    job = Restore(place, disk, Layout(folder))
+    job.copy(target)
+    restored = job.finish(target, wanted, gap, options, clock, SeededDice(2))
+    return Engine.recover(disk, options, clock, SeededDice(3), boot_id="b"), restored
+
+
+def at(disk: FileSystem, moment: int) -> Target:
+    (place,) = places(disk)
+    return at_moment(manifests(place), moment)
+
+
+def patch(**values: object) -> TopicConfigPatch:
+    return TopicConfigPatch(**{"durability": DISK, **values})  # type: ignore[arg-type]
+
+
+__all__ = ["OPTIONS", "PLACE", "FakeDisk", "at", "back_up", "manifests", "patch", "places", "restore", "start"]

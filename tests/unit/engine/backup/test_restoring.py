@@ -1,0 +1,144 @@
+import pytest
+
+from tests.crash.harness import dump
+from tests.unit.engine.backup.folders import PLACE, at, back_up, manifests, patch, places, restore, start
+from tests.unit.engine.conftest import FSYNC, append, delete, put, read, seqs, values
+from topics.core.errors import BackupTargetError, DamagedBackupError
+from topics.core.loss import LossReason
+from topics.core.records import Record
+from topics.core.selectors import TagMatch
+from topics.engine import Engine
+from topics.engine.backup.restoring import Wanted
+from topics.engine.backup.targets import at_moment, at_seq_of, newest_of, numbered
+from topics.storage.backups.place import damages
+from topics.testing import FakeDisk, ManualClock
+
+
+def filled() -> tuple[FakeDisk, ManualClock, Engine]:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    put(engine, "web.orders", durability=FSYNC)
+    for number in range(20):
+        append(engine, "web.orders", Record.of(number, tag=f"t{number % 2}"))
+    append(engine, "web.clicks", 1, 2, config=patch())
+    append(engine, "other", 1)
+    return disk, clock, engine
+
+
+def test_some_topics_come_back_alone() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    only, told = restore(disk, wanted=Wanted(names=["other"]), clock=clock)
+    assert list(dump(only)) == ["other"]
+    assert [topic.topic for topic in told.topics] == ["other"]
+    below, _ = restore(disk, folder="below", wanted=Wanted(prefixes=["web."]), clock=clock)
+    assert list(dump(below)) == ["web.clicks", "web.orders"]
+
+
+def test_topics_come_back_under_other_names() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    restored, _ = restore(disk, wanted=Wanted(prefixes=["web."], rename=("web.", "old.")), clock=clock)
+    assert list(dump(restored)) == ["old.clicks", "old.orders"]
+    assert values(restored, "old.clicks") == [1, 2]
+    append(restored, "old.orders", "more")
+    assert values(restored, "old.orders", from_seq=20) == ["more"]
+
+
+def test_two_topics_never_get_one_name() -> None:
+    disk, clock, engine = filled()
+    append(engine, "old.clicks", 1)
+    back_up(engine)
+    with pytest.raises(BackupTargetError, match=r"old\.clicks"):
+        restore(disk, wanted=Wanted(rename=("web.", "old.")), clock=clock)
+
+
+def test_seqs_that_others_may_have_seen_are_told_as_lost() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    append(engine, "web.orders", "seen by a reader, and gone")
+    restored, told = restore(disk, gap=1000, clock=clock)
+    [orders] = [topic for topic in told.topics if topic.topic == "web.orders"]
+    assert (orders.head_seq, orders.lost_from, orders.lost_to) == (20, 21, 1020)
+    append(restored, "web.orders", "new")
+    # The cursor of a reader that had seen seq 21.
+    answer = read(restored, "web.orders", from_seq=21)
+    assert answer.tombstone is not None
+    assert (answer.tombstone.gap_from, answer.tombstone.gap_to) == (22, 1020)
+    assert answer.tombstone.reason is LossReason.RESTORED
+    assert seqs(restored, "web.orders", from_seq=1020) == [1021]
+
+
+def test_a_state_before_a_seq() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    for number in range(20, 30):
+        clock.advance(1)
+        append(engine, "web.orders", number)
+    back_up(engine)
+    (place,) = places(disk)
+    target = at_seq_of(place, manifests(place), "web.orders", 24)
+    restored, told = restore(disk, target, clock=clock)
+    assert restored.core.by_name["web.orders"].head == 24
+    assert told.excluded_frames == 6
+    with pytest.raises(BackupTargetError, match="beyond seq 3"):
+        at_seq_of(place, manifests(place), "web.orders", 3)
+    with pytest.raises(BackupTargetError, match="no backup has a topic nowhere"):
+        at_seq_of(place, manifests(place), "nowhere", 3)
+
+
+def test_a_moment_before_every_backup_is_refused() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    with pytest.raises(BackupTargetError, match="no backup is as old"):
+        at(disk, clock.now_ms() - 1)
+    with pytest.raises(BackupTargetError, match="there is no backup"):
+        at_moment([], 1)
+    with pytest.raises(BackupTargetError, match="there is no backup"):
+        newest_of([])
+    with pytest.raises(BackupTargetError, match="there is no backup 99; there are"):
+        numbered([place for (found,) in [places(disk)] for place in manifests(found)], 99)
+
+
+def test_a_folder_with_something_in_it_is_not_touched() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    disk.make_dirs("back")
+    disk.open("back/precious", create=True).close()
+    with pytest.raises(BackupTargetError, match="not empty"):
+        restore(disk, clock=clock)
+    assert disk.list_dir("back") == ["precious"]
+
+
+def test_every_damaged_file_is_named_and_nothing_is_written() -> None:
+    disk, clock, engine = filled()
+    delete(engine, "web.orders", match=TagMatch("t1"))
+    manifest = back_up(engine)
+    (place,) = places(disk)
+    segment = manifest.segments[0]
+    assert segment.flags is not None
+    file = disk.open(place.path(segment.data.name), write=True)
+    file.write_at(30, b"x")
+    file.close()
+    disk.remove(place.path(segment.flags.name))
+    short = disk.open(place.path(segment.index.name), write=True)
+    short.truncate(3)
+    short.close()
+    assert {damage.name for damage in damages(place, manifest)} == {
+        segment.data.name, segment.flags.name, segment.index.name,
+    }  # fmt: skip
+    with pytest.raises(DamagedBackupError) as refused:
+        restore(disk, clock=clock)
+    files = refused.value.detail["files"]
+    assert isinstance(files, list)
+    assert {found["name"] for found in files} == {segment.data.name, segment.flags.name, segment.index.name}
+    assert not disk.exists("back")
+
+
+def test_segments_of_the_cold_tier_come_back_into_the_folder() -> None:
+    disk, clock, engine = filled()
+    back_up(engine)
+    assert disk.exists(PLACE)
+    restored, _ = restore(disk, clock=clock)
+    assert not any(segment.cold for topic in restored.core.topics.values() for segment in topic.segments)
+    assert dump(restored) == dump(engine)
