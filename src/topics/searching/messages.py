@@ -181,6 +181,8 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Of the index that was asked."""
     indexed: int = 0
     """Entries that were looked at in companions."""
+    rolled: bool = False
+    """Whether some of an aggregation had been added up before."""
     unreadable: str = ""
     """Why the companion that was to be asked cannot be; nothing was asked of it then."""
 

@@ -109,6 +109,7 @@ class Asked:
         return Result(
             scanned=self._scanned,
             indexed=self._indexed,
+            rolled=coverage.rolled,
             looked_at=coverage.looked_at,
             missed=coverage.missed,
             first_missed=coverage.first_missed,

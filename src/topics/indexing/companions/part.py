@@ -123,6 +123,7 @@ class CompanionPart:
                 budget.out_of_memory()
                 return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
         totalled.looked_at = self._living.hi - self._living.lo
+        totalled.rolled = totals.rolled
         return totalled
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

@@ -42,12 +42,15 @@ class Totals:
         self._living = living
         self._ask = ask
         self._plan = plan
+        self.rolled = False
+        """Whether anything that was added up ahead is made use of."""
 
     def steps(self, blocks: Iterable[int]) -> list[Step]:
         rolled = self._rolled()
         if rolled is None:
             return [self._column_step(block, None) for block in blocks if self._has_times(block, None)]
         dirty = self._dirty()
+        self.rolled = True
         return [
             lambda: self._from_rollup(rolled, dirty),
             *(self._column_step(block, dirty) for block in blocks if self._has_times(block, dirty)),
