@@ -7,19 +7,21 @@ are gone as well.
 
 from collections.abc import Iterator, Sequence
 from heapq import merge as merge_sorted
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from topics.core.ranges import SeqRange
 from topics.indexing.columns import GAP, Mask, Numbers
-from topics.indexing.companions.files import SectionWriter, Write
+from topics.indexing.companions.files import SectionWriter, Write, bytes_of
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
 from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
 from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
 from topics.indexing.companions.summaries import write_summaries
 from topics.indexing.companions.texts import MappedTexts, narrow, pack_texts
+
+_TEXTS_AT_A_TIME: Final = 1 << 16
 
 
 def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRange] = ()) -> CompanionHead:
@@ -144,8 +146,13 @@ def _join_texts(sources: Sequence[MappedTexts]) -> tuple[MappedTexts, list[Array
 
 
 def _numbered(source: MappedTexts, number: int) -> Iterator[tuple[bytes, int, int]]:
-    for code, text in enumerate(source.encoded):
-        yield text, number, code
+    raw = bytes_of(source.raw)
+    begin = 0
+    for first in range(0, len(source), _TEXTS_AT_A_TIME):
+        # Numbers of an array are slow to come by one after the other.
+        for code, end in enumerate(source.ends[first : first + _TEXTS_AT_A_TIME].tolist(), first):
+            yield bytes(raw[begin:end]), number, code
+            begin = end
 
 
 def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], size: int) -> tuple[Array, Array]:
