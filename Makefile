@@ -36,7 +36,7 @@ SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
+.PHONY: bench bench-backup bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,7 @@ $(SPARK_STAMP): $(SERVE_STAMP)
 $(STAMP): $(SPARK_STAMP)
 	@requirements/install "what tests and checks need" -r requirements/dev.txt
 	@requirements/install "an S3 server for the tests" --upgrade --target .venv/s3 -r requirements/s3.txt
+	@requirements/install "readers of tables for the tests" --upgrade --target .venv/readers -r requirements/readers.txt
 	@rm -f .venv/.setup-*
 	@touch $@
 
@@ -119,6 +120,9 @@ bench-search: setup ## Measures searching of fresh entries and writes the report
 
 bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.console --write
+
+bench-backup: setup ## Measures backups and the way back, and writes the report into docs/benchmarks.md.
+	@$(BIN)/python -m bench.backup --write
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write

@@ -52,6 +52,7 @@ def test_serving_installs_what_serving_needs(checkout: Path) -> None:
 def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Path, target: str) -> None:
     assert planned(checkout, "setup-spark") == [*SERVING, "requirements/spark.txt", "requirements/java.txt"]
     more = ["requirements/spark.txt", "requirements/java.txt", "requirements/dev.txt", "requirements/s3.txt"]
+    more.append("requirements/readers.txt")
     assert planned(checkout, target) == [*SERVING, *more]
 
 

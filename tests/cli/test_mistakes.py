@@ -28,6 +28,7 @@ MISTAKES = [
     ("stream append nothing 1", 1, "does not exist"),
     ("stream rm nothing --yes", 1, "does not exist"),
     ("stream keys nothing", 1, "`topics stream ls` lists those there are"),
+    ("stream show nothing", 1, "`topics stream ls` lists those there are"),
     ("stream profile nothing", 1, "`topics stream create` makes one"),
     ("schema show nothing", 1, "`topics stream ls` lists those there are"),
     ("schema set nothing {}", 1, "does not exist"),

@@ -545,3 +545,17 @@ def test_a_cap_is_told_with_its_name(tmp_path: Path) -> None:
                 Caller(kind, server.url).append("two", 1)
             assert (caught.value.status, caught.value.retry_after_s) == (429, 1.0)
             assert caught.value.detail == {"limit": "max_topics", "max": 1}
+
+
+def test_a_topic_full_of_keys_takes_what_needs_none(tmp_path: Path) -> None:
+    with LiveServer(tmp_path, max_idempotency_keys="2") as server:
+        caller = Caller("sync", server.url, options=PATIENT)
+        caller.append_many("t", [1, 2, 3], idempotency_key="one")
+        caller.append("t", 4, idempotency_key="two")
+        for kind in ("sync", "async"):
+            with pytest.raises(Throttled) as caught:
+                Caller(kind, server.url).append("t", 5)
+            assert caught.value.detail == {"limit": "max_idempotency_keys", "max": 2}
+        assert caller.append("t", 4, idempotency_key="two").deduped
+        keyless = Caller("sync", server.url, options=ClientOptions(idempotent_appends=False))
+        assert keyless.append("t", 5).last_seq == 5

@@ -227,6 +227,37 @@ def test_a_filtered_tail_waits_for_what_matches(caller: Caller, name: str) -> No
     assert seen == [50, 70, 90, 1000]
 
 
+def test_details_and_waiting_for_news_of_a_stream(caller: Caller, name: str) -> None:
+    caller.put_stream(name, [1, 2])
+    details = caller.get_stream_details(name)
+    stream = details.stream
+    assert (stream.name, stream.next_offset, stream.ttl_seconds, stream.closed) == (name, "2", None, False)
+    assert details.profile == StreamProfile("generic") and details.schema.current_version == 0
+    assert caller.get_stream_details(name, etag=details.etag) is None
+    assert caller.get_stream_details(name, etag=details.etag, wait_ms=1) is None
+    status = caller.get_index_status(name)
+    assert (status.stream, status.segments["total_count"], status.search_families) == (name, 0, [])
+    news: list[Any] = []
+    waiting = threading.Thread(
+        target=lambda: news.append(caller.get_stream_details(name, etag=details.etag, wait_ms=25_000))
+    )
+    waiting.start()
+    caller.append_stream(name, [3])
+    waiting.join(PATIENCE_S)
+    assert [one.stream.next_offset for one in news] == ["3"]
+    assert caller.get_index_status(name, etag=status.etag) is None
+    with pytest.raises(TypeError, match="etag"):
+        caller.get_stream_details(name, wait_ms=5)
+    caller.delete_stream(name)
+    with pytest.raises(TopicNotFound):
+        caller.get_stream_details(name, etag=details.etag, wait_ms=25_000)
+
+
+def test_details_of_the_server(caller: Caller) -> None:
+    assert "configured_limits" in caller.server_details()
+    assert "process" in caller.server_memory()
+
+
 TEMPLATE = TouchTemplate("posts", {"userId": "string", "tenantId": "int64"})
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_a_block_is_there_at_its_end_and_once(client: Client) -> None:
     assert values(client, "block.a") == list(range(1000))
     assert client.get_topic("block.a").count == 1500
     assert values(client, "block.b") == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("records", ["abc", b"abc", {"a": 1}, NewRecord(1)])
+def test_one_value_is_no_batch(client: Client, records: Any) -> None:
+    with pytest.raises(TypeError, match="several records"), client.transaction("one", 1) as step:
+        step.append_many("letters", records)
+    with pytest.raises(TypeError, match="several records"):
+        client.append_many("letters", records)
+    with pytest.raises(TopicNotFound):
+        client.get_topic("letters")
 
 
 def test_an_exception_aborts(client: Client) -> None:

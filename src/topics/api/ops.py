@@ -19,6 +19,7 @@ from topics.api.scrapes import Scrapes
 from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
 from topics.api.v0.routes import V0_ROUTES
+from topics.api.v0.searches import TopicSearches
 from topics.api.v0.transaction_routes import TRANSACTION_ROUTES
 from topics.api.v0.watch.watch_routes import WATCH_ROUTES
 from topics.api.v1.openapi import described_types, stream_paths
@@ -63,6 +64,7 @@ class OpsHandlers:
         pipeline = Operation("pipeline", "How far the pipeline is, and what holds it up.", {200: PipelineAnswer})
         described = (
             *V0_ROUTES,
+            *TopicSearches(self._streams).routes(),
             *QUEUE_ROUTES,
             *WATCH_ROUTES,
             *TRANSACTION_ROUTES,

@@ -90,6 +90,7 @@ _group(
     _SERVER,
     {
         "ls": "List streams.",
+        "show": "Show where a stream stands, and what it promises.",
         "create": "Create a stream.",
         "append": "Append to a stream.",
         "read": "Print what a stream holds, and end.",

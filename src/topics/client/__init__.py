@@ -98,6 +98,7 @@ from topics.client.errors import (
     StreamClosed,
     StreamConflict,
     StreamGone,
+    SystemStream,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -121,6 +122,7 @@ from topics.client.options import ClientOptions, RetryPolicy
 from topics.client.records import Gap, Job, NewRecord, Record
 from topics.client.streams.contents import ProducerMark, StreamAppended, StreamPage, StreamState, StreamSummary
 from topics.client.streams.contracts import Boundary, Lens, RoutingKey, StreamProfile, StreamSchema
+from topics.client.streams.inspection import IndexStatus, StreamDetails, StreamInfo
 from topics.client.streams.searches import (
     Aggregate,
     Bucket,
@@ -155,21 +157,23 @@ __all__ = [
     "ClientError", "ClientOptions", "ColdStoreUnavailable", "ConnectionFailed", "CorruptSegment", "Coverage",
     "Damage", "DamagedBackup", "Deleted", "Diff", "Discard", "Durability", "ExpectationFailed", "Extended",
     "FeatureMissing", "FolderBusy", "Follower", "Forbidden", "Gap", "GapError", "Guarantee", "HeadersTooLarge",
-    "Health", "Hit", "IdempotencyConflict", "InternalError", "InvalidJson", "InvalidRequest", "Job", "JobRetry",
-    "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NoBackupPlace", "NotAQueue",
+    "Health", "Hit", "IdempotencyConflict", "IndexStatus", "InternalError", "InvalidJson", "InvalidRequest", "Job",
+    "JobRetry", "Lease", "LeasePage", "Lens", "MethodNotAllowed", "Nacked", "NewRecord", "NoBackupPlace", "NotAQueue",
     "NotAcceptable", "NotFound", "NotReady", "OffsetGone", "PayloadTooLarge", "Placed", "Producer", "ProducerFenced",
     "ProducerGap", "ProducerMark", "QueueCounters", "ReadOnly", "Ready", "Record", "RecordTooLarge", "Redriven",
     "RequestRefused", "RequestTimeout", "RetryJob", "RetryLater", "RetryPolicy", "RouterCycle", "RouterDropped",
     "RouterNotFound", "RouterPage", "RouterPut", "RouterState", "RouterSummary", "RoutingKey", "RoutingKeyPage",
     "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown",
     "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
-    "StreamGone", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary",
-    "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch", "TopicDropped", "TopicExistsIncompatible",
-    "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut",
-    "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
-    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
-    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
-    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
+    "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
+    "StreamState", "StreamSummary", "SystemStream", "TagMatch", "Tail", "Throttled", "TopicConfig",
+    "TopicConfigPatch",
+    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
+    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState",
+    "TouchTemplate", "Touched", "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign",
+    "TransactionIncomplete", "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge",
+    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
+    "Worker",
 ]  # fmt: skip
 
 _LATER = {

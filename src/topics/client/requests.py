@@ -5,7 +5,9 @@ for whoever calls those.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -67,7 +69,7 @@ class Request(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     wait_s: float = 0.0
     """How long the server may hold the answer back."""
     partial_status: int = 0
-    """With which status an answer comes that is whole in form and says itself what it lacks."""
+    """Which other status is an answer all the same, such as one that says itself what it lacks."""
 
 
 def put_topic(topic: str, config: Config | None = None) -> Request[TopicPut]:
@@ -159,11 +161,8 @@ def append_many(
     topic, `delay_ms` holds the jobs of a queue back for so long, `disable_backpressure` rather waits in the server than
     be refused, and `return_seqs=False` spares a huge batch the list of its seqs, which have no holes anyway.
     """
-    if isinstance(records, str | bytes | bytearray | Mapping):
-        # Each of its letters, or keys, would become a record.
-        raise TypeError(f"append_many takes several records, not a {type(records).__name__}; append takes one")
     given = {
-        "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in records],
+        "records": [record if isinstance(record, NewRecord) else NewRecord(record) for record in several(records)],
         "node": node,
         "idempotency_key": idempotency_key,
         "idempotency_check": None if idempotency_key is None else True,
@@ -354,6 +353,13 @@ def given_only(fields: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def several(records: Iterable[object], call: str = "append_many") -> Iterable[object]:
+    """Records as they were given. What is one value is refused: each of its letters, or keys, would become a record."""
+    if isinstance(records, str | bytes | bytearray | Mapping | NewRecord):
+        raise TypeError(f"{call} takes several records, not a {type(records).__name__}; append takes one")
+    return records
+
+
 def as_config(config: Config | None) -> Config | None:
     """A config as it was given. A key that the server would silently ignore is refused."""
     known = TopicConfigPatch.__struct_fields__
@@ -368,8 +374,8 @@ def as_config(config: Config | None) -> Config | None:
 
 def encode_values(fields: object) -> bytes:
     body = _encode(fields)
-    if b"null" in body:
-        # One of them may have been a number that JSON has no word for.
+    if b"null" in body or b"NaN" in body or b'Infinity"' in body:
+        # Any of them may have been a number that JSON has no word for; a decimal one becomes a text.
         _check_finite(fields)
     return body
 
@@ -390,6 +396,8 @@ def _opened(value: object) -> object:
             return msgspec.structs.asdict(value)
         case set() | frozenset():
             return list(value)
+        case Decimal() if not value.is_finite():
+            return math.nan
         case Mapping():
             return dict(value)
         case _ if dataclasses.is_dataclass(value):

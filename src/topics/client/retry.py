@@ -117,16 +117,19 @@ class Attempts(Generic[A]):
         if not response.is_success:
             if response.status == self._request.partial_status:
                 try:
-                    return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
-                except (ValueError, RecursionError):
+                    return self._decoded(response)
+                except (ValueError, KeyError, RecursionError):
                     pass  # The same status is a refusal where there was nothing to tell.
             raise response_error(response, self._session.clock, _HEAD_CODES if self._request.method == "HEAD" else {})
         try:
-            if self._request.read is not None:
-                return self._request.read(response)
-            return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
+            return self._decoded(response)
         except (ValueError, KeyError, RecursionError) as error:
             raise UnexpectedAnswer(response.status, f"the answer cannot be understood: {error}") from error
+
+    def _decoded(self, response: Response) -> A:
+        if self._request.read is not None:
+            return self._request.read(response)
+        return cast(A, msgspec.json.decode(response.content, type=self._request.answer))
 
 
 def delay_before(policy: RetryPolicy, failures: int, retry_after_s: float | None, dice: Dice) -> float:

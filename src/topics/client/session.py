@@ -48,6 +48,8 @@ class Session:
 
     def lines_with(self, headers: Mapping[str, str]) -> bytes:
         """The standing headers with those of one request."""
+        if self.standing.keys().isdisjoint(headers):
+            return self.standing_lines + header_lines(headers)
         return header_lines({**self.standing, **headers})
 
     def patient(self, deadline_s: float) -> RetryPolicy:

@@ -1,12 +1,12 @@
 """The calls about transactions, and what a transaction of the client keeps until it is staged."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from topics.client.answers import Staged, TransactionState
 from topics.client.records import NewRecord
-from topics.client.requests import Config, Request, as_config, encode_values, given_only, named
+from topics.client.requests import Config, Request, as_config, encode_values, given_only, named, several
 
 _PART_RECORDS = 1000
 _PART_BYTES = 4 * 1024 * 1024
@@ -43,14 +43,15 @@ def stage(
     config: Config | None = None,
 ) -> Request[Staged]:
     """Keeps records for a topic, unseen until the transaction is committed; a part that is staged again is replaced."""
-    if isinstance(records, str | bytes | bytearray | Mapping):
-        raise TypeError(f"stage takes several records, not a {type(records).__name__}")
     given = {
         "sequence": sequence,
         "attempt": attempt,
         "part": part,
         "topic": topic,
-        "records": [record if isinstance(record, NewRecord | msgspec.Raw) else NewRecord(record) for record in records],
+        "records": [
+            record if isinstance(record, NewRecord | msgspec.Raw) else NewRecord(record)
+            for record in several(records, "stage")
+        ],
         "node": node,
         "create": create,
         "config": as_config(config),
@@ -120,7 +121,7 @@ class PartBuffer:
     def part(
         self, topic: str, records: Iterable[object], node: str | None, create: bool | None, config: Config | None
     ) -> Part:
-        encoded = [msgspec.Raw(encode_values(_as_record(record))) for record in records]
+        encoded = [msgspec.Raw(encode_values(_as_record(record))) for record in several(records)]
         return Part(self._name(), topic, encoded, node, create, config)
 
     def add(self, topic: str, record: object) -> Part | None:

@@ -161,6 +161,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_idempotency_key_chars: Annotated[int, _number("Most characters of an idempotency key.", 1, 16_383)] = (
         _LIMITS.max_idempotency_key_chars
     )
+    max_idempotency_keys: Annotated[
+        int, _number("Most idempotency keys that a topic remembers within its window; 0 is no limit.")
+    ] = _LIMITS.max_idempotency_keys
     max_claim: Annotated[int, _number("Most jobs of one claim, and seqs of one acknowledgement.", 1)] = (
         _LIMITS.max_claim
     )
@@ -223,6 +226,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
         512 * MIB
     )
+    max_searches: Annotated[int, _number("Most searches that are answered at once; 0 is no limit.", 0)] = 256
+    max_searches_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.", 0)
+    ] = 32
     search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
         512 * MIB
     )
@@ -236,6 +243,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_immutable: Annotated[
         _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
     ] = "1"
+    streams_registry: Annotated[_Switch, _text("Write what becomes of streams to the stream __registry__.")] = "1"
+    streams_metrics: Annotated[_Switch, _text("Write how the server is doing to the stream __stream_metrics__.")] = "1"
+    streams_metrics_ms: Annotated[int, _number("How often that is written.", 100)] = 10_000
+    streams_metrics_retention_ms: Annotated[int, _number("How long it is kept; 0 goes by size alone.")] = 604_800_000
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
@@ -261,6 +272,12 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     archive_erase_ms: Annotated[
         int, _number("How long deleted records, which nobody is shown, may stay in files of the archive.")
     ] = 86_400_000
+    archive_catalog: Annotated[
+        str | None,
+        _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
+    ] = None
+    archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
     spark_remote: Annotated[str | None, _text("Address of a Spark Connect server, sc://...; beats the master.")] = None

@@ -61,6 +61,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_node_bytes: int = 128
     max_idempotency_key_chars: int = 256
     """Counted as the protocol does, unlike the others. As UTF-8 a key must fit into the 64 KiB it has in the log."""
+    max_idempotency_keys: int = 2_000_000
+    """What one topic remembers within its window; 0 is unlimited. A batch has one key, however many records."""
 
     max_limit: int = 1_000
     """Records in one read."""

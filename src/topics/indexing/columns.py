@@ -106,6 +106,10 @@ class Texts(Protocol):
         """Of which codes the text begins so."""
         ...
 
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        """Of which codes the text has this one in it."""
+        ...
+
 
 class Column(ABC):
     """The values of one field as numbers: typed ones as themselves, texts as codes."""

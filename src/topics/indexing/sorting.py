@@ -149,10 +149,14 @@ def _sortable(given: str, config: SearchConfig, what: str) -> str:
     return name
 
 
+NumberOf = Callable[[object], int | None]
+"""The number of an entry from its offset as requests have it; None for what is none. May raise what it refuses with."""
+
+
 def parse_place(
-    values: object, sort: Sort, config: SearchConfig, number_of: Callable[[str], int], what: str = "search_after"
+    values: object, sort: Sort, config: SearchConfig, number_of: NumberOf, what: str = "search_after"
 ) -> Place:
-    """The place that a request goes on behind. `number_of` reads an offset, and raises what it refuses with."""
+    """The place that a request goes on behind."""
     if not isinstance(values, list) or len(values) != len(sort.keys):
         raise InvalidRequestError(
             f"{what}: must be an array of {len(sort.keys)} values, one for each key of the sort", field=what
@@ -162,10 +166,10 @@ def parse_place(
     )
 
 
-def _place_value(key: Key, value: object, config: SearchConfig, number_of: Callable[[str], int], what: str) -> Any:
+def _place_value(key: Key, value: object, config: SearchConfig, number_of: NumberOf, what: str) -> Any:
     found: Any = None
     if key.name == OFFSET:
-        found = number_of(value) if isinstance(value, str) else None
+        found = number_of(value)
     elif key.name == SCORE:
         found = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     elif value is None:

@@ -140,6 +140,10 @@ class Finish(_Head, frozen=True):
     asked: int
 
 
+NO_INDEX = 0
+"""Of a filter over records that nothing describes (`topics.indexing.free`)."""
+
+
 class Filter(_Head, frozen=True):
     """Which entries of the body a filter lets through."""
 

@@ -6,9 +6,11 @@ from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
 from topics.indexing.predicates import bind_filter, fields_of
 from topics.schema.registry import decode_registry
+from topics.searching.free_filters import filter_records
 from topics.searching.held import Held
 from topics.searching.library import Library, MapFile, UnreadableError
 from topics.searching.messages import (
+    NO_INDEX,
     Add,
     Answer,
     Ask,
@@ -64,6 +66,8 @@ class Worker:
         try:
             if isinstance(head, Ask):
                 return Answer(head.request, self._ask(head))
+            if isinstance(head, Filter) and head.index == NO_INDEX:
+                return Answer(head.request, filter_records(head, body))
             if isinstance(head, Filter):
                 return Answer(head.request, _filter(self._index(head.index), head, body))
             if isinstance(head, Finish):

@@ -13,7 +13,6 @@ from topics.core.loss import Tombstone
 from topics.core.rows import TRAIT_TAGS
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
 from topics.engine.state.runs import Run, RunReader, Segment, live_ranges
-from topics.engine.topic import Topic
 from topics.schema.promotion import Promoter
 from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.streams.contents import Entry
@@ -208,18 +207,3 @@ class _Cut:
                 self._wanted = 0
                 return index
         return hi
-
-
-def seek(topic: Topic, reader: RunReader, since_ms: int) -> Position:
-    """The place before the first entry that was appended at that time or later."""
-    if topic.origin is not None and topic.origin.topic is not None:
-        found = seek(topic.origin.topic, reader, since_ms)
-        if found.counter < topic.origin.upto:
-            return found
-    last = topic.origin.upto if topic.origin is not None else 0
-    for run in topic.runs_from(topic.earliest):
-        before = reader.before(topic.id, run, since_ms)
-        if before < run.count:
-            return Position(max(last, run.first_seq + before - 1))
-        last = run.first_seq + run.count - 1
-    return Position(topic.head)

@@ -5,6 +5,7 @@ only a projection that leaves something out (tags, meta, a filtered node) looks 
 the rows, never at a payload.
 """
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable
 
@@ -16,6 +17,7 @@ _META_NAME_BYTES = len(META_NAME)
 _TAG_NAME_BYTES = len(TAG_NAME)
 _DATA_NAME_BYTES = len(DATA_NAME)
 _decode_string = msgspec.json.Decoder(str).decode
+_HEAD = re.compile(rb'\{"\$seq":[0-9]+,"\$ts":([0-9]+)(?:,"\$node":(.+))?,"data":', re.DOTALL)
 
 Range = tuple[int, int]
 """Record indexes from the first up to, not including, the second."""
@@ -167,6 +169,14 @@ def parts_of(view: View, index: int) -> RecordParts:
     node_at = head.find(NODE_NAME)
     node = _decode_string(head[node_at + len(NODE_NAME) : -_DATA_NAME_BYTES]) if node_at >= 0 else None
     return RecordParts(data_of(view, index), meta, tag, node)
+
+
+def head_of(view: View, index: int) -> tuple[int, str | None]:
+    """When a record was committed, and its node."""
+    start = view.start(index)
+    found = _HEAD.fullmatch(view.text[start : start + (view.rows[3 * index + 2] >> 16)])
+    assert found is not None, "a record has a head"
+    return int(found[1]), None if found[2] is None else _decode_string(found[2])
 
 
 def data_of(view: View, index: int) -> bytes:

@@ -50,6 +50,12 @@ class DiffBody(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_batch_bytes: int = 0
     epoch: int | None = None
     """Which topic of the name `from_seq` is of, as an earlier answer told. A cursor of another one is told a loss."""
+    filter: str | None = None
+    """Which records to give, by tag, node, ts, seq and JSON pointers into their data."""
+    since_ts: int | str | None = None
+    """Instead of `from_seq`: begins with the first record of that time or later."""
+    last: int | None = None
+    """Instead of `from_seq`: begins with the last so many records."""
 
 
 class RecordOut(msgspec.Struct, frozen=True, kw_only=True):

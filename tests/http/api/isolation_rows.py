@@ -96,6 +96,13 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "POST /v0/topics/{topic}/diff": (
         Ask("/v0/topics/{{topic}}/diff", {}),
         Ask("/v0/topics/{{topic}}/diff", {"wait_ms": 1, "from_seq": 99}),
+        Ask("/v0/topics/{{topic}}/diff", {"filter": "tag:x", "wait_ms": 1}),
+        Ask("/v0/topics/{{topic}}/diff", {"last": 3}),
+        Ask("/v0/topics/{{stream}}/diff?streams=true", {"since_ts": 0, "filter": "/x:1"}),
+    ),
+    "POST /v0/topics/{topic}/search": (
+        Ask("/v0/topics/{{topic}}/search", {"q": ""}),
+        Ask("/v0/topics/{{stream}}/search?streams=true", {"q": "x:1"}),
     ),
     "POST /v0/topics/{topic}/delete": (
         Ask("/v0/topics/{{topic}}/delete", {"before_seq": 99}),
@@ -159,6 +166,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /v0/ws": (Ask("/v0/ws", answers=[426]),),  # The commands are in COMMANDS.
     # Streams.
+    "POST /v1/_search": (
+        Ask("/v1/_search", {"streams": "{{stream}}"}, answers=[404]),
+        Ask("/v1/_search", {"streams": ["{{stream}}", "{{stream}}*"]}, answers=[404]),
+    ),
     "GET /v1/streams": (
         Ask("/v1/streams", answers=[200]),
         Ask("/v1/streams?prefix={{stream}}", answers=[200]),
@@ -272,6 +283,10 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "DiffBody": frozenset({
         "from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms", "max_batch_bytes", "epoch",
+        "filter", "since_ts", "last",
+    }),
+    "TopicSearchBody": frozenset({
+        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

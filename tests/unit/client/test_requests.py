@@ -5,6 +5,7 @@ import enum
 import json
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -189,15 +190,18 @@ class Spot:
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: {"a": [None, (x,)]}, Point, Spot, lambda x: [{x}]])
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_cannot_say_is_refused(number: float, wrap: Callable[[float], object]) -> None:
+@pytest.mark.parametrize(
+    "number", [math.nan, math.inf, -math.inf, Decimal("NaN"), Decimal("-NaN5"), Decimal("Infinity"), Decimal("-inf")]
+)
+def test_a_number_that_json_cannot_say_is_refused(number: Any, wrap: Callable[[Any], object]) -> None:
     with pytest.raises(ValueError, match="JSON has no word"):
         requests.append("jobs", wrap(number))
     with pytest.raises(ValueError, match="JSON has no word"):
         requests.append_many("jobs", [1, NewRecord(1, meta={"a": wrap(number)})])
     # Null itself, and the word in a text, are fine.
     assert requests.append("jobs", wrap(1.5)).body is not None
-    assert requests.append("jobs", {"a": None, "b": "null"}).body is not None
+    assert requests.append("jobs", {"a": None, "b": "null", "c": "NaN", "d": "-Infinity"}).body is not None
+    assert requests.append("jobs", ["NaN", Decimal("1.5"), None]).body is not None
 
 
 def test_a_payload_given_as_text_is_sent_as_it_stands() -> None:

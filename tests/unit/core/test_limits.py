@@ -22,6 +22,7 @@ DEFAULTS = {
     "max_tag_bytes": 256,
     "max_node_bytes": 128,
     "max_idempotency_key_chars": 256,
+    "max_idempotency_keys": 2_000_000,
     "max_limit": 1_000,
     "default_limit": 256,
     "max_batch_bytes": 8_388_608,

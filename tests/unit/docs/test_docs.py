@@ -212,7 +212,9 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
         assert headings == ["Context", "Decision", "Consequences", "Refused"], page.name
 
 
-@pytest.mark.parametrize("name", ["console", "engine", "http", "live", "queue", "races", "search", "spark", "streams"])
+@pytest.mark.parametrize(
+    "name", ["backup", "console", "engine", "http", "live", "queue", "races", "search", "spark", "streams"]
+)
 def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
     page = read("docs/benchmarks.md")
     begin, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"

@@ -63,10 +63,14 @@ def find(
 ) -> Page:
     query = bind_search(q, config)
     order = parse_sort(sort, config, query.has_text)
-    place = None if after is None else parse_place(after, order, config, int)
+    place = None if after is None else parse_place(after, order, config, _number)
     ask = Ask(config=config, version=1, predicate=query.predicate, sort=order, size=size, after=place)
     return search([part_of(values)], ask, plenty())
 
 
 def numbers(page: Page) -> list[int]:
     return [hit.number for hit in page.hits]
+
+
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, str) else None

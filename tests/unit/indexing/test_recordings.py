@@ -77,7 +77,11 @@ class Replay:
         asked = given.get("sort", [])
         sort = parse_sort(asked.split(",") if isinstance(asked, str) else asked, self.config, query.has_text)
         size = int(given.get("size", 50))
-        after = parse_place(self.after, sort, self.config, number) if "search_after" in given else None
+        after = (
+            parse_place(self.after, sort, self.config, lambda text: number(str(text)))
+            if "search_after" in given
+            else None
+        )
         ask = Ask(config=self.config, version=1, predicate=query.predicate, sort=sort, size=size, after=after)
         page = search(self.parts(), ask, plenty())
         fields = declared_fields(self.config, 1)

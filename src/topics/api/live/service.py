@@ -15,6 +15,7 @@ from topics.api.live.sink import SlowLimits, Sweep
 from topics.core.errors import NotReadyError
 from topics.engine import Engine
 from topics.engine.topic import Topic
+from topics.streams.search.service import StreamSearch
 from topics.system.clock import Clock
 from topics.system.dice import Dice
 
@@ -63,6 +64,8 @@ class Live:
             limits.max_watch_sessions, limits.watch_session_ttl_ms, clock, dice, limits.max_watch_sessions_per_key
         )
         self._feeds: Feeds | None = None
+        self.search: Callable[[Engine], StreamSearch] | None = None
+        """Whoever finds what matches a filter."""
         self.paced: dict[int, set[Paced]] = {}
         """Connections besides those of feeds that are told when pressure puts their topic off, by its id."""
 

@@ -1,5 +1,6 @@
 """Records: append, diff with long-poll, delete."""
 
+from collections.abc import Callable
 from functools import partial
 
 import msgspec
@@ -18,6 +19,7 @@ from topics.api.v0.appends import (
     with_key,
 )
 from topics.api.v0.bodies import check_number, decode_body
+from topics.api.v0.positions import begin_elsewhere
 from topics.api.v0.watch.watch_frames import SHARED
 from topics.core.batch import Batch
 from topics.core.config import check_inline_config
@@ -27,6 +29,8 @@ from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
 from topics.engine.read import execute_read
 from topics.engine.topic import Topic
+from topics.indexing.free import free_filter
+from topics.streams.search.service import StreamSearch
 from topics.wire.v0 import DeleteAnswer, DeleteBody, DiffBody
 
 _encode = msgspec.json.Encoder().encode
@@ -85,6 +89,9 @@ class DiffSource(Projection, frozen=True, kw_only=True):
     epoch: int | None = None
     streams: bool = False
     """Whether the topic may have a name that only streams can have."""
+    filter: str | None = None
+    search: Callable[[Engine], StreamSearch] | None = None
+    """Whoever finds what matches it."""
 
     def sees(self, topic: Topic) -> bool:
         return topic.guard is None or not (topic.guard.over(topic) if self.streams else topic.guard.hides(topic))
@@ -95,7 +102,7 @@ class DiffSource(Projection, frozen=True, kw_only=True):
             include_meta=self.include_meta, max_bytes=self.max_bytes, up_to=up_to, epoch=self.epoch,
         )  # fmt: skip
         # By the name, as every read: a topic that was made again while somebody waited is told as another one.
-        _read(engine, topic.name, request, self.streams, done)
+        _read(engine, topic.name, request, self.streams, self.filter, self.search, done)
 
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
@@ -108,22 +115,48 @@ def diff(call: Call) -> None:
     request = _read_request(asked, limits, call.room(limits.clamp_batch_bytes(asked.max_batch_bytes)))
     wait_ms = limits.clamp_wait_ms(asked.wait_ms)
     streams = call.flag("streams", False) if call.exchange.head.query else False
+    text, search = asked.filter, None
+    if text is not None:
+        # Refused here, and not by whoever is asked to find what matches.
+        free_filter(text)
+        search = call.live.search
+    if asked.since_ts is not None or asked.last is not None:
+        request = begin_elsewhere(call.engine, _topic(call.engine, call.topic, streams), asked, request)
     if not wait_ms:
-        _read(call.engine, call.topic, request, streams, lambda outcome: _answer_read(call, outcome))
+        _read(
+            call.engine, call.topic, request, streams, text, search, lambda outcome: _answer_read(call, outcome)
+        )  # fmt: skip
         return
     source = DiffSource(
         framing=SHARED, nodes=request.nodes, include_tags=request.include_tags, include_meta=request.include_meta,
-        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch, streams=streams,
+        limit=request.limit, max_bytes=request.max_bytes, epoch=request.epoch, streams=streams, filter=text,
+        search=search,
     )  # fmt: skip
-    # Records of the reader's own node move its cursor and do not end the wait.
+    # Records of the reader's own node move its cursor and do not end the wait, nor do those that do not match.
     answer = partial(_answer_read, call)
-    core = call.engine.core
-    topic = core.readable(call.topic) if streams else core.existing(call.topic)
+    topic = _topic(call.engine, call.topic, streams)
     LongPoll(call, topic, source, wait_ms / 1000.0, answer).begin(request.from_seq)
 
 
-def _read(engine: Engine, name: str, request: ReadRequest, streams: bool, done: Done) -> None:
-    if streams:
+def _topic(engine: Engine, name: str, streams: bool) -> Topic:
+    return engine.core.readable(name) if streams else engine.core.existing(name)
+
+
+def _read(
+    engine: Engine,
+    name: str,
+    request: ReadRequest,
+    streams: bool,
+    text: str | None,
+    search: Callable[[Engine], StreamSearch] | None,
+    done: Done,
+) -> None:
+    if text is not None:
+        assert search is not None, "this server was made without anyone who searches"
+        topic = _topic(engine, name, streams)
+        engine.catch_up(topic)
+        search(engine).diff(topic, request, text, done)
+    elif streams:
         engine.read_as(engine.core.readable(name), request, execute_read, done)
     else:
         engine.read(name, request, done)

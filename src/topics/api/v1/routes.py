@@ -39,11 +39,15 @@ from topics.streams.search.companions import Companions
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
+from topics.streams.system import Around, SystemOptions, SystemStreams
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
 SERVER = "/v1/server/"
 STREAM = "/v1/stream/{stream}"
+
+
+MANY = "/v1/_search"
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,8 +64,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
     search_scan_bytes: int = SCAN_BYTES
+    max_searches: int = 0
+    max_searches_per_key: int = 0
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
+    system: SystemOptions = SystemOptions()
 
 
 class StreamsApi:
@@ -74,11 +81,12 @@ class StreamsApi:
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
+        self._system: SystemStreams | None = None
         self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
-        self._deadlines = Deadlines(REQUEST_TIMEOUT_S)
-        self._writes = Writes(self._deadlines)
+        self.deadlines = Deadlines(REQUEST_TIMEOUT_S)
+        self._writes = Writes(self.deadlines)
         get = self._route("GET", self._get, Scope.READ)
         itself = {
             "GET": get,
@@ -87,7 +95,7 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
-        contracts = ContractRoutes(self._deadlines)
+        contracts = ContractRoutes(self.deadlines)
         self._tables: dict[str, dict[str, Route]] = {
             "": itself,
             "pk": {"GET": get},
@@ -105,7 +113,7 @@ class StreamsApi:
                 "POST": self._route("POST", lambda call: activate_templates(call, self._of(call)), Scope.READ)
             },
         }
-        searches = SearchRoutes(self._deadlines)
+        searches = SearchRoutes(self.deadlines)
         self._tables |= {
             "_search": {
                 "GET": self._route("GET", lambda call: searches.search(call, self._of(call)), Scope.READ),
@@ -130,12 +138,19 @@ class StreamsApi:
             LIST: list_streams, f"{SERVER}_details": server.details, f"{SERVER}_mem": server.memory,
         }  # fmt: skip
         self._fixed = {path: self._without_stream(path, handler) for path, handler in fixed.items()}
+        self._many = Route(
+            "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
+        )  # fmt: skip
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
+        if path == MANY:
+            if method != "POST":
+                raise MethodNotAllowedError(method, ("POST", "OPTIONS"))
+            return self._many, ""
         if path in self._fixed:
             if method not in ("GET", "HEAD"):
                 raise MethodNotAllowedError(method, ("GET", "HEAD", "OPTIONS"))
@@ -154,7 +169,7 @@ class StreamsApi:
         return route, where.name
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._preflight))
+        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._many, self._preflight))
         for resource, table in self._tables.items():
             below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
             yield from ((method, STREAM + below) for method in table)
@@ -174,7 +189,8 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes, self._options.search_scan_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes, self._options.max_searches,
+                self._options.max_searches_per_key,
                 Companions(PosixFileSystem(), engine.core.layout, SystemClock.monotonic),
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
@@ -189,6 +205,12 @@ class StreamsApi:
             self._subscriptions.start()
         return self._subscriptions
 
+    def start(self, engine: Engine, around: Callable[[], Around]) -> None:
+        """Begins what goes on without anybody asking: subscriptions, and the streams that the server writes."""
+        self.subscriptions(engine)
+        self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
+        self._system.start()
+
     def search_stats(self) -> SearchStats:
         return SearchStats() if self._streams is None else self._streams.search.stats()
 
@@ -202,7 +224,7 @@ class StreamsApi:
         read = parse_read(call, streams)
         streams.touch(read.topic)
         if not read.live:
-            read_once(call, streams, read, self._deadlines, immutable=self._options.immutable)
+            read_once(call, streams, read, self.deadlines, immutable=self._options.immutable)
         elif read.live == "sse":
             SseReader(call, streams, read).start()
         else:

@@ -1,13 +1,13 @@
 """Answers of searches. What has no counterpart here keeps its type and is 0, null or empty."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from topics.api.v1.answers import Header
 from topics.api.v1.search_requests import SearchRequest
-from topics.api.v1.values import write_time
+from topics.core.moments import write_time
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
@@ -24,6 +24,8 @@ from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
 
+HitBegin = Callable[[Hit], dict[str, Any]]
+
 _ZEROS = (
     "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
     "scanned_segment_time_ms", "exact_candidate_time_ms",
@@ -36,44 +38,90 @@ _HEADERS = (
 )  # fmt: skip
 
 
-def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
-    topic, result, found = asked.topic, outcome.result, fetched.entries
+class Shown(NamedTuple):
+    """The hits of a search as answers show them, whatever they call an offset."""
+
+    hits: list[dict[str, Any]]
+    total: dict[str, Any]
+    next_place: list[Any] | None
+    decoded: int
+    """How many entries were read."""
+
+
+def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, begin: HitBegin, source: str) -> Shown:
+    """`begin` makes the first members of a hit, `source` is the name of the entry in it."""
+    result, found = outcome.result, fetched.entries
     # Where the entries were too large for one answer, the page is shorter.
     reached = result.hits[: fetched.reached]
+    fields_in = declared_fields(asked.config, asked.version)
     # An entry that was removed since it was found is no hit any more.
-    show = declared_fields(asked.config, asked.version)
-    hits = [_hit(asked, hit, found[hit.seq], show) for hit in reached if hit.seq in found]
+    hits = [
+        {**begin(hit), **_shown_entry(asked, found[hit.seq], fields_in, source)} for hit in reached if hit.seq in found
+    ]
     goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
-    timed_out = outcome.spent == "time"
-    exact = outcome.complete and not timed_out
+    exact = outcome.complete
     total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
     if asked.track_total:
         total = {"value": result.matched, "relation": "eq" if exact else "gte"}
+    return Shown(hits, total, reached[-1].place if goes_on else None, len(found))
+
+
+def _shown_entry(
+    asked: SearchRequest, raw: bytes, fields_in: Callable[[object], dict[str, object]], source: str
+) -> dict[str, Any]:
+    entry = parse("entry", raw)
+    fields = fields_in(entry)
+    if asked.fields is not None:
+        fields = {name: fields[name] for name in asked.fields if name in fields}
+    shown: dict[str, Any] = {"fields": fields}
+    if asked.highlight is not None:
+        shown["highlights"] = asked.highlight.of(entry)
+    if asked.source:
+        shown[source] = msgspec.Raw(raw)
+    return shown
+
+
+def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
+    topic = asked.topic
+
+    def begin(hit: Hit) -> dict[str, Any]:
+        return {
+            "offset": offset_of(topic, Position(hit.seq)),
+            "score": number_json(hit.score),
+            "sort": shown_place(asked, hit.place),
+        }
+
+    shown = show_hits(asked, outcome, fetched, begin, "source")
     took = int(spent_ms)
     explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
     return {
         "stream": topic.name,
         "snapshot_end_offset": offset_of(topic, Position(outcome.head)),
         "took_ms": took,
-        "timed_out": timed_out,
+        "timed_out": outcome.spent == "time",
         "timeout_ms": asked.timeout_ms,
-        "coverage": _search_coverage(asked, outcome, took, len(found)),
-        "total": total,
-        "hits": hits,
-        "next_search_after": _place(asked, reached[-1].place) if goes_on else None,
+        "coverage": _search_coverage(asked, outcome, took, shown.decoded),
+        "total": shown.total,
+        "hits": shown.hits,
+        "next_search_after": None if shown.next_place is None else shown_place(asked, shown.next_place),
         **explained,
     }
 
 
 def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
-    """How the query was understood, and what each part of the plan did."""
-    topic, result = asked.topic, outcome.result
+    topic = asked.topic
+    return explain(asked, outcome, lambda seq: offset_of(topic, Position(seq)), "offset")
+
+
+def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], offset: str) -> dict[str, Any]:
+    """How the query was understood, and what each part of the plan did. `show` writes an offset, `offset` names it."""
+    result = outcome.result
     node = parse_query(asked.query.q)
     parts: list[dict[str, Any]] = [
         {
             "part": "fresh",
-            "first_offset": offset_of(topic, Position(outcome.first)),
-            "last_offset": offset_of(topic, Position(max(outcome.last, outcome.first - 1))),
+            f"first_{offset}": show(outcome.first),
+            f"last_{offset}": show(max(outcome.last, outcome.first - 1)),
             "entries": outcome.looked_at_fresh,
         }
     ]
@@ -81,8 +129,8 @@ def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
         parts.append(
             {
                 "part": "scan",
-                "first_offset": offset_of(topic, Position(min(part.first for part in outcome.scanned))),
-                "last_offset": offset_of(topic, Position(max(part.last for part in outcome.scanned))),
+                f"first_{offset}": show(min(part.first for part in outcome.scanned)),
+                f"last_{offset}": show(max(part.last for part in outcome.scanned)),
                 "entries": result.scanned,
                 "bytes": outcome.scanned_bytes,
             }
@@ -99,22 +147,7 @@ def _explain(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _hit(asked: SearchRequest, hit: Hit, raw: bytes, show: Callable[[object], dict[str, object]]) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "offset": offset_of(asked.topic, Position(hit.seq)),
-        "score": number_json(hit.score),
-        "sort": _place(asked, hit.place),
-    }
-    fields = show(parse("entry", raw))
-    if asked.fields is not None:
-        fields = {name: fields[name] for name in asked.fields if name in fields}
-    shown["fields"] = fields
-    if asked.source:
-        shown["source"] = msgspec.Raw(raw)
-    return shown
-
-
-def _place(asked: SearchRequest, place: list[Any]) -> list[Any]:
+def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
     return [
         offset_of(asked.topic, Position(value)) if key.name == OFFSET else number_json(value)
         for key, value in zip(asked.sort.keys, place, strict=True)
@@ -189,10 +222,10 @@ def _flag(value: bool) -> str:
 def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str, Any]:
     return {
         "stream": topic.name,
-        "rollup": ask.name,
+        "rollup": ask.name or None,
         "from": write_date(ask.from_ms),
         "to": write_date(ask.to_ms),
-        "interval": ask.interval,
+        "interval": ask.interval or None,
         "coverage": {
             **_coverage(topic, outcome),
             "used_rollups": outcome.result.rolled,

@@ -6,8 +6,8 @@ from topics.cli.shared.failures import CommandError
 
 
 def has_spark() -> bool:
-    """Whether Spark is installed."""
-    return find_spec("pyspark") is not None and find_spec("pyarrow") is not None
+    """Whether Spark is installed, and what goes with it."""
+    return all(find_spec(name) is not None for name in ("pyspark", "pyarrow", "pyiceberg"))
 
 
 def need_spark(what: str) -> None:

@@ -28,7 +28,7 @@ from topics.client.records import Job, Record
 from topics.client.requests import A, Request
 from topics.client.retry import Attempts, Backoff
 from topics.client.session import Session, as_method
-from topics.client.streams import contents, contracts, searches, tailing, touches
+from topics.client.streams import contents, contracts, inspection, searches, tailing, touches
 from topics.client.streams.contents import StreamSummary
 from topics.client.streams.searches import SearchPage
 from topics.system.clock import Clock
@@ -151,6 +151,10 @@ class AsyncClient:
     search = _call(searches.search)
     aggregate = _call(searches.aggregate)
     list_routing_keys = _call(searches.list_routing_keys)
+    get_stream_details = _call(inspection.get_stream_details)
+    get_index_status = _call(inspection.get_index_status)
+    server_details = _call(inspection.server_details)
+    server_memory = _call(inspection.server_memory)
     get_touch_state = _call(touches.get_touch_state)
     activate_templates = _call(touches.activate_templates)
     wait_for_touch = _call(touches.wait_for_touch)

@@ -143,10 +143,13 @@ def _lens_document(stream: str, lens: Lens) -> dict[str, object]:
     }
 
 
+def profile_of(document: dict[str, Any]) -> StreamProfile:
+    return StreamProfile(document.pop("kind"), document)
+
+
 class _Profile(msgspec.Struct):
     profile: dict[str, Any]
 
 
 def _read_profile(response: Response) -> StreamProfile:
-    found = msgspec.json.decode(response.content, type=_Profile).profile
-    return StreamProfile(found.pop("kind"), found)
+    return profile_of(msgspec.json.decode(response.content, type=_Profile).profile)

@@ -40,3 +40,10 @@ def new_lineage(dice: Dice) -> Lineage:
 def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:
     fs.make_dirs(layout.backup)
     write_small(fs, layout.backup_lineage, f"{lineage.name} {lineage.last} {lineage.next}", layout.backup)
+
+
+def forget_lineage(fs: FileSystem, layout: Layout) -> None:
+    """The next backup begins a history of its own."""
+    if fs.exists(layout.backup_lineage):
+        fs.remove(layout.backup_lineage)
+        fs.sync_dir(layout.backup)

@@ -9,6 +9,7 @@ import msgspec
 
 from topics.core.errors import TopicsError
 from topics.engine.background import InlineRunner, Job, JobRunner
+from topics.engine.backup.lineage import forget_lineage
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import read_last_run
 from topics.engine.queues.feature import QueueFeature
@@ -22,7 +23,7 @@ from topics.engine.streams.feature import StreamFeature
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.formats.snapshot import WalPosition
-from topics.storage.commit import Shard, Writer
+from topics.storage.commit import Shard
 from topics.storage.damage.staging import (
     Plan,
     StagedStore,
@@ -35,6 +36,7 @@ from topics.storage.damage.staging import (
 )
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.log_writer import Writer
 from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog
@@ -90,6 +92,8 @@ class Repair:
         report.moved_to = sorted({folder for folder in folders for _, to in moves if to.startswith(folder + "/")})
         if not dry_run:
             moves.append((f"{self._layout.repair}/report.json", f"{folders[0]}/report.json"))
+            # What a repair wrote anew may have the name of a segment that backups have as it was.
+            forget_lineage(self._fs, self._layout)
             self._commit(core, sealer, salvage, Plan(look.chain.highest + 1, moves), report)
             report.after = self._look().report
         return report

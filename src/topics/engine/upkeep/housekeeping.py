@@ -1,8 +1,8 @@
 """Housekeeping: what has to happen by and by, a little each second.
 
 Old tails are sealed, memory is kept within its bound, checkpoints are taken when the log has grown or aged, expired
-records of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for correctness, and
-everything here may be late.
+records and idempotency keys of quiet topics are let go, old segments move to the cold tier. Nothing here is needed for
+correctness, and everything here may be late.
 """
 
 import asyncio
@@ -12,9 +12,10 @@ from functools import partial
 from itertools import islice
 
 from topics.core.errors import TopicsError
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
+from topics.engine.state.apply import forget_old_keys
 from topics.engine.state.runs import Segment
 from topics.engine.topic import Topic
 from topics.engine.upkeep.checkpoint import Checkpointer
@@ -91,12 +92,14 @@ class Housekeeper:
 
     def _look_at_some_topics(self) -> None:
         core, options = self._core, self._core.options
-        oldest = core.wall() - options.segment_max_age_ms
+        now = core.wall()
+        oldest = now - options.segment_max_age_ms
         moving = core.layout.cold_root is not None and core.steady() >= self._cold_after
         topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
         self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
         for topic in topics:
             core.expire(topic)
+            forget_old_keys(topic, now)
             old = options.segment_max_age_ms and topic.tail and topic.tail[0].written < oldest
             if old and topic.config.durability.logged:
                 core.before_change(topic)
@@ -159,7 +162,7 @@ class Housekeeper:
     def movable(self, topic: Topic) -> list[Segment]:
         """The sealed segments beyond what the hot folder should keep, oldest first."""
         options = self._core.options
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return []  # The loop reads the server's own records, and must not wait for the cold tier.
         hot = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
         keep, kept = 0, 0

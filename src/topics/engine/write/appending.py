@@ -16,7 +16,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.limits import Limits, clamp_delay_ms
-from topics.core.names import check_topic_name
+from topics.core.names import check_topic_name, is_server_name
 from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult, deduped
@@ -142,7 +142,7 @@ class Appender:
         if key is not None:
             known = topic.keys
             if (
-                (known is not None and key in known.by_key)
+                (known is not None and (key in known.by_key or 0 < limits.max_idempotency_keys <= len(known.by_key)))
                 or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
                 or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
             ):
@@ -284,6 +284,10 @@ class Appender:
         forget_old_keys(topic, self._core.wall())
         known = topic.keys.get(key) if topic.keys else None
         if known is None:
+            most = self._core.limits.max_idempotency_keys
+            if topic.keys is not None and 0 < most <= len(topic.keys):
+                # To forget one early would be to let its append happen twice. All become old within the window.
+                raise ThrottledError.over_cap("max_idempotency_keys", most)
             return False
         Repeated(topic, known, batch, done).answer(None)
         return True
@@ -371,7 +375,7 @@ def stage_block(
 def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
     """A new topic that does not exist yet: it has a number and a shard, and no name."""
     limits = core.limits
-    if limits.max_topics and len(core.by_name) >= limits.max_topics:
+    if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
     topic_id = core.next_topic_id
     topic = Topic(topic_id, name, topic_id, config, core.wall())

@@ -106,5 +106,6 @@ def needs_of_search(plan: Plan, predicate: Predicate, sorted_by: tuple[str, ...]
 def needs_of_aggregation(plan: Plan, ask: Aggregation) -> Needs:
     fields = fields_of_rollup(ask.rollup, ask.config) | set(fields_of(ask.predicate))
     parts = [name for name, measure in ask.rollup.measures.items() if isinstance(measure, SummaryParts)]
-    sums = {f"{ask.name}/{name}": plan.sums[f"{ask.name}/{name}"] for name in parts}
+    # Summaries that no rollup declares are in no companion.
+    sums = {f"{ask.name}/{name}": plan.sums.get(f"{ask.name}/{name}", "nowhere") for name in parts}
     return Needs({name: plan.fields[name] for name in sorted(fields)}, sums)

@@ -3,16 +3,19 @@
 So the code of a text is its rank, texts with a common beginning are a range of codes, and both are found by halving.
 """
 
+import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any, Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.files import bytes_of
+
+_PARTS_KEPT: Final = 8
 
 
 def encode_text(text: str) -> bytes:
@@ -25,6 +28,7 @@ class MappedTexts(Sequence[str]):
     def __init__(self, raw: NDArray[np.uint8], ends: NDArray[Any]) -> None:
         self.raw = raw
         self.ends = ends
+        self._having: dict[str, Mask] = {}
         self._bytes = _BytesOf(bytes_of(raw), ends)
 
     def __len__(self) -> int:
@@ -76,6 +80,27 @@ class MappedTexts(Sequence[str]):
     def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
         begin, end = self.span(prefix)
         return np.asarray((codes >= begin) & (codes < end))
+
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self._having_part(part)[codes]
+        return mask
+
+    def _having_part(self, part: str) -> Mask:
+        """For each code, whether its text has this one in it. It is asked block by block, so the last few are kept."""
+        known = self._having.get(part)
+        if known is None:
+            wanted = encode_text(part)
+            # Looked for ahead of itself, because what is found across two texts may hide what is in the second.
+            begins = [found.start() for found in re.finditer(b"(?=%b)" % re.escape(wanted), bytes_of(self.raw))]
+            places = np.array(begins, np.int64)
+            owners = np.searchsorted(self.ends, places, "right")
+            inside = owners[places + len(wanted) <= self.ends[owners]]
+            known = np.zeros(len(self), np.bool_)
+            known[inside] = True
+            if len(self._having) >= _PARTS_KEPT:
+                self._having.clear()
+            self._having[part] = known
+        return known
 
 
 class _BytesOf(Sequence[bytes]):

@@ -60,7 +60,7 @@ class Totals:
 
     def _rolled(self) -> StoredRollup | None:
         ask, head = self._ask, self._companion.head
-        known = head.plan.rollups.get(ask.name)
+        known = head.plan.rollups.get(ask.name) if ask.given is None else None
         if known is None or known != self._plan.rollups.get(ask.name):
             return None
         fixed = self._fixed()

@@ -88,6 +88,10 @@ class Dictionary:
         mask: Mask = self.having_prefix(prefix)[codes]
         return mask
 
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.having_part(part)[codes]
+        return mask
+
     def having_prefix(self, prefix: str) -> Mask:
         """For each code, whether its text begins so."""
         rest = self._sort_most()
@@ -97,6 +101,10 @@ class Dictionary:
         mask[self._ordered_codes[begin:end]] = True
         mask[len(self._ordered) :] = [text.startswith(prefix) for text in rest]
         return mask
+
+    def having_part(self, part: str) -> Mask:
+        """For each code, whether its text has this one in it."""
+        return np.fromiter((part in text for text in self.texts), np.bool_, len(self.texts))
 
     def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
         """The first texts behind one, of those whose codes are alive."""

@@ -94,7 +94,8 @@ def total(
         elif isinstance(measure, SummaryParts):
             mask &= summaries.known(ask.name, name, count)
     rows = np.flatnonzero(mask)
-    starts = times[rows] // ask.interval_ms * ask.interval_ms
+    moments = times[rows]
+    starts = moments // ask.interval_ms * ask.interval_ms if ask.interval_ms else np.full(len(rows), ask.from_ms)
     groups, keys = _group(rows, starts, ask, columns, count, most)
     if len(keys) > most:
         return None
@@ -122,7 +123,7 @@ def _group(
     rows: Numbers, starts: Numbers, ask: Aggregation, columns: Mapping[str, Column], count: int, most: int
 ) -> tuple[Numbers, list[GroupKey]]:
     """The group of each row, and the keys of the groups."""
-    axes = [_time_axis(starts, ask.interval_ms)]
+    axes = [_time_axis(starts, ask.interval_ms or 1)]
     axes += [_dimension_axis(columns[name], rows, count) for name in ask.group_by]
     joined = np.zeros(len(rows), np.int64)
     size, firsts = 1, np.zeros(min(len(rows), 1), np.int64)

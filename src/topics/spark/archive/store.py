@@ -87,13 +87,12 @@ class ArchiveStore:
         raise ArchiveDamagedError(f"{self.root}/ledger: it changes faster than it can be read")
 
     def adopt(self) -> ArchiveState:
-        """The state for whoever is to change it: an archive of before is taken over, what a killed run left goes."""
+        """The state for whoever is to change it: an archive of before is taken over."""
         state = self.load()
         if legacy_topics(self._fs, self.root):
             if not self._names():
                 self.save(state)
             remove_manifests(self._fs, self.root)
-        self.sweep(state)
         return state
 
     def commit(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> None:

@@ -9,6 +9,7 @@ from topics.formats.catalog import CatalogTopic
 from topics.spark.archive.events import Copied, Event, Removed, Rewritten
 from topics.spark.archive.joining import joined
 from topics.spark.archive.planning import ArchiveRules, Rewrite, next_due, rewrites, settle, uncovered
+from topics.spark.archive.showing import Follower
 from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.archive.writing import Copying, Outcome, rewrite
@@ -52,10 +53,14 @@ class _ArchiveTransform:
 class ArchiveProduct:
     name = NAME
 
-    def __init__(self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Dice) -> None:
+    def __init__(
+        self, fs: FileSystem, root: str, rules: ArchiveRules, dice: Dice, table: Follower | None = None
+    ) -> None:
         self._store = ArchiveStore(fs, root)
         self._rules = rules
         self._dice = dice
+        self._table = table
+        self._begun = False
         self._state: ArchiveState | None = None
         self._shut_out = ShutOut()
 
@@ -68,9 +73,13 @@ class ArchiveProduct:
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._shut_out = shut_out
+        self._begin(now_ms)
         events = settle(view.topics, view.changed, view.number, self.state, self._rules, now_ms)
         self._commit(events, now_ms)
-        self._store.remove_files([path for event in events if isinstance(event, Removed) for path in event.paths])
+        removed = [path for event in events if isinstance(event, Removed) for path in event.paths]
+        if removed and self._table is not None:
+            self._table.expire(now_ms)
+        self._store.remove_files(removed)
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
         known = self.state.topics.get(topic.topic_id)
@@ -108,6 +117,14 @@ class ArchiveProduct:
         """Deletes are masked before anything else is done in a round."""
         return number
 
+    def _begin(self, now_ms: int) -> None:
+        """What is behind catches up. Once a process what killed runs left goes, when the table no longer names it."""
+        if self._table is not None:
+            self._table.follow(self.state, (), now_ms)
+        if not self._begun:
+            self._store.sweep(self.state)
+            self._begun = True
+
     def _commit(self, events: Sequence[Event], now_ms: int) -> None:
         if not events:
             return
@@ -115,3 +132,5 @@ class ArchiveProduct:
         # What fails half way leaves nobody knows what in memory: then the disk is asked again.
         self._store.commit(state, events, now_ms)
         self._state = state
+        if self._table is not None:
+            self._table.follow(state, events, now_ms)

@@ -50,8 +50,10 @@ class Supervisor:
         self._not_before = 0.0
         self.restarts = 0
         """How often the process ended badly and was or will be started again."""
-        self.reason: str | None = None if find_spec("pyspark") is not None else "pyspark is not installed"
         self.archives = settings.archive in ("1", "true")
+        needed = ("pyspark", "pyiceberg") if self.archives else ("pyspark",)
+        missing = [name for name in needed if find_spec(name) is None]
+        self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
 

@@ -33,6 +33,9 @@ from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import load_status, save_status
 from topics.spark.segments import NoCatalogError
+from topics.spark.table.catalogs import pointer_of
+from topics.spark.table.following import TableFollower
+from topics.spark.table.table import ArchiveTable
 from topics.storage.catalog import read_catalog
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
@@ -114,13 +117,24 @@ def make_pipeline(
     if settings.archive in ("1", "true"):
         share = 0.0 if compact else DELETED_SHARE
         rules = ArchiveRules(
-            retention_ms=settings.archive_retention_ms, erase_ms=settings.archive_erase_ms, deleted_share=share
+            retention_ms=settings.archive_retention_ms,
+            erase_ms=settings.archive_erase_ms,
+            deleted_share=share,
+            file_bytes=settings.archive_file_bytes,
         )
-        products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice()))
+        products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice(), table_of(settings, fs, rules)))
     confirms = bool(products) or fs.exists(layout.pipeline_seen)
     if settings.search_families == "auto":
         products.append(FamilyProduct(fs, layout, FamilyRules(), SystemDice()))
     return Pipeline(fs, layout, products, executor, clock, confirms=confirms)
+
+
+def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
+    """The table that the archive is shown as."""
+    root = archive_root(settings)
+    pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
+    table = ArchiveTable(fs, root, pointer, SystemDice(), rules.retire_ms, settings.archive_file_bytes)
+    return TableFollower(table, root)
 
 
 def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:

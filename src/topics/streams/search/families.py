@@ -2,7 +2,7 @@
 
 from topics.core.ranges import Ranges, covers, union
 from topics.engine.topic import Topic
-from topics.indexing.predicates import Equals, HasPhrase, HasWords, Predicate, StartsWith, Within, walk
+from topics.indexing.predicates import Contains, Equals, HasPhrase, HasWords, Predicate, StartsWith, Within, walk
 from topics.schema.contract import encode_contract
 from topics.schema.search import SearchConfig
 from topics.storage.companions import FamilyManifest
@@ -15,7 +15,7 @@ def families_of(predicate: Predicate, sorted_by: tuple[str, ...], config: Search
     """The families that a query looks into, by the names that they have for callers."""
     found: set[str] = {"col"} if sorted_by else set()
     for part in walk(predicate):
-        if isinstance(part, HasWords | HasPhrase | StartsWith):
+        if isinstance(part, HasWords | HasPhrase | StartsWith | Contains):
             found.add("fts")
         elif isinstance(part, Equals):
             found.add("exact" if config.fields[part.field].exact else "col")

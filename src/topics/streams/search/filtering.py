@@ -1,93 +1,111 @@
 """Reads with a filter: entries go to the searching process a little at a time, and come back as those that match.
 
-A read ends with a full answer, at the end of the stream, or when it has looked at enough; its cursor then stands behind
-all that was looked at, matching or not.
+A read ends with a full answer, at the end, or when it has looked at enough; its cursor then stands behind all that was
+looked at, matching or not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 from topics.core.errors import SearchUnavailableError, TopicsError
-from topics.core.loss import Tombstone
-from topics.engine import Engine, ReadRequest
+from topics.core.loss import LossReason, Tombstone
+from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.read import first_readable
 from topics.engine.topic import Topic
 from topics.schema.promotion import Promoter
-from topics.searching.messages import Filter, Result, views
+from topics.searching.messages import NO_INDEX, Filter, Result, views
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stats import SearchStats
-from topics.wire.cuts import View, data_of, parts_of
+from topics.wire.cuts import View, data_of, parts_of, project, without_nodes
+from topics.wire.fragments import node_suffix
 
 SCAN_BYTES = 104_857_600
 """What one filtered read looks at."""
 
 
-class FilteredRead:
+class _Filtering:
+    """What reads of streams and of topics have in common."""
+
     def __init__(
         self,
         engine: Engine,
         searcher: Searcher,
         later: Later,
-        topic: Topic,
-        promoter: Promoter | None,
-        spec: ReadSpec,
-        done: Callable[[StreamSlice | TopicsError], None],
         stats: SearchStats,
+        topic: Topic,
+        request: ReadRequest,
+        failed: Callable[[TopicsError], None],
     ) -> None:
-        self._stats = stats
+        """`request` says from where, how many and how large."""
         self._engine = engine
         self._searcher = searcher
         self._later = later
+        self._stats = stats
         self._topic = topic
-        self._spec = spec
-        self._done = done
-        self._promoter = promoter if spec.as_json else None
-        self._cursor = spec.position.counter
+        self._request = request
+        self._failed = failed
+        self._cursor = request.from_seq
         self._pieces: list[bytes] = []
         self._size = 0
         self._scanned = 0
-        self._promoted = False
         self._tombstone: Tombstone | None = None
         self._begun = False
-        self._index: Callable[[], int] = lambda: 0
 
-    def begin(self, index: Callable[[], int]) -> None:
-        """`index` gives the number of an index that knows how the stream is described."""
-        self._index = index
-        self._next()
+    def _filter(self) -> tuple[int, str]:
+        """The index that knows how entries are described, and the filter. Raises SearchUnavailableError."""
+        raise NotImplementedError
 
-    def _next(self) -> None:
-        spec = self._spec
-        request = ReadRequest(from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=spec.up_to)
+    def _cut(self, seq: int, view: View, index: int) -> bytes | None:
+        """An entry that matches, as it is answered; None for one that is left out all the same."""
+        raise NotImplementedError
+
+    def _finish(self, limited: bool = False) -> None:
+        """Answers. `limited` says that it stopped because it has looked at enough."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        wanted = self._request
+        request = ReadRequest(
+            from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=wanted.up_to,
+            epoch=None if self._begun else wanted.epoch,
+        )  # fmt: skip
         try:
-            self._engine.read_as(self._topic, request, pack, self._packed)
+            self._engine.read_as(self._topic, request, pack, self._packed, aside=True)
         except TopicsError as error:
-            self._done(error)
+            self._fail(error)
+
+    def _fail(self, error: TopicsError) -> None:
+        # What was found before can be given; the next read meets the trouble itself.
+        self._end_with() if self._pieces else self._failed(error)
 
     def _packed(self, outcome: Pack | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
-            # What was found before can be given; the next read meets the trouble itself.
-            self._finish() if self._pieces else self._done(outcome)
+            self._fail(outcome)
             return
         if self._begun and outcome.tombstone is not None:
             # A loss further on is told by the read that begins with it.
-            self._finish()
+            self._end_with()
             return
-        self._begun, self._tombstone = True, self._tombstone or outcome.tombstone
+        if not self._begun and outcome.tombstone is not None:
+            self._tombstone = outcome.tombstone
+            if outcome.tombstone.reason is LossReason.RECREATED:
+                # The cursor was none of this topic's.
+                self._cursor = min(outcome.tombstone.earliest_seq - 1, self._topic.head)
+        self._begun = True
         if not outcome.pieces:
             moved = outcome.through > self._cursor
             self._cursor = max(self._cursor, outcome.through)
             if moved and self._cursor < self._end():
-                self._later(0, self._next)
+                self._later(0, self.run)
             else:
-                self._finish()
+                self._end_with()
             return
-        text = self._spec.filter or ""
         try:
-            index = self._index()
+            index, text = self._filter()
         except SearchUnavailableError as error:
-            self._done(error)
+            self._failed(error)
             return
         self._searcher.ask(
             lambda request: Filter(request, index, text, outcome.pieces),
@@ -97,45 +115,82 @@ class FilteredRead:
 
     def _take(self, sent: Pack, result: Result | TopicsError) -> None:
         if isinstance(result, TopicsError):
-            self._finish() if self._pieces else self._done(result)
+            self._fail(result)
             return
         for seq, view, index in _found(sent, result.seqs):
-            if self._has_key(view, index) and not self._put(seq, data_of(view, index)):
+            raw = self._cut(seq, view, index)
+            if raw is not None and not self._put(raw):
                 # Everything before it was looked at.
                 self._cursor = max(self._cursor, seq - 1)
-                self._finish()
+                self._end_with()
                 return
         self._scanned += result.scanned_bytes
         self._cursor = max(self._cursor, sent.through)
         is_behind = self._cursor < self._end()
-        if is_behind and len(self._pieces) < self._spec.max_records and self._scanned < SCAN_BYTES:
-            self._later(0, self._next)
+        if is_behind and len(self._pieces) < self._request.limit and self._scanned < SCAN_BYTES:
+            self._later(0, self.run)
         else:
-            self._finish(limited=is_behind and self._scanned >= SCAN_BYTES)
+            self._end_with(limited=is_behind and self._scanned >= SCAN_BYTES)
 
-    def _has_key(self, view: View, index: int) -> bool:
-        return self._spec.key is None or parts_of(view, index).tag == self._spec.key
-
-    def _put(self, seq: int, raw: bytes) -> bool:
+    def _put(self, raw: bytes) -> bool:
         """Takes an entry into the answer; False if there is no room for it."""
-        if len(self._pieces) >= self._spec.max_records or (
-            self._pieces and self._size + len(raw) > self._spec.max_bytes
-        ):
+        wanted = self._request
+        if len(self._pieces) >= wanted.limit or (self._pieces and self._size + len(raw) > wanted.max_bytes):
             return False
-        if self._promoter is not None and seq <= self._promoter.current_from:
-            raw = bytes(self._promoter.promote(seq - 1, raw))
-            self._promoted = True
         self._pieces.append(raw)
         self._size += len(raw)
         return True
 
     def _end(self) -> int:
-        return self._topic.head if self._spec.up_to is None else min(self._spec.up_to, self._topic.head)
+        up_to = self._request.up_to
+        return self._topic.head if up_to is None else min(up_to, self._topic.head)
+
+    def _end_with(self, limited: bool = False) -> None:
+        self._stats.scanned_bytes += self._scanned
+        self._finish(limited)
+
+
+class FilteredRead(_Filtering):
+    """Of a stream, by the fields of its description."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        searcher: Searcher,
+        later: Later,
+        stats: SearchStats,
+        topic: Topic,
+        promoter: Promoter | None,
+        spec: ReadSpec,
+        index: Callable[[], int],
+        done: Callable[[StreamSlice | TopicsError], None],
+    ) -> None:
+        """`index` gives the number of an index that knows how the stream is described."""
+        request = ReadRequest(
+            from_seq=spec.position.counter, limit=spec.max_records, max_bytes=spec.max_bytes, up_to=spec.up_to
+        )
+        super().__init__(engine, searcher, later, stats, topic, request, done)
+        self._spec = spec
+        self._done = done
+        self._index = index
+        self._promoter = promoter if spec.as_json else None
+        self._promoted = False
+
+    def _filter(self) -> tuple[int, str]:
+        return self._index(), self._spec.filter or ""
+
+    def _cut(self, seq: int, view: View, index: int) -> bytes | None:
+        if self._spec.key is not None and parts_of(view, index).tag != self._spec.key:
+            return None
+        raw = data_of(view, index)
+        if self._promoter is not None and seq <= self._promoter.current_from:
+            raw = bytes(self._promoter.promote(seq - 1, raw))
+            self._promoted = True
+        return raw
 
     def _finish(self, limited: bool = False) -> None:
         version = self._promoter.current_version if self._promoter is not None and self._promoted else 0
         as_json = self._spec.as_json
-        self._stats.scanned_bytes += self._scanned
         self._done(
             StreamSlice(
                 b"[%b]" % b",".join(self._pieces) if as_json else b"".join(self._pieces),
@@ -145,6 +200,56 @@ class FilteredRead:
                 self._tombstone,
                 version,
                 self._scanned if limited else None,
+            )
+        )
+
+
+class FilteredDiff(_Filtering):
+    """Of a topic, by what every record has and by JSON pointers."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        searcher: Searcher,
+        later: Later,
+        stats: SearchStats,
+        topic: Topic,
+        request: ReadRequest,
+        text: str,
+        done: Callable[[ReadResult | TopicsError], None],
+    ) -> None:
+        super().__init__(engine, searcher, later, stats, topic, request, done)
+        self._text = text
+        self._done = done
+        self._records = 0
+        self._suffixes = tuple(map(node_suffix, request.nodes)) if topic.config.dedupe_node else ()
+
+    def _filter(self) -> tuple[int, str]:
+        return NO_INDEX, self._text
+
+    def _take(self, sent: Pack, result: Result | TopicsError) -> None:
+        self._records += sum([piece.count for piece in sent.pieces])
+        super()._take(sent, result)
+
+    def _cut(self, seq: int, view: View, index: int) -> bytes | None:
+        ranges = [(index, index + 1)]
+        if self._suffixes and not without_nodes(view, ranges, self._suffixes):
+            return None
+        wanted = self._request
+        return b"".join(project(view, ranges, wanted.include_tags, wanted.include_meta, wanted.include_data))
+
+    def _finish(self, limited: bool = False) -> None:
+        topic = self._topic
+        self._done(
+            ReadResult(
+                body=b",".join(self._pieces),
+                count=len(self._pieces),
+                next_from_seq=self._cursor,
+                head_seq=topic.head,
+                earliest_seq=first_readable(topic),
+                tombstone=self._tombstone,
+                scanned=self._records,
+                epoch=topic.epoch,
             )
         )
 

@@ -32,7 +32,7 @@ class Asked:
     def __init__(self) -> None:
         headers = Headers.of([(b"content-type", b"text/plain")])
         head = RequestHead("POST", b"", "/v1/stream/a", "", headers, "1.1", True)
-        self.exchange = type("Exchange", (), {"head": head, "body": b"x"})
+        self.exchange = type("Exchange", (), {"head": head, "body": b"x", "large_body": None})
         self.topic = "a"
         self.key = ANYONE
         self.answers: list[tuple[int, bytes]] = []

@@ -1,9 +1,16 @@
+import msgspec
+import pytest
+
 from tests.crash.harness import dump
 from tests.unit.engine.backup.folders import OPTIONS, back_up, manifests, places, restore, start
-from tests.unit.engine.conftest import FSYNC, append, delete, drop, put, values
+from tests.unit.engine.conftest import FSYNC, append, checkpoint, delete, drop, open_engine, put, values
+from topics.core.backup_errors import BackupFailedError, BackupRunningError, NoBackupPlaceError
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
-from topics.testing import FakeDisk, ManualClock
+from topics.engine.backup.backups import Listed
+from topics.engine.repair.repair import Repair
+from topics.storage.layout import Layout
+from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
 
 def test_a_backup_brings_everything_back() -> None:
@@ -84,6 +91,94 @@ def test_a_dropped_topic_is_in_no_later_backup() -> None:
     manifest = back_up(engine)
     assert manifest.segments == []
     assert [name for name in dump(restore(disk)[0])] == ["others"]
+
+
+def test_a_folder_that_was_repaired_begins_a_lineage_of_its_own() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    append(engine, "orders", *range(20))
+    manifest = back_up(engine)
+    engine.close_inline()
+    segment = disk.open(f"data/topics/{manifest.segments[0].topic_id:016x}/seg-{1:020d}.data", write=True)
+    segment.write_at(90, b"damage")
+    segment.close()
+    report = Repair(disk, Layout("data"), clock, SeededDice(5), "a").run()
+    assert not report.found.sound
+    engine = start(disk, clock, boot="b", dice=9)
+    back_up(engine)
+    assert len(places(disk)) == 2
+
+
+def test_one_that_fails_leaves_the_last_one_and_says_why() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    append(engine, "orders", *range(20))
+    back_up(engine)
+    append(engine, "orders", *range(20))
+    disk.capacity_bytes = disk.used_bytes
+    with pytest.raises(BackupFailedError):
+        back_up(engine)
+    assert (engine.backups.completed, engine.backups.failures) == (1, 1)
+    assert engine.backups.error is not None
+    disk.capacity_bytes = None
+    back_up(engine)
+    assert engine.backups.error is None
+
+
+def test_backups_are_taken_by_themselves() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock, msgspec.structs.replace(OPTIONS, backup_interval_ms=60_000, backup_keep=2))
+    taken = []
+    for _ in range(5):
+        append(engine, "orders", 1)
+        engine.housekeeper.tick()
+        taken.append(engine.backups.completed)
+        clock.advance(30_000)
+    # The first right after the start, and then one a minute.
+    assert taken == [1, 1, 2, 2, 3]
+    (place,) = places(disk)
+    assert len(place.numbers()) == 2
+    assert engine.backups.lag_ms == 30_000
+
+
+def test_there_is_one_at_a_time_and_none_without_a_place() -> None:
+    engine = start(FakeDisk(), ManualClock())
+    engine.backups.running = True
+    with pytest.raises(BackupRunningError):
+        back_up(engine)
+    with pytest.raises(NoBackupPlaceError):
+        back_up(open_engine())
+
+
+def test_the_log_is_given_up_when_there_is_too_much_of_it() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock, msgspec.structs.replace(OPTIONS, backup_log_bytes=5000))
+    append(engine, "orders", 1)
+    first = back_up(engine)
+    for number in range(40):
+        append(engine, "orders", "x" * 200, number)
+    checkpoint(engine)
+    second = back_up(engine)
+    assert (second.before, second.log) == (None, [])
+    third = back_up(engine)
+    assert third.before == second.number != first.number
+
+
+def test_a_place_is_listed_without_what_cannot_be_read() -> None:
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    append(engine, "orders", 1)
+    first = back_up(engine)
+    back_up(engine)
+    (place,) = places(disk)
+    file = disk.open(place.path(f"backups/{first.number:016d}.json"), write=True)
+    file.write_at(0, b"?")
+    file.close()
+    listed: list[object] = []
+    start(disk.crash(Survival.EVERYTHING), clock).backups.list(listed.append)
+    [found] = listed
+    assert isinstance(found, Listed)
+    assert [manifest.before for manifest in found.manifests] == [first.number]
 
 
 def _files(disk: FakeDisk, folder: str) -> list[str]:

@@ -199,6 +199,18 @@ def test_expired_records_of_quiet_topics_are_let_go(disk: FakeDisk, clock: Manua
     assert topic(engine, "t").tail == []
 
 
+def test_keys_of_quiet_topics_are_let_go(clock: ManualClock) -> None:
+    engine = open_engine(clock=clock)
+    append(engine, "quiet", 1, key="a")
+    clock.advance(120_000)
+    engine.housekeeper.tick()
+    assert topic(engine, "quiet").keys is not None
+    assert append(engine, "quiet", 1, key="a").deduped
+    clock.advance(1)
+    engine.housekeeper.tick()
+    assert topic(engine, "quiet").keys is None
+
+
 def test_many_topics_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch, clock: ManualClock) -> None:
     monkeypatch.setattr(module, "_TOPICS_A_TICK", 4)
     engine = open_engine(clock=clock)

@@ -23,7 +23,8 @@ from tests.unit.engine.conftest import (
     values,
 )
 from tests.unit.engine.write.test_coalescing import Callers, gather, known_as_plain
-from topics.core.errors import IdempotencyConflictError, ReadOnlyError
+from topics.core.errors import IdempotencyConflictError, ReadOnlyError, ThrottledError
+from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.engine import AppendResult, Engine
 from topics.engine.results import deduped
@@ -248,3 +249,50 @@ def test_one_that_is_on_its_way_is_compared_when_it_is_there(engine: Engine) -> 
 def test_a_check_without_a_key_changes_nothing(engine: Engine) -> None:
     assert append(engine, "t", 1, check=True).first_seq == 1
     assert append(engine, "t", 1, check=True).first_seq == 2
+
+
+# How many
+
+
+def test_a_topic_remembers_so_many_keys_and_forgets_none_early(clock: ManualClock) -> None:
+    engine = open_engine(clock=clock, limits=Limits(max_idempotency_keys=3))
+    for number in range(3):
+        append(engine, "t", number, key=f"k{number}")
+    clock.advance(60_000)
+    with pytest.raises(ThrottledError) as refused:
+        append(engine, "t", "new", key="k3")
+    assert refused.value.detail == {"limit": "max_idempotency_keys", "max": 3}
+    # What needs no new key is not in its way.
+    assert append(engine, "t", 0, key="k0").deduped
+    assert append(engine, "t", "plain").last_seq == 4
+    assert append(engine, "other", "new", key="k3").last_seq == 1
+    clock.advance(60_001)
+    assert not append(engine, "t", "new", key="k3").deduped
+    assert values(engine, "t") == [0, 1, 2, "plain", "new"]
+
+
+def test_single_records_that_share_a_block_are_counted_by_their_keys() -> None:
+    engine = open_engine(limits=Limits(max_idempotency_keys=2))
+    callers = prepared(engine)
+    assert callers.ask_keyed("t", "a") and callers.ask_keyed("t", "b")
+    flush(engine)
+    gather(engine)
+    assert not callers.ask_keyed("t", "c")
+    with pytest.raises(ThrottledError):
+        append(engine, "t", 1, key="c")
+    assert append(engine, "t", 1, key="a").deduped
+
+
+@pytest.mark.parametrize("through_snapshot", [False, True])
+def test_a_start_with_a_lower_limit_keeps_the_keys_it_finds(
+    disk: FakeDisk, clock: ManualClock, through_snapshot: bool
+) -> None:
+    engine = open_engine(disk, clock)
+    for number in range(5):
+        append(engine, "t", number, key=f"k{number}")
+    if through_snapshot:
+        checkpoint(engine)
+    again = open_engine(killed(disk), clock, limits=Limits(max_idempotency_keys=2))
+    assert all(append(again, "t", number, key=f"k{number}").deduped for number in range(5))
+    with pytest.raises(ThrottledError):
+        append(again, "t", "new", key="new")

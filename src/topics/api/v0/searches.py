@@ -1,0 +1,105 @@
+"""`POST /v0/topics/{topic}/search`: the search of /v1 for topics with a search description, in the words of /v0."""
+
+from typing import Any
+
+import msgspec
+
+from topics.api.app import Route
+from topics.api.auth import Scope
+from topics.api.calls import Call
+from topics.api.errors import RequestTimeoutError
+from topics.api.openapi_operation import Operation, Parameter
+from topics.api.v1.deadlines import Pending
+from topics.api.v1.routes import StreamsApi
+from topics.api.v1.search_answers import explain, show_hits
+from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
+from topics.api.v1.searches import SEARCH_TIMEOUT_MS
+from topics.core.errors import TopicsError
+from topics.core.limits import MAX_U64
+from topics.indexing.values import number_json
+from topics.searching.messages import Hit
+from topics.streams.search.fetching import Fetched
+from topics.streams.search.outcome import Outcome
+from topics.streams.search.service import search_config_of
+from topics.wire.searching import TopicSearchAnswer, TopicSearchBody
+
+_encode = msgspec.json.Encoder().encode
+
+
+class TopicSearches:
+    def __init__(self, streams: StreamsApi) -> None:
+        self._streams = streams
+
+    def routes(self) -> tuple[Route, ...]:
+        streams: dict[str, object] = {"type": "boolean"}
+        return (
+            Route(
+                "POST", "/v0/topics/{topic}/search", self.search, Scope.READ, takes_body=True,
+                operation=Operation(
+                    "searchTopic", "Records that match a query, the first ones of an order.", {200: TopicSearchAnswer},
+                    ("topic_not_found", "request_timeout", "search_unavailable", "corrupt_segment",
+                     "cold_store_unavailable"),
+                    TopicSearchBody,
+                    query=(Parameter("streams", streams, "Streams too whose names topics cannot have."),),
+                    any_name=True,
+                ),
+            ),
+        )  # fmt: skip
+
+    def search(self, call: Call) -> None:
+        core = call.engine.core
+        topic = core.readable(call.topic) if call.flag("streams", False) else core.existing(call.topic)
+        asked = parse_search_call(call, topic, search_config_of(topic), SEARCH_TIMEOUT_MS, _seq)
+        search = self._streams.streams(call.engine).search
+        call.engine.consumed(topic)
+        pending = Pending()
+
+        def done(outcome: Outcome | TopicsError) -> None:
+            if isinstance(outcome, TopicsError):
+                told(outcome)
+                return
+            seqs = [hit.seq for hit in outcome.result.hits]
+            search.fetch(
+                topic, seqs, lambda found: told(found) if isinstance(found, TopicsError) else show(outcome, found)
+            )
+
+        def told(error: TopicsError) -> None:
+            if pending.met():
+                call.refuse(error)
+
+        def show(outcome: Outcome, fetched: Fetched) -> None:
+            if pending.met():
+                call.reply(200, _encode(_answer(asked, outcome, fetched)))
+
+        search.query(topic, asked.query, asked.timeout_ms / 1000, done, tenant_of(call))
+        if pending.open:
+            self._streams.deadlines.begin(lambda: call.refuse(RequestTimeoutError()), pending)
+
+
+def _seq(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MAX_U64 else None
+
+
+def _answer(asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> dict[str, Any]:
+    def begin(hit: Hit) -> dict[str, Any]:
+        return {"$seq": hit.seq, "score": number_json(hit.score), "sort": [number_json(value) for value in hit.place]}
+
+    shown = show_hits(asked, outcome, fetched, begin, "data")
+    explained = {"explain": explain(asked, outcome, lambda seq: seq, "seq")} if asked.explain else {}
+    return {
+        "topic": asked.topic.name,
+        "hits": shown.hits,
+        "total": shown.total,
+        "next_search_after": None if shown.next_place is None else [number_json(value) for value in shown.next_place],
+        "head_seq": outcome.head,
+        "timed_out": outcome.spent == "time",
+        "coverage": {
+            "complete": outcome.complete,
+            "missing_at_most": outcome.missed,
+            "first_missing_seq": outcome.first_missed,
+            "spent": outcome.spent,
+            "entries": outcome.result.looked_at,
+            "scanned_bytes": outcome.scanned_bytes,
+        },
+        **explained,
+    }

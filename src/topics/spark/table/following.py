@@ -1,0 +1,71 @@
+"""What the archive's state means for the table: its files, each with what is deleted in it."""
+
+from collections.abc import Iterable, Sequence
+
+from topics.spark.archive.events import Copied, Dropped, Event, Masked, Rewritten
+from topics.spark.archive.files import DataFile
+from topics.spark.archive.masks import Mask
+from topics.spark.archive.state import ArchiveState
+from topics.spark.table.files import Wanted
+from topics.spark.table.table import ArchiveTable
+
+_NOTHING = Mask.of(())
+
+
+class TableFollower:
+    """Tells the table what changed, and everything where that is not known."""
+
+    def __init__(self, table: ArchiveTable, root: str) -> None:
+        self._table = table
+        self._root = root
+        self._behind = True
+
+    def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        whole, self._behind = self._behind, True
+        paths = state.files.keys() if whole else touched(state, events)
+        changed: dict[str, Wanted | None] = {self._path(path): None for path in state.retired}
+        changed |= {self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files}
+        done = self._table.follow(changed, now_ms, whole)
+        # Only now: what failed on the way is told again, and all of it.
+        self._behind = False
+        return done
+
+    def expire(self, now_ms: int) -> None:
+        self._table.expire(now_ms)
+
+    def _wanted(self, state: ArchiveState, file: DataFile) -> Wanted:
+        return Wanted(self._path(file.path), file, hidden_runs(state, file))
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+
+def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
+    """The files that events may have changed, but for those that no longer count."""
+    paths: set[str] = set()
+    for event in events:
+        match event:
+            case Copied():
+                paths.update(file.path for file in event.files)
+            case Rewritten():
+                paths.update(file.path for file in event.new)
+            case Masked():
+                paths |= state.by_topic.get(event.topic_id, set())
+            case Dropped():
+                for topic_id in event.topic_ids:
+                    paths |= state.by_topic.get(topic_id, set())
+            case _:
+                pass
+    return paths
+
+
+def hidden_runs(state: ArchiveState, file: DataFile) -> tuple[Mask, ...]:
+    """What of each run of a file is deleted. A file may have runs of thousands of topics, of which few have any."""
+    if not file.hidden_ms:
+        return ()
+    topics = state.topics
+    found = []
+    for run in file.runs:
+        topic = topics.get(run.topic_id)
+        found.append(_NOTHING if topic is not None and not len(topic.deleted) else state.hidden_in(run))
+    return tuple(found)

@@ -1,0 +1,199 @@
+"""The archive as one Iceberg table: it follows what the archive's ledger says.
+
+The ledger is what is true; the table is made of it. `follow` is told how files are to be seen, compares that with
+the version that counts, and commits the difference as one snapshot. So it may be stopped at any moment and told again:
+what is there is not added twice, and what is gone is not removed twice. A table that is missing, is of another layout,
+lies in another place or cannot be read is made anew, which needs no data file to be opened.
+
+    <archive>/metadata/…                versions, lists and manifests
+    <archive>/deletes/<hash>-….parquet  the places of deleted rows in one data file each
+"""
+
+import logging
+from collections.abc import Mapping
+
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import TableUpdate
+
+from topics.spark.table.files import Wanted
+from topics.spark.table.history import History, outdated
+from topics.spark.table.io import TableIO
+from topics.spark.table.manifests import ManifestMaker, live_files, manifests_at
+from topics.spark.table.pointers import Pointer, TableDamagedError, Version
+from topics.spark.table.schema import ORDER, SCHEMA, SPEC, properties
+from topics.spark.table.shown import Change, Shown
+from topics.spark.table.snapshots import current_is, forgets, shows, snapshot_of, summary_of
+from topics.storage.fs import FileSystem
+from topics.system.dice import Dice
+
+FILE_BYTES = 128 * 1024 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class ArchiveTable:
+    """`keep_ms` is how long a snapshot is kept after another has taken its place."""
+
+    def __init__(
+        self, fs: FileSystem, root: str, pointer: Pointer, dice: Dice, keep_ms: int, file_bytes: int = FILE_BYTES
+    ) -> None:
+        self._fs = fs
+        self._root = root
+        self._pointer = pointer
+        self._dice = dice
+        self._keep_ms = keep_ms
+        self._file_bytes = file_bytes
+        self._io = TableIO(fs)
+        self._history = History(self._io)
+        self._shown = Shown()
+        self._version: Version | None = None
+        self._unusable = False
+        """Whether there is a table that has to be replaced, even if there is nothing to show."""
+
+    def follow(self, changed: Mapping[str, Wanted | None], now_ms: int, whole: bool = False) -> bool:
+        """Shows files as they are wanted, and no longer those that are not; whether anything was to be changed.
+
+        With `whole` all others are not wanted either: the first call of a process says everything.
+        """
+        version = self._open(make=any(wanted is not None for wanted in changed.values()))
+        if version is None:
+            return False
+        if whole:
+            self._sweep(now_ms - self._keep_ms)
+            changed = {**dict.fromkeys(self._shown.paths()), **changed}
+        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed)
+        needed = not change.empty or self._unusable
+        if needed:
+            self._commit(version, change, now_ms)
+        return needed
+
+    def expire(self, now_ms: int) -> None:
+        """Forgets old snapshots, and removes what only they named."""
+        version = self._open(make=False)
+        if version is None:
+            return
+        old = outdated(version.metadata, now_ms - self._keep_ms)
+        if old:
+            self._swap(version, [forgets(old)], now_ms)
+            self._clean(old, now_ms)
+
+    # What the table is
+
+    def _open(self, make: bool) -> Version | None:
+        """The version that counts; where there is none, one to begin with."""
+        if self._version is not None:
+            return self._version
+        self._history, self._shown = History(self._io), Shown()
+        try:
+            self._version = self._usable(self._pointer.load())
+            if self._version is not None:
+                self._load(self._version.metadata)
+        except TableDamagedError as error:
+            _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
+            self._version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
+        if self._version is None and (make or self._unusable):
+            self._version = self._pointer.create(self._fresh())
+        return self._version
+
+    def _usable(self, version: Version | None) -> Version | None:
+        if version is None:
+            return None
+        metadata = version.metadata
+        same = metadata.schema() == SCHEMA and metadata.spec() == SPEC and metadata.location == self._root
+        self._unusable = not same
+        if self._unusable:
+            _log.warning("the archive's table is of another layout or place and is made again")
+        return version if same else None
+
+    def _fresh(self) -> TableMetadata:
+        made = new_table_metadata(SCHEMA, SPEC, ORDER, self._root, properties(self._file_bytes))
+        # Its time is that of the first commit.
+        return made.model_copy(update={"last_updated_ms": 0})
+
+    def _load(self, metadata: TableMetadata) -> None:
+        try:
+            self._history.load(metadata)
+            self._shown.put(live_files(self._io, self._history.manifests(metadata.current_snapshot())))
+        except FileNotFoundError as error:
+            raise TableDamagedError(str(error)) from error
+        except OSError:
+            raise
+        except Exception as error:
+            # What is no Avro makes its decoder fail in whatever way it happens to.
+            raise TableDamagedError(f"{type(error).__name__}: {error}") from error
+
+    # How it is changed
+
+    def _commit(self, version: Version, change: Change, now_ms: int) -> None:
+        metadata, token = version.metadata, self._dice.token(16)
+        parent = metadata.current_snapshot()
+        snapshot_id = int.from_bytes(token[:8], "big") >> 1
+        names = (f"{self._root}/metadata/{token.hex()}-{number}.avro" for number in range(1 << 30))
+        self._fs.make_dirs(f"{self._root}/metadata")
+        maker = ManifestMaker(self._io, snapshot_id, names.__next__)
+        manifests, gone = self._manifests(maker, parent, change)
+        sequence = metadata.next_sequence_number()
+        listed = maker.listed(manifests, parent.snapshot_id if parent is not None else None, sequence)
+        summary = summary_of([*change.data, *change.deletes], gone, parent)
+        snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms)
+        # Names are durable before the version that needs them counts.
+        for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
+            self._fs.sync_dir(f"{self._root}/{folder}")
+        old = outdated(metadata, now_ms - self._keep_ms)
+        self._swap(version, [*([forgets(old)] if old else []), *shows(snapshot)], now_ms)
+        self._shown.remove(change.removed)
+        self._shown.put(maker.made)
+        self._history.add(snapshot, manifests_at(self._io, snapshot.manifest_list))
+        if old:
+            self._clean(old, now_ms)
+
+    def _manifests(
+        self, maker: ManifestMaker, parent: Snapshot | None, change: Change
+    ) -> tuple[list[ManifestFile], list[DataFile]]:
+        """The manifests of a snapshot, and the files that it no longer shows."""
+        found: list[ManifestFile] = []
+        gone: list[DataFile] = []
+        touched = self._shown.manifests_of(change.removed)
+        for manifest in self._history.manifests(parent):
+            if manifest.manifest_path in touched:
+                left, went = maker.without(manifest, change.removed)
+                found += left
+                gone += went
+            else:
+                found.append(manifest)
+        found += maker.added(ManifestContent.DATA, change.data)
+        found += maker.added(ManifestContent.DELETES, change.deletes)
+        return maker.merged(found), gone
+
+    def _swap(self, version: Version, updates: list[TableUpdate], now_ms: int) -> None:
+        # Whatever becomes of it, what counts is looked at again before anything else is done.
+        self._version = None
+        self._version = self._pointer.commit(version, (current_is(version.metadata),), tuple(updates), now_ms)
+        self._unusable = False
+
+    # What is left behind
+
+    def _clean(self, old: list[int], now_ms: int) -> None:
+        self._history.forget(old)
+        self._sweep(now_ms - self._keep_ms)
+
+    def _sweep(self, before_ms: int) -> None:
+        """Removes what no snapshot needs: that of old ones, and what a killed run left."""
+        assert self._version is not None
+        named = self._history.named(self._version.metadata)
+        for folder in ("metadata", "deletes"):
+            names = self._names(folder)
+            ours = [name for name in names if name.endswith((".avro", ".parquet"))]
+            gone = [name for name in ours if f"{self._root}/{folder}/{name}" not in named]
+            if folder == "metadata":
+                gone += self._pointer.superfluous(names, self._version, before_ms)
+            for name in gone:
+                self._fs.remove(f"{self._root}/{folder}/{name}")
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(f"{self._root}/{folder}")
+        except FileNotFoundError:
+            return []

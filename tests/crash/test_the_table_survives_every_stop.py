@@ -1,0 +1,120 @@
+"""A pipeline that is stopped at any file-system call leaves a table that every reader can read, and that heals.
+
+The promise: at any moment a reader finds a whole version, in which no record is there twice and none that never was;
+and once a run has come to its end the table shows what the log has and nothing that is deleted.
+"""
+
+import pytest
+
+from tests.crash.test_the_archive_survives_every_stop import ENDINGS, Files, in_objects, on_disk
+from tests.unit.spark.archives import archived
+from tests.unit.spark.folders import Folder
+from tests.unit.spark.tables import Rows, every_file, of_topic, payloads, read_table, rows_of, run_shown, table_rows
+from topics.core.records import Record
+from topics.spark.placement import bucket_of
+from topics.storage.fs import FileSystem
+from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
+
+RETIRED_MS = 600_001
+GONE = "gone-11"
+"""A topic of the same bucket as orders, so that the two share files."""
+
+
+def prepare(files: Files) -> tuple[Folder, Rows, Rows]:
+    """A table with something of everything to do: files come, rows are deleted, files are rewritten, a topic goes."""
+    folder = Folder(clock=ManualClock())
+    for value in range(4):
+        folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(8)])
+        folder.append(GONE, value)
+        folder.seal()
+    assert isinstance(folder.disk, FakeDisk) and bucket_of(GONE) == bucket_of("orders")
+    run_shown(files(folder.disk), folder, 7)
+    before = table_rows(files(folder.disk))
+    assert len(before) == 36
+    # A file of which one of eight is deleted is hidden from, and one of which all is deleted goes.
+    folder.delete("orders", tag="t1")
+    folder.delete("orders", before_seq=9)
+    folder.drop(GONE)
+    for value in range(4, 6):
+        folder.append("orders", *[Record.of(value * 10 + n, tag=f"t{n}") for n in range(8)])
+        folder.append("late", value)
+        folder.seal()
+    wanted: Rows = {}
+    for name in ("orders", "late"):
+        epoch = folder.engine.core.by_name[name].epoch
+        for record in folder.diff(name):
+            wanted[name, epoch, int(str(record["$seq"]))] = str(record["data"])
+    assert len(wanted) == 48 - 8 - 3 + 2
+    return folder, before, wanted
+
+
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_leaves_a_table_that_the_next_run_completes(ending: int) -> None:
+    sweep(ENDINGS[ending], 1 + 2 * ending, 12)
+
+
+@pytest.mark.parametrize("ending", range(2))
+def test_a_stop_at_any_call_leaves_a_table_in_an_object_store_too(ending: int) -> None:
+    sweep(ENDINGS[ending], 1 + 2 * ending, 40, in_objects)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("survival", ENDINGS)
+def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
+    sweep(survival, 1, 1)
+
+
+def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> None:
+    folder, before, wanted = prepare(files)
+    start = folder.disk
+    assert isinstance(start, FakeDisk)
+    whole = start.clone()
+    calls = whole.call_count
+    run_shown(files(whole), folder, 11)
+    calls = whole.call_count - calls
+    assert table_rows(files(whole)) == wanted
+    for call in range(first, calls + 1, step):
+        disk = start.clone()
+        disk.stop_before = disk.call_count + call
+        with pytest.raises(PowerCut):
+            run_shown(files(disk), folder, 11)
+        after = files(disk.crash(survival, seed=call))
+        for ahead in (False, True):
+            shown = table_rows(after, ahead)
+            assert shown.items() <= {**before, **wanted}.items(), call
+            assert shown.keys() >= {key for key in before if key in wanted}, call
+        run_shown(after, folder, 12 + call)
+        check(after, wanted)
+
+
+def check(fs: FileSystem, wanted: Rows) -> None:
+    """What readers see, by whichever way they come, is what the archive and the log say."""
+    assert table_rows(fs) == table_rows(fs, ahead=True) == wanted
+    assert archived(fs, "orders") == of_topic(wanted, "orders")
+
+
+@pytest.mark.parametrize("call", range(3, 120, 10))
+def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> None:
+    folder, before, wanted = prepare(on_disk)
+    disk = folder.disk
+    assert isinstance(disk, FakeDisk)
+    disk.stop_before = disk.call_count + call
+    try:
+        run_shown(disk, folder, 11)
+    except PowerCut:
+        pass
+    after = disk.crash(Survival.EVERYTHING, seed=call)
+    run_shown(after, folder, 12, deleted_share=0.0)
+    assert isinstance(folder.clock, ManualClock)
+    folder.clock.advance(RETIRED_MS)
+    run_shown(after, folder, 13, deleted_share=0.0)
+    check(after, wanted)
+    files = every_file(after)
+    held = [payload for data in files.values() for payload in payloads(data)]
+    assert sorted(held) == sorted(wanted.values()) and set(before.values()) - set(wanted.values())
+    table = read_table(after)
+    assert table is not None and len(table.metadata.snapshots) == 1
+    assert rows_of(table) == wanted
+    # Nothing of a run that was killed, and nothing of a snapshot that is gone.
+    assert len([path for path in files if path.endswith(".metadata.json")]) <= 2
+    assert not [path for path in files if "/deletes/" in path]
