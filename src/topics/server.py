@@ -310,11 +310,8 @@ def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> 
             lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
         )
     told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
-    last_run = msgspec.to_builtins(status.last_run)
-    quarantined = msgspec.to_builtins(status.quarantined)
-    return msgspec.convert(
-        {**told, "restarts": supervisor.restarts, "last_run": last_run, "quarantined": quarantined}, PipelineAnswer
-    )
+    inner = {name: msgspec.to_builtins(told[name]) for name in ("last_run", "quarantined", "products", "worker")}
+    return msgspec.convert({**told, **inner, "restarts": supervisor.restarts}, PipelineAnswer)
 
 
 def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) -> asyncio.Future[Engine]:

@@ -132,6 +132,9 @@ from topics.client.streams.searches import (
     RoutingKeyPage,
     SearchPage,
     SearchTotal,
+    TopicCoverage,
+    TopicHit,
+    TopicSearchPage,
 )
 from topics.client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics.client.worker_state import JobRetry, RetryJob
@@ -167,13 +170,12 @@ __all__ = [
     "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
     "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
     "StreamState", "StreamSummary", "SystemStream", "TagMatch", "Tail", "Throttled", "TopicConfig",
-    "TopicConfigPatch",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState",
-    "TouchTemplate", "Touched", "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign",
-    "TransactionIncomplete", "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge",
-    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
-    "Worker",
+    "TopicConfigPatch", "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull",
+    "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord",
+    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
+    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
+    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
+    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
 ]  # fmt: skip
 
 _LATER = {
