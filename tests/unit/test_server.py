@@ -50,6 +50,7 @@ class FakeEngine:
             shards=[],
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
+            quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None
         self.backups = SimpleNamespace(lag_ms=None)

@@ -52,10 +52,13 @@ class ArchiveTable:
         self._unusable = False
         """Whether there is a table that has to be replaced, even if there is nothing to show."""
 
-    def follow(self, changed: Mapping[str, Wanted | None], now_ms: int, whole: bool = False) -> bool:
+    def follow(
+        self, changed: Mapping[str, Wanted | None], now_ms: int, whole: bool = False, same_rows: bool = False
+    ) -> bool:
         """Shows files as they are wanted, and no longer those that are not; whether anything was to be changed.
 
-        With `whole` all others are not wanted either: the first call of a process says everything.
+        With `whole` all others are not wanted either: the first call of a process says everything. `same_rows` is for a
+        change that readers do not see.
         """
         version = self._open(make=any(wanted is not None for wanted in changed.values()))
         if version is None:
@@ -66,7 +69,7 @@ class ArchiveTable:
         change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed)
         needed = not change.empty or self._unusable
         if needed:
-            self._commit(version, change, now_ms)
+            self._commit(version, change, now_ms, same_rows)
         return needed
 
     def expire(self, now_ms: int) -> None:
@@ -126,7 +129,7 @@ class ArchiveTable:
 
     # How it is changed
 
-    def _commit(self, version: Version, change: Change, now_ms: int) -> None:
+    def _commit(self, version: Version, change: Change, now_ms: int, same_rows: bool) -> None:
         metadata, token = version.metadata, self._dice.token(16)
         parent = metadata.current_snapshot()
         snapshot_id = int.from_bytes(token[:8], "big") >> 1
@@ -136,7 +139,7 @@ class ArchiveTable:
         manifests, gone = self._manifests(maker, parent, change)
         sequence = metadata.next_sequence_number()
         listed = maker.listed(manifests, parent.snapshot_id if parent is not None else None, sequence)
-        summary = summary_of([*change.data, *change.deletes], gone, parent)
+        summary = summary_of([*change.data, *change.deletes], gone, parent, same_rows)
         snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms)
         # Names are durable before the version that needs them counts.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
