@@ -30,7 +30,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-browser setup-serve setup-spark serve test check types short-tests slow halves format clean
+.PHONY: help setup setup-browser setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
@@ -67,6 +67,13 @@ $(STAMP): $(SPARK_STAMP)
 	@requirements/install "readers of tables for the tests" --upgrade --target .venv/readers -r requirements/readers.txt
 	@rm -f .venv/.setup-*
 	@touch $@
+
+# Half a gigabyte each, and only the slow tests need them: without them those are skipped.
+setup-versions: $(STAMP) ## Adds the older versions of Spark that the slow tests run on, too.
+	@for pins in requirements/spark-4.*.txt; do \
+	    name=$$(basename $$pins .txt); \
+	    requirements/install "$$name" --upgrade --target .venv/$$name -r $$pins; \
+	done
 
 # The one thing that no registry of Python packages has. Tests that need a browser are skipped without one.
 setup-browser: ## Gets Chromium from Debian, if there is none and root asks; says what to do otherwise.

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from bench.report import machine, write_page
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
-from bench.spark_many import many_deletes, many_topics, seconds, total
+from bench.spark_many import many_archived, many_deletes, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from topics.client import Client
 from topics.config.settings import Settings
@@ -181,6 +181,9 @@ class Bench:
     def topics(self) -> None:
         with serving(self._folder / "many") as url:
             self.results.topics = many_topics(url, self._sizes[0] // 100, _TRIES)
+        small = self._folder / "small"
+        self.results.archived = many_archived(self.spark, small, self._sizes[0] // 100, _GROWTH_TRIES)
+        shutil.rmtree(small)
 
     # What a job costs the writers
 

@@ -154,6 +154,19 @@ def test_searches(caller: Caller) -> None:
         caller.search("shop/logs ü", "nofield:1")
 
 
+def test_a_topic_is_searched_by_its_seqs(caller: Caller) -> None:
+    page = caller.search_topic("shop/logs ü", "service:a ms:>=20", sort="ms:desc", size=2, fields=["ms"], streams=True)
+    assert [(hit.seq, hit.data["ms"], hit.fields) for hit in page.hits] == [(9, 80, {"ms": 80}), (7, 60, {"ms": 60})]
+    assert (page.topic, page.head_seq, page.timed_out, page.coverage.complete) == ("shop/logs ü", 10, False, True)
+    rest = caller.search_topic(
+        "shop/logs ü", "service:a ms:>=20", sort=["ms:desc"], search_after=page.next_search_after, source=False,
+        streams=True,
+    )  # fmt: skip
+    assert [(hit.seq, hit.data) for hit in rest.hits] == [(5, None), (3, None)]
+    with pytest.raises(TopicNotFound):
+        caller.search_topic("nothing", "x")
+
+
 def test_pages_of_a_search_join_without_gap_or_repeat(caller: Caller) -> None:
     pages = caller.collect("search_pages", "shop/logs ü", "common", sort="time", page_size=3)
     assert sorted(hit.source["ms"] for page in pages for hit in page.hits) == [one["ms"] for one in LOGS]

@@ -81,7 +81,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 def play(folder: Path, scene: Scene) -> None:
     """Runs a server and, beside it, `scene` with a way to probe it and the event that stops it."""
     port_file = folder / "port"
-    settings = Settings(port=0, port_file=str(port_file), data_dir=str(folder / "data"))
+    # The engine is none that could be written to.
+    quiet: dict[str, Any] = {"streams_registry": "0", "streams_metrics": "0"}
+    settings = Settings(port=0, port_file=str(port_file), data_dir=str(folder / "data"), **quiet)
 
     async def probe(path: str) -> tuple[int, dict[str, Any]]:
         host, port = port_file.read_text().split(":")

@@ -193,6 +193,10 @@ def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
     yield _counter("topics_pipeline_segments", "Segments that the pipeline has worked on.", pipeline.segments)
     yield _counter("topics_pipeline_restarts", "Times that the pipeline's process ended badly.", pipeline.restarts)
     yield _gauge("topics_pipeline_failures", "Rounds that failed since one last worked.", pipeline.failures)
+    worker = pipeline.worker
+    memory, start_ms = (worker.memory_bytes, worker.start_ms) if worker is not None else (0, 0)
+    yield _gauge("topics_pipeline_memory_bytes", "Memory of the pipeline's process and all it started.", memory)
+    yield _gauge("topics_pipeline_start_ms", "How long Spark took to start for the pipeline.", start_ms)
     quarantined = len(pipeline.quarantined)
     yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
     yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)

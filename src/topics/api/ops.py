@@ -184,15 +184,23 @@ def pipeline_for(key: Key, state: PipelineAnswer) -> PipelineAnswer:
     if not key.prefixes:
         return state
     visible = [one for one in state.quarantined if key.may_touch(one.topic)]
-    error = None if state.error is None else "the operator can see it"
-    return msgspec.structs.replace(state, quarantined=visible, error=error)
+    return msgspec.structs.replace(
+        state,
+        quarantined=visible,
+        error=_hidden(state.error),
+        products=[msgspec.structs.replace(one, error=_hidden(one.error)) for one in state.products],
+    )
+
+
+def _hidden(error: str | None) -> str | None:
+    return None if error is None else "the operator can see it"
 
 
 def no_pipeline() -> PipelineAnswer:
     """What a server without one tells."""
     return PipelineAnswer(
         state="off", reason=None, lag_segments=0, lag_bytes=0, lag_ms=0, rounds=0, records=0, segments=0, failures=0,
-        restarts=0, error=None, last_run=None, quarantined=[],
+        restarts=0, error=None, last_run=None, quarantined=[], products=[], worker=None,
     )  # fmt: skip
 
 

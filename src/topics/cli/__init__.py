@@ -19,7 +19,7 @@ from cyclopts import App, Group
 
 from topics import __version__
 from topics.cli.shared.environment import advice, strangers
-from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained
+from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained, one_line
 
 __all__ = ["main"]
 
@@ -205,6 +205,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told is None:
             raise
         sentence, code = told
-        print(f"topics: {sentence}", file=sys.stderr)
+        print(f"topics: {one_line(sentence)}", file=sys.stderr)
         return code
     return result if isinstance(result, int) else 0

@@ -98,6 +98,7 @@ from topics.client.errors import (
     StreamClosed,
     StreamConflict,
     StreamGone,
+    SystemStream,
     Throttled,
     TopicExistsIncompatible,
     TopicFull,
@@ -131,6 +132,9 @@ from topics.client.streams.searches import (
     RoutingKeyPage,
     SearchPage,
     SearchTotal,
+    TopicCoverage,
+    TopicHit,
+    TopicSearchPage,
 )
 from topics.client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics.client.worker_state import JobRetry, RetryJob
@@ -165,13 +169,13 @@ __all__ = [
     "SearchPage", "SearchTotal", "SearchUnavailable", "SequenceConflict", "ServerTrouble", "ShuttingDown",
     "SlowConsumer", "Socket", "Staged", "StateRefused", "StreamAppended", "StreamClosed", "StreamConflict",
     "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop", "StreamPage", "StreamProfile", "StreamSchema",
-    "StreamState", "StreamSummary", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicNotEmpty",
-    "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicState", "TopicSummary", "TopicType", "TouchState",
-    "TouchTemplate", "Touched", "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign",
-    "TransactionIncomplete", "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge",
-    "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher",
-    "Worker",
+    "StreamState", "StreamSummary", "SystemStream", "TagMatch", "Tail", "Throttled", "TopicConfig",
+    "TopicConfigPatch", "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull",
+    "TopicGap", "TopicGone", "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord",
+    "TopicSearchPage", "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched",
+    "Transaction", "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete",
+    "TransactionNotFound", "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized",
+    "UnexpectedAnswer", "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
 ]  # fmt: skip
 
 _LATER = {

@@ -22,6 +22,7 @@ from typing import Protocol
 from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
+from topics.core.names import SYSTEM_STREAMS
 from topics.core.records import Record
 from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
@@ -31,7 +32,8 @@ from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
-from topics.storage.commit import Shard, Submission
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Submission
 from topics.storage.timing import AT_ONCE, CommitTiming
 
 _log = logging.getLogger(__name__)
@@ -67,6 +69,11 @@ class Books(Protocol):
     def before_change(self, topic: Topic) -> None: ...
 
     def wake(self, topic: Topic) -> None: ...
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the server's quota."""
+        ...
 
 
 class Transaction(Submission):
@@ -290,10 +297,9 @@ class WritePath:
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""
         books = self.books
-        quota = books.limits.max_total_bytes if grows else 0
+        quota = books.limits.max_total_bytes if grows and topic.name not in SYSTEM_STREAMS else 0
         if quota or topic.rules.rejects:
-            used = books.total_bytes + books.staged_bytes
-            check_room(topic, len(records), payload_bytes(records), quota, used)
+            check_room(topic, len(records), payload_bytes(records), quota, books.used_bytes)
 
     def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
         """The same for records that the server's total has already."""

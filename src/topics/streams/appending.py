@@ -21,7 +21,7 @@ from topics.core.errors import (
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
 from topics.engine.streams.description import REASON
-from topics.engine.streams.feature import check_visible
+from topics.engine.streams.feature import StreamFeature, check_visible
 from topics.engine.streams.slices import Prepared, Retry
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -64,7 +64,8 @@ class _MarkExtension:
 
     kind = FrameKind.STREAM_APPEND
 
-    def __init__(self, state: StreamState, mark: StreamMark) -> None:
+    def __init__(self, feature: StreamFeature, state: StreamState, mark: StreamMark) -> None:
+        self._feature = feature
         self._state = state
         self._mark = mark
 
@@ -77,6 +78,8 @@ class _MarkExtension:
     def applied(self, topic: Topic) -> None:
         self._state.apply(self._mark)
         self._state.unstage(None)
+        if self._mark.close:
+            self._feature.tell("closed", topic)
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
         self._state.unstage(error)
@@ -212,7 +215,8 @@ class StreamAppender:
         now = core.wall()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
-            extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
+            mark = StreamMark(now, request.seq, request.producer, request.close)
+            extension = _MarkExtension(self._feature, state, mark)
 
         def written(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -233,6 +237,7 @@ class StreamAppender:
         def applied(timing: CommitTiming) -> None:
             state.apply(mark)
             state.unstage(None)
+            self._feature.tell("closed", topic)
             done(Appended(tail_offset(topic), False, True, request.producer))
 
         def failed(error: TopicsError) -> None:

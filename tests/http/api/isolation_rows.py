@@ -168,6 +168,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /v0/ws": (Ask("/v0/ws", answers=[426]),),  # The commands are in COMMANDS.
     # Streams.
+    "POST /v1/_search": (
+        Ask("/v1/_search", {"streams": "{{stream}}"}, answers=[404]),
+        Ask("/v1/_search", {"streams": ["{{stream}}", "{{stream}}*"]}, answers=[404]),
+    ),
     "GET /v1/streams": (
         Ask("/v1/streams", answers=[200]),
         Ask("/v1/streams?prefix={{stream}}", answers=[200]),
@@ -284,7 +288,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "filter", "since_ts", "last",
     }),
     "TopicSearchBody": frozenset({
-        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields",
+        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

@@ -117,6 +117,8 @@ _SECTIONS: dict[type, str] = {
     v0.PipelineAnswer: "### The pipeline",
     v0.PipelineRun: "### The pipeline",
     v0.QuarantinedTopic: "### The pipeline",
+    v0.PipelineProduct: "### The pipeline",
+    v0.PipelineWorker: "### The pipeline",
     v0.TokenBody: "### Tokens",
     v0.TokenAnswer: "### Tokens",
     v0.ErrorAnswer: "### Errors",

@@ -13,7 +13,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from tests.unit.spark.archives import ROOT, advance, archived, run_all, state_of, topic_of
 from tests.unit.spark.folders import Folder
-from tests.unit.spark.tables import every_file, of_topic, read_table, rows_of, run_shown, table_of, table_rows
+from tests.unit.spark.tables import every_file, of_topic, payloads, read_table, rows_of, run_shown, table_of, table_rows
 from tests.unit.spark.test_legacy import prepared
 from topics.core.ranges import intersection, union
 from topics.core.records import Record
@@ -369,3 +369,20 @@ def test_a_delete_is_confirmed_only_when_the_table_no_longer_shows_it() -> None:
     made.round()
     assert read_whole(folder.disk, folder.layout.pipeline_seen) != before
     assert len(of_topic(table_rows(folder.disk), "orders")) == 90
+
+
+def test_what_is_deleted_is_gone_by_its_deadline() -> None:
+    folder = filled()
+    run_shown(folder.disk, folder, 1)
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2, erase_ms=50_000)
+    assert any("33" in payloads(data) for data in every_file(folder.disk).values())
+    advance(folder.clock, 50_000)
+    run_shown(folder.disk, folder, 3, erase_ms=50_000)
+    advance(folder.clock, RETIRE_MS)
+    run_shown(folder.disk, folder, 4, erase_ms=50_000)
+    held = [payload for data in every_file(folder.disk).values() for payload in payloads(data)]
+    assert sorted(held) == sorted(table_rows(folder.disk).values()) and len(held) == 95
+    table = read_table(folder.disk)
+    assert table is not None and len(table.metadata.snapshots) == 1

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from topics.cli.shared.amounts import moment_ms
 from topics.cli.shared.connection import HERE, Server, connected
 from topics.cli.shared.failures import CommandError
-from topics.cli.shared.output import Output, flush, json_line, line, note, table
+from topics.cli.shared.output import Output, flush, json_line, line, note, printable, table
 from topics.cli.stream.contents import name_of
 from topics.client import Aggregate, Client
 from topics.schema.search import interval_ms
@@ -96,7 +96,7 @@ def _show(found: Aggregate, by: list[str], output: str) -> None:
     names = list(dict.fromkeys(name for row in rows for name in row))
     if output == "raw":
         for row in rows:
-            line("\t".join(str(row.get(name, "")) for name in names))
+            line("\t".join(printable(str(row.get(name, ""))) for name in names))
     elif rows:
         table([name.upper() for name in names], [[row.get(name, "") for name in names] for row in rows])
 

@@ -1,4 +1,4 @@
-"""Finding entries of a stream, adding them up, and listing their keys."""
+"""Finding entries of a stream or records of a topic, adding them up, and listing their keys."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from topics.client.requests import Request, encode_values, given_only
-from topics.client.streams.contents import moment, stream_path
+from topics.client.requests import Request, encode_values, given_only, moment, topic_path
+from topics.client.streams.contents import stream_path
 
 T = TypeVar("T")
 
@@ -89,6 +89,53 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     explain: dict[str, Any] | None = None
 
 
+class TopicHit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A record that was found. Its data is decoded when it is first asked for."""
+
+    seq: int = msgspec.field(name="$seq")
+    score: float = 0.0
+    sort: list[Any] = []
+    """The values of the sort keys."""
+    fields: dict[str, Any] = {}
+    """The declared fields, as they stand in the record."""
+    payload: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))
+
+    @cached_property
+    def data(self) -> Any:
+        """The record as Python values, in the current version of its schema; None where it was not asked for."""
+        return msgspec.json.decode(self.payload)
+
+
+class TopicCoverage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search of a topic looked at."""
+
+    complete: bool
+    """Whether everything up to the end was looked at."""
+    missing_at_most: int = 0
+    first_missing_seq: int | None = None
+    spent: str | None = None
+    """The budget that ran out: `time`, `bytes` or `memory`."""
+    entries: int = 0
+    scanned_bytes: int = 0
+
+
+class TopicSearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The first hits of an order, of a topic."""
+
+    topic: str
+    hits: list[TopicHit]
+    total: SearchTotal
+    """The hits of this page, or with `track_total` all that match."""
+    next_search_after: list[Any] | None = None
+    """Where the next page goes on; None on the last one."""
+    head_seq: int
+    """The end of the topic when the query came."""
+    timed_out: bool = False
+    """Whether time ran out: the hits are those that were found until then."""
+    coverage: TopicCoverage
+    explain: dict[str, Any] | None = None
+
+
 class BucketGroup(msgspec.Struct, frozen=True, kw_only=True):
     """The entries of a bucket with the same dimensions."""
 
@@ -148,6 +195,39 @@ def search(
     that runs out is no error: the page has what was found, and says `timed_out`. `source=False` leaves the entries out,
     `fields` says which declared ones to show, `track_total` counts all that match.
     """
+    body = _search_body(q, sort, size, search_after, timeout_ms, track_total, source, fields, explain)
+    target = stream_path(name, "/_search")
+    return Request(method="POST", target=target, body=body, answer=SearchPage, partial_status=408, wait_s=_SEARCH_S)
+
+
+def search_topic(
+    topic: str,
+    q: str = "",
+    *,
+    sort: Sequence[str] | str = (),
+    size: int | None = None,
+    search_after: Sequence[object] | None = None,
+    timeout_ms: int | None = None,
+    track_total: bool = False,
+    source: bool = True,
+    fields: Sequence[str] | None = None,
+    explain: bool = False,
+    streams: bool = False,
+) -> Request[TopicSearchPage]:
+    """The same as `search` for whoever thinks in topics and seqs: the topic is the stream of its name.
+
+    With `streams` it may be a stream whose name topics cannot have. A `diff` with a `filter` needs no search
+    description.
+    """
+    body = _search_body(q, sort, size, search_after, timeout_ms, track_total, source, fields, explain)
+    target = topic_path(topic, "/search", {"streams": "true" if streams else None})
+    return Request(method="POST", target=target, body=body, answer=TopicSearchPage, wait_s=_SEARCH_S)
+
+
+def _search_body(
+    q: str, sort: Sequence[str] | str, size: int | None, search_after: Sequence[object] | None, timeout_ms: int | None,
+    track_total: bool, source: bool, fields: Sequence[str] | None, explain: bool,
+) -> bytes:  # fmt: skip
     given = {
         "q": q or None,
         "sort": [sort] if isinstance(sort, str) else list(sort) or None,
@@ -159,14 +239,7 @@ def search(
         "fields": None if fields is None else list(fields),
         "explain": explain or None,
     }
-    return Request(
-        method="POST",
-        target=stream_path(name, "/_search"),
-        body=encode_values(given_only(given)),
-        answer=SearchPage,
-        partial_status=408,
-        wait_s=_SEARCH_S,
-    )
+    return encode_values(given_only(given))
 
 
 def aggregate(

@@ -104,8 +104,7 @@ class Packer:
         if copies is None:
             return load
         core.expire(dest)
-        used = core.total_bytes + core.staged_bytes
-        taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, used)
+        taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, core.used_bytes)
         if refused is None:
             return load
         return load.first(taken) if taken else refused

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,7 +19,6 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from topics.spark.archive.parts import FilePart
@@ -31,6 +31,13 @@ from topics.spark.connector.origins import Origin, SegmentOrigin, found_position
 from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
 from topics.spark.connector.reading import SpanReader
 from topics.spark.connector.sink import BatchSink, StreamSink
+from topics.spark.connector.versions import (
+    LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from topics.spark.segments import ScanOptions, SegmentRef, pack, plan_scan
 from topics.system.clock import SystemClock
 
@@ -134,6 +141,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches between offsets. Everything here but `read` runs in one process beside the driver."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        if options.max_records is not None and not LIMITS:
+            raise OptionError(f"maxRecordsPerTrigger needs Spark 4.2: {pyspark.__version__} tells no source of a limit")
         self._options = options
         self._columns = _Columns(schema)
         self._origin = origin_of(options.access)
@@ -150,8 +159,9 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limit = self._options.max_records
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        begin = from_checkpoint(start)
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """Spark before 4.2 does not say where the batch begins."""
+        begin = from_checkpoint(start) if start is not None else {}
         end = self._target if self._target is not None else self._heads()
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return to_checkpoint(limited(begin, _not_behind(begin, end), rows))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, TopicsError
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.engine.topic import Topic
 from topics.streams.offsets import START, decode_offset, offset_of, read_offset, tail_offset
 from topics.streams.service import Streams
@@ -29,7 +29,7 @@ class Links:
         if not subscription.request.pattern:
             return []
         names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
-        return [name for name in names if subscription.matches(name) and not is_own_name(name)]
+        return [name for name in names if subscription.matches(name) and not is_server_name(name)]
 
     def tail(self, name: str) -> str:
         topic = self._core.by_name.get(name)
@@ -102,7 +102,7 @@ class Links:
         ]  # fmt: skip
 
     def _added(self, topic: Topic) -> None:
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return
         for subscription in list(self._book.all.values()):
             if topic.name in subscription.links or subscription.matches(topic.name):
