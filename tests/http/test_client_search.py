@@ -375,6 +375,21 @@ def test_time_that_ran_out_is_a_page_and_a_late_server_an_error() -> None:
             client.search("s", "a")
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_questions_are_asked_again_when_the_answer_is_lost(kind: str) -> None:
+    quick = ClientOptions(retry=RetryPolicy(deadline_s=30, backoff_min_s=0.001))
+    page = http({**PARTIAL, "timed_out": False})
+    with running([resets, answers(page[: len(page) // 2]), answers(page)]) as server:
+        assert not Caller(kind, server.url, options=quick).search("s", "a").timed_out
+        assert len(server.asked) == 3
+    unavailable = http(
+        {"error": {"code": "unavailable", "message": "later", "detail": {"reason": "search_unavailable"}}},
+        status="503 Service Unavailable",
+    )
+    with running([answers(unavailable, page)]) as server:
+        assert Caller(kind, server.url, options=quick).search("s", "a").hits == []
+
+
 def test_an_update_of_unknown_fate_is_sent_again_only_where_that_does_no_harm() -> None:
     quick = ClientOptions(retry=RetryPolicy(deadline_s=30, backoff_min_s=0.001))
     registry = {"schema": "s", "currentVersion": 1}
