@@ -49,8 +49,8 @@ def test_every_call_may_fail(scenario: queue_scenarios.Scenario, shards: int, le
     assert not (texts := list(islice(found, SHOWN))), "\n".join(texts)
 
 
-# A job that cannot be buried for want of something is tried again a second later. Only the process knows of that second,
-# and the model of these sweeps would take it for a promise: so no jobs are buried here.
+# A job that cannot be buried for want of something is tried again a second later. Only the process knows of that
+# second, and the model of these sweeps would take it for a promise: so no jobs are buried here.
 SHORT_OF = [
     pytest.param(scenario, fault, id=f"{scenario.__name__} {fault.name}")
     for scenario in SCENARIOS
