@@ -18,8 +18,8 @@ export PYTHON
 # touched file or a fresh checkout of the same pins does not. Serving needs a tenth of what the tests need, so each has a
 # stamp of its own.
 stamp = .venv/.$(1)-$(shell { pwd; cat pyproject.toml $(2); } | cksum | tr ' ' '-')
-SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt)
-SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/spark.txt requirements/java.txt)
+SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
+SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
 STAMP := $(call stamp,setup,requirements/*.txt)
 
 # Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
@@ -30,7 +30,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-browser setup-serve setup-spark serve test check types short-tests slow halves format clean
+.PHONY: help setup setup-browser setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
@@ -50,6 +50,7 @@ setup-spark: $(SPARK_STAMP) ## Adds Spark, and Java where there is none, for the
 # Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
 $(SERVE_STAMP):
 	@requirements/install "what the server needs" -r requirements/build.txt -r requirements/runtime.txt
+	@requirements/install "what browsers are served" --no-deps -r requirements/pages.txt
 	@requirements/install "topics itself" --no-deps --no-build-isolation -e .
 	@rm -f .venv/.serve-*
 	@touch $@
@@ -66,6 +67,13 @@ $(STAMP): $(SPARK_STAMP)
 	@requirements/install "readers of tables for the tests" --upgrade --target .venv/readers -r requirements/readers.txt
 	@rm -f .venv/.setup-*
 	@touch $@
+
+# Half a gigabyte each, and only the slow tests need them: without them those are skipped.
+setup-versions: $(STAMP) ## Adds the older versions of Spark that the slow tests run on, too.
+	@for pins in requirements/spark-4.*.txt; do \
+	    name=$$(basename $$pins .txt); \
+	    requirements/install "$$name" --upgrade --target .venv/$$name -r $$pins; \
+	done
 
 # The one thing that no registry of Python packages has. Tests that need a browser are skipped without one.
 setup-browser: ## Gets Chromium from Debian, if there is none and root asks; says what to do otherwise.

@@ -34,13 +34,28 @@ _NOTE = b"x" * 110
 
 def fill(folder: Path, first: int, to: int) -> None:
     """Records `first` up to `to` of the topic `orders`, about 200 bytes each, sealed by the engine itself."""
+    with _engine(folder) as engine:
+        for start in range(first, to, BATCH):
+            engine.append("orders", Batch(records=_orders(start, min(start + BATCH, to))), _expect_success)
+
+
+def fill_many(folder: Path, topics: int, each: int) -> None:
+    """So many topics with so many records each, all of them sealed."""
+    with _engine(folder) as engine:
+        for number in range(topics):
+            records = _orders(number * each, (number + 1) * each)
+            engine.append(f"many.{number}", Batch(records=records), _expect_success)
+
+
+@contextmanager
+def _engine(folder: Path) -> Iterator[Engine]:
+    """An engine whose topics are all sealed in the end."""
     options = EngineOptions(data_dir=str(folder), wal_shards=1)
     engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
-    for start in range(first, to, BATCH):
-        engine.append("orders", Batch(records=_orders(start, min(start + BATCH, to))), _expect_success)
-    topic = engine.core.by_name["orders"]
-    engine.core.before_change(topic)
-    engine.sealer.cut(topic)
+    yield engine
+    for topic in list(engine.core.by_name.values()):
+        engine.core.before_change(topic)
+        engine.sealer.cut(topic)
     engine.close_inline()
 
 

@@ -1,6 +1,6 @@
 """The parts of `make bench-spark` that are about numbers of things: many topics, and many deletes.
 
-`python -m bench.spark_many TOPICS RECORDS` measures these two alone.
+`python -m bench.spark_many TOPICS RECORDS` measures these alone.
 """
 
 import json
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import LongType, StructField, StructType
 
-from bench.spark_load import fill, serving
+from bench.spark_load import fill, fill_many, forget_archive, serving
 from topics.client import Client
 from topics.config.settings import Settings
 from topics.spark.archive.events import Masked
@@ -25,7 +25,8 @@ from topics.spark.archive.masks import Mask
 from topics.spark.archive.reading import archived_records
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.connector.source import TopicsDataSource, TopicsReader, TopicsStreamReader
-from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.executors import InlineExecutor, SparkExecutor
+from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
 from topics.storage.posix import PosixFileSystem
@@ -45,6 +46,15 @@ class ManyTopics:
     offsets: list[float] = field(default_factory=list)
     offset_bytes: int = 0
     tasks: int = 0
+
+
+@dataclass
+class ManyArchived:
+    topics: int
+    archived: list[float] = field(default_factory=list)
+    idle: list[float] = field(default_factory=list)
+    jobs: int = 0
+    files: int = 0
 
 
 @dataclass
@@ -76,6 +86,30 @@ def many_topics(url: str, topics: int, tries: int) -> ManyTopics:
         found.offsets.append(seconds(lambda: stream.latestOffset(start, stream.getDefaultReadLimit())))
     found.offset_bytes = len(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
     return found
+
+
+def many_archived(spark: SparkSession, data: Path, topics: int, tries: int) -> ManyArchived:
+    """Archives so many small topics, each try from the beginning."""
+    fill_many(data, topics, RECORDS_A_TOPIC)
+    found = ManyArchived(topics)
+    tracker = spark.sparkContext.statusTracker()
+    for number in range(tries + 1):
+        forget_archive(data)
+        settings = Settings(data_dir=str(data), archive="1")
+        pipeline = make_pipeline(settings, PosixFileSystem(), SparkExecutor(spark), SystemClock())
+        before = len(tracker.getJobIdsForGroup(None))
+        took = seconds(lambda: run_all(pipeline))  # noqa: B023
+        found.jobs = len(tracker.getJobIdsForGroup(None)) - before
+        found.idle.append(seconds(pipeline.round))
+        if number:
+            found.archived.append(took)
+    found.files = sum(1 for _ in (data / "archive" / "data").rglob("*.parquet"))
+    return found
+
+
+def run_all(pipeline: Pipeline) -> None:
+    while pipeline.round():
+        pass
 
 
 def many_deletes(spark: SparkSession, archive: str, tries: int) -> ManyDeletes:
@@ -121,9 +155,9 @@ def main() -> None:
         fill(folder / "data", 0, records)
         settings, files = Settings(data_dir=str(folder / "data"), archive="1"), PosixFileSystem()
         pipeline = make_pipeline(settings, files, InlineExecutor(files), SystemClock())
-        while pipeline.round():
-            pass
+        run_all(pipeline)
         spark = open_session(SparkOptions(app_name="bench"))
+        print(many_archived(spark, folder / "small", topics, 2))
         found = many_deletes(spark, str(folder / "data" / "archive"), 5)
         print(found, f"ratio {found.ratio:.2f}")
         spark.stop()

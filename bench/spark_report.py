@@ -7,7 +7,8 @@ from rich.console import Console
 
 from bench.report import Sheet
 from bench.spark_load import APPENDS_PER_S, Latencies
-from bench.spark_many import ManyDeletes, ManyTopics
+from bench.spark_many import ManyArchived, ManyDeletes, ManyTopics
+from bench.spark_table import FILES_A_COMMIT, TableCost
 
 SOURCE, JSON, PARQUET = "segment source", "spark.read.json", "spark.read.parquet"
 SOURCE_TO_JSON_MIN = 1.0
@@ -15,13 +16,14 @@ ARCHIVED_PER_S_MIN = 250_000
 P99_RATIO_MAX = 2.0
 MASKED_RATIO_MAX = 1.3
 PLAN_S_MAX = 2.0
+SMALL_TOPICS_S_MAX = 60.0
 _METHOD = """\
 One embedded Spark with the project's own settings, on records of about 200 bytes with a tag, sealed by the engine. A
 figure is the median of {tries} tries (of {growth_tries} where time grows and for the connector) behind one that is not
 counted, so none pays for Spark's start, and the readers take turns. *All columns* hands every row to a sink that drops
 it; *an aggregate* sums the lengths of `data` and takes the largest `seq`: Spark's own readers then parse these two
 columns only, the segment source is not told and makes all ten. The archive job is a round of the pipeline on a folder
-without an archive, manifests and syncs included."""
+without an archive, ledger, table and syncs included."""
 _LATENCY = """\
 A writer of its own process appends {rate} records a second, one by one over one connection to a server in class `disk`,
 each at its moment, whatever became of the one before; its time runs from that moment. Windows without a job and windows
@@ -57,7 +59,9 @@ class SparkResults:
     read_back: list[float] = field(default_factory=list)
     micro_batches_ms: list[float] = field(default_factory=list)
     topics: ManyTopics = field(default_factory=lambda: ManyTopics(0))
+    archived: ManyArchived = field(default_factory=lambda: ManyArchived(0))
     deletes: ManyDeletes = field(default_factory=lambda: ManyDeletes(0, 0))
+    table: list[TableCost] = field(default_factory=list)
     quiet: list[Latencies] = field(default_factory=list)
     busy: list[Latencies] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -76,6 +80,7 @@ class SparkReport(Sheet):
         self._growth()
         self._connector()
         self._many()
+        self._table()
         self._latency()
         self._aims()
         self.noise(self._results.others)
@@ -120,16 +125,31 @@ class SparkReport(Sheet):
         self.table("The connector", ["", "median"], rows)
 
     def _many(self) -> None:
-        topics, deletes = self._results.topics, self._results.deletes
+        topics, deletes, archived = self._results.topics, self._results.deletes, self._results.archived
         rows = [
             [f"a batch over {topics.topics:,} topics planned, s", f"{_number(topics.plan):.2f}"],
             ["its tasks", f"{topics.tasks}"],
             ["the next offsets of a stream over them, s", f"{_number(topics.offsets):.2f}"],
             ["such an offset, bytes", f"{topics.offset_bytes:,}"],
+            [f"{archived.topics:,} topics archived, s", f"{_number(archived.archived):.1f}"],
+            ["its jobs", f"{archived.jobs}"],
+            ["its files", f"{archived.files}"],
+            ["a round over them that finds nothing to do, s", f"{_number(archived.idle):.3f}"],
             [f"{deletes.records:,} archived records, the files as they are, s", f"{_number(deletes.plain):.1f}"],
             [f"the same without {deletes.ranges:,} scattered deletes, s", f"{_number(deletes.masked):.1f}"],
         ]
         self.table("Many topics of 50 records each, and many deletes", ["", "median"], rows)
+
+    def _table(self) -> None:
+        rows = [
+            [f"{one.files:,}", f"{one.first:.2f}", f"{one.opened:.2f}", f"{one.commit_ms:.0f}", f"{one.delete_ms:.0f}"]
+            for one in self._results.table
+        ]
+        head = [
+            "files", "made of the ledger, s", "opened, s", f"a commit of {FILES_A_COMMIT} files, ms",
+            "five rows of a file deleted, ms",
+        ]  # fmt: skip
+        self.table("The archive's table: what a commit costs as it grows, syncs included", head, rows)
 
     def _latency(self) -> None:
         found = self._results
@@ -164,6 +184,7 @@ class SparkReport(Sheet):
         for name, value, most in (
             (f"plan over {found.topics.topics:,} topics, s", _number(found.topics.plan), PLAN_S_MAX),
             (f"offsets of {found.topics.topics:,} topics, s", _number(found.topics.offsets), PLAN_S_MAX),
+            (f"archive of {found.archived.topics:,} topics, s", _number(found.archived.archived), SMALL_TOPICS_S_MAX),
             (f"read with {found.deletes.ranges:,} deletes / without a look", found.deletes.ratio, MASKED_RATIO_MAX),
         ):
             verdict = "met" if value <= most else "missed"

@@ -67,14 +67,18 @@ def read_by_all(root: str, home: Path, environment: Mapping[str, str] | None = N
 
 
 def run_reading(
-    code: str, home: Path, arguments: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    code: str,
+    home: Path,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    patience_s: int = _PATIENCE_S,
 ) -> str:
     """What a program prints that has the readers at hand."""
     assert _HOME.is_dir(), "the readers of the tests are not installed: run `make setup`"
     env = {**os.environ, **(environment or {}), "PYTHONPATH": str(_HOME), "HOME": str(home), "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env=env, cwd=home, capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
+        env=env, cwd=home, capture_output=True, text=True, timeout=patience_s, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -30,7 +30,7 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
-from topics.console.files import console_site
+from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
@@ -42,6 +42,7 @@ from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
+from topics.streams.system import Around, SystemOptions
 from topics.system.clock import Clock, SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
 from topics.system.dice import Dice, SystemDice
@@ -82,7 +83,7 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
 
     `on_listening` is called with the bound host:port once it is known.
     """
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Neither this process nor one that it starts has any use for them: the settings were read.
     forget_variable("TOPICS_API_KEYS")
     tune_allocator()
@@ -103,8 +104,18 @@ class Front(NamedTuple):
         """Serves an engine that was started."""
         self.http.sleep_while(lambda: engine.committing)
         self.live.open(engine)
-        self.streams.subscriptions(engine)
+        self.streams.start(engine, self._around)
         self.api.engine = engine
+
+    def _around(self) -> Around:
+        """What the engine does not know, for the metrics that it keeps."""
+        counters, pipeline = self.http.counters, self.ops.pipeline_state()
+        return Around(
+            requests=counters.requests, received_bytes=counters.bytes_in, sent_bytes=counters.bytes_out,
+            connections=counters.connections_open, unread_bytes=self.http.unread_bytes,
+            pipeline_lag_ms=pipeline.lag_ms, pipeline_lag_segments=pipeline.lag_segments,
+            pipeline_lag_bytes=pipeline.lag_bytes,
+        )  # fmt: skip
 
 
 def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> Front:
@@ -112,12 +123,15 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
     ops.console.files = console_site()
+    ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    if _is_on(settings.access_log):
+        api.tallies.log_each()
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
@@ -173,7 +187,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
 def _streams_api(settings: Settings) -> StreamsApi:
     values = {
         **msgspec.structs.asdict(settings), "webhook_loopback": _webhook_loopback(settings),
-        "immutable": _is_on(settings.streams_immutable),
+        "immutable": _is_on(settings.streams_immutable), "system": _system_options(settings),
     }  # fmt: skip
     try:
         inspection = ServerRoutes(settings, engine_options(settings).wal_shards)
@@ -184,6 +198,14 @@ def _streams_api(settings: Settings) -> StreamsApi:
             f"TOPICS_STREAMS_WEBHOOK_CA_FILE is {settings.streams_webhook_ca_file!r}, which holds no certificates: "
             f"{error.strerror or error}"
         ) from error
+
+
+def _system_options(settings: Settings) -> SystemOptions:
+    return SystemOptions(
+        streams_registry=_is_on(settings.streams_registry), streams_metrics=_is_on(settings.streams_metrics),
+        streams_metrics_ms=settings.streams_metrics_ms,
+        streams_metrics_retention_ms=settings.streams_metrics_retention_ms,
+    )  # fmt: skip
 
 
 def _browser_rules(settings: Settings, *, with_keys: bool) -> BrowserRules:
@@ -334,11 +356,8 @@ def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> 
             lag_ms=max(status.lag_ms, now_ms - unlisted.oldest_ts, 0),
         )
     told = {**msgspec.structs.asdict(status), "state": supervisor.state, "reason": supervisor.reason}
-    last_run = msgspec.to_builtins(status.last_run)
-    quarantined = msgspec.to_builtins(status.quarantined)
-    return msgspec.convert(
-        {**told, "restarts": supervisor.restarts, "last_run": last_run, "quarantined": quarantined}, PipelineAnswer
-    )
+    inner = {name: msgspec.to_builtins(told[name]) for name in ("last_run", "quarantined", "products", "worker")}
+    return msgspec.convert({**told, **inner, "restarts": supervisor.restarts}, PipelineAnswer)
 
 
 def _recover_in_thread(settings: Settings, progress: Callable[[float], None]) -> asyncio.Future[Engine]:

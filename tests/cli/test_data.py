@@ -189,6 +189,11 @@ def test_the_last_of_those_that_match(env: dict[str, str], client: Client) -> No
     assert numbers("read", "mixed", "--filter", "n=18") == [18]
     assert numbers("tail", "mixed", "--filter", "even=true", "--tag", "t-6", "-n", "2") == [2974, 2988]
     assert numbers("read", "mixed", "--filter", "even=true", "--filter", "n!=4", "--limit", "3") == [0, 2, 6]
+    assert numbers("read", "mixed", "--filter", "/n:<20 -tag:t-5 /even:true", "--filter", "n!=4") == [
+        n for n in range(0, 20, 2) if n % 7 not in (3, 5) and n != 4
+    ]
+    assert numbers("tail", "mixed", "-n", "2", "--filter", "tag:t-6 /even:true") == [2974, 2988]
+    assert numbers("read", "mixed", "--filter", "-/n:>2", "--filter", "has:/n", "--limit", "2") == [0, 1]
 
 
 def test_many_queues_are_listed_without_asking_for_each(env: dict[str, str], client: Client) -> None:

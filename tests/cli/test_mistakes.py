@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.terminal import environment, run
 from tests.http.live import LiveServer
+from tests.http.scripted import answers, http, running
 from topics.cli import main
 from topics.client import Client
 
@@ -73,6 +74,7 @@ MISTAKES = [
     ("import there . --no-spark", 2, "is a folder"),
     ("read there --filter x", 2, "such as status=paid"),
     ("tail there --filter =x", 2, "such as status=paid"),
+    ("read there --filter /a:", 1, "invalid_request"),
     ("stream create x --ttl 10ms", 2, "whole seconds"),
     ("stream create x --ttl soon", 2, "accepted is a time such as 500ms"),
     ("stream create /", 2, "a stream needs a name"),
@@ -195,3 +197,12 @@ def test_what_answers_is_no_topics_server(env: dict[str, str], live: LiveServer)
     done = run("ls", "--url", f"{live.url}/elsewhere", env=env)
     assert done.code == 1
     assert done.err.count("\n") == 1
+
+
+def test_what_a_server_says_stays_on_one_line_and_cannot_steer_a_terminal(env: dict[str, str]) -> None:
+    words = "no\n\x1b[2Jroot@host:~# \x07rm"
+    refused = http({"error": {"code": "invalid_request", "message": words}}, status="400 Bad Request")
+    with running([answers(refused)]) as server:
+        done = run("show", "there", "--url", server.url, env=env)
+    assert done.code == 1
+    assert done.err == "topics: no �[2Jroot@host:~# �rm (invalid_request)\n"

@@ -12,6 +12,8 @@ HOME = Path(__file__).parents[2] / ".conformance"
 PACKAGES = {
     "@durable-streams/client": "0.2.6",
     "@durable-streams/server-conformance-tests": "0.3.6",
+    "@durable-streams/state": "0.3.1",
+    "@tanstack/db": "0.15.2",
     "vitest": "4.1.12",
 }
 _NODE_MAJOR_MIN = 20

@@ -31,6 +31,20 @@ def test_the_javascript_client_creates_appends_resumes_tails_closes_and_produces
     assert seen["closed"] is True
 
 
+@pytest.mark.parametrize("live", ["long-poll", "sse"])
+def test_the_package_for_the_state_protocol_keeps_rows(server: LiveServer, live: str) -> None:
+    home = require_node()
+    script = Path(__file__).parent / "state.mjs"
+    seen = json.loads(run_node(home, script, server.url, live).splitlines()[-1])
+    ada, bob = {"id": "1", "name": "Ada L."}, {"id": "2", "name": "Bob"}
+    assert seen["profile"] == "state-protocol" and seen["refused"] == 400
+    assert seen["materialized"] == [ada, bob]
+    assert seen["preloaded"] == [ada, bob]
+    assert seen["followed"] == [ada]
+    assert seen["said"] == ["hello"]
+    assert seen["settled"] is True
+
+
 def test_the_python_client_creates_appends_and_resumes(server: LiveServer) -> None:
     streams = pytest.importorskip("durable_streams")
     with streams.DurableStream.create(f"{server.url}/v1/stream/py/json", content_type="application/json") as handle:

@@ -17,7 +17,7 @@ from topics.engine.transaction import Gate
 from topics.engine.transactions import committing
 from topics.engine.transactions.feature import TOPIC_NAME
 from topics.engine.write.holding import HeldTopics
-from topics.storage.commit import Writer
+from topics.storage.log_writer import Writer
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 
 SHOWN = 8

@@ -22,7 +22,8 @@ from topics.engine.upkeep import checkpoint
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import SnapshotHead
-from topics.storage.commit import Shard, Submission, Writer
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Submission, Writer
 from topics.storage.snapshots import SnapshotWriter
 from topics.storage.wal import ShardLog
 from topics.testing import FakeDisk

@@ -205,6 +205,31 @@ def test_where_to_begin(caller: Caller, topic: str) -> None:
         caller.seek(f"{topic}-missing", last=1)
 
 
+def test_what_the_server_looks_for(caller: Caller, topic: str) -> None:
+    caller.append_many(topic, [NewRecord({"n": n, "even": n % 2 == 0}, tag=f"t-{n % 5}") for n in range(1, 31)])
+
+    def found(**arguments: Any) -> list[int]:
+        return [record.seq for record in caller.diff(topic, **arguments).records]
+
+    assert found(filter="/n:>=28 OR tag:t-1 /even:true") == [6, 16, 26, 28, 29, 30]
+    assert found(last=3) == [28, 29, 30]
+    assert found(last=10, filter="/even:false", limit=2) == [21, 23]
+    assert found(since=datetime(2020, 1, 1, tzinfo=UTC)) == list(range(1, 31))
+    assert found(since=datetime.now(UTC) + timedelta(hours=1)) == []
+    moment = caller.diff(topic, last=1).records[0].ts
+    assert found(since=moment)[-1] == 30 and found(since=moment + 60_000) == []
+    followed = caller.collect("follow", topic, wait_ms=0, filter="tag:t-2", limit=2, from_seq=5)
+    assert [record.seq for record in followed] == [7, 12, 17, 22, 27]
+    assert caller.seek(topic, last=2, filter="tag:t-2") == 21
+    assert caller.seek(topic, last=1, filter="tag:t-2", matches=lambda record: record.data["even"]) == 21
+    with pytest.raises(ValueError, match="zone"):
+        caller.diff(topic, since=datetime(2020, 1, 1))
+    with pytest.raises(InvalidRequest):
+        caller.diff(topic, filter="word")
+    with pytest.raises(InvalidRequest):
+        caller.diff(topic, since=5, last=5)
+
+
 def test_one_key_for_two_things_is_told(caller: Caller, topic: str) -> None:
     caller.append(topic, 0)
     caller.append_many(topic, [1, NewRecord(2, tag="t")], idempotency_key="k")

@@ -4,7 +4,7 @@ from collections import Counter
 
 from topics.core.config import TopicType
 from topics.core.durability import Durability
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.engine import Engine
 from topics.engine.queues.state import find_queue
 from topics.engine.state.runs import Run, Segment, live_ranges
@@ -25,7 +25,7 @@ def check_totals(engine: Engine) -> None:
     """What is kept count of is what a look at every topic would find."""
     stats, topics = engine.stats(), list(engine.core.topics.values())
     classes = Counter(topic.config.durability.value for topic in topics)
-    assert stats.topics == sum(not is_own_name(topic.name) for topic in topics)
+    assert stats.topics == sum(not is_server_name(topic.name) for topic in topics)
     assert stats.topics_by_class == {durability.value: classes[durability.value] for durability in Durability}
     assert stats.queue_topics == sum(topic.config.type is TopicType.QUEUE for topic in topics)
     assert stats.records_live == sum(topic.live_count for topic in topics)

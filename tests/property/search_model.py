@@ -53,6 +53,8 @@ def configs(draw: st.DrawFn) -> SearchConfig:
             flags |= {"column": draw(st.booleans()), "sortable": draw(st.booleans()), "aggregatable": True}
         if kind == "keyword":
             flags |= {"prefix": draw(st.booleans())}
+        if kind in ("keyword", "text"):
+            flags |= {"contains": draw(st.booleans())}
         if name == "low":
             flags["normalizer"] = "lowercase_v1"
         fields[name] = {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **flags}
@@ -65,6 +67,9 @@ def configs(draw: st.DrawFn) -> SearchConfig:
             "aliases": {"k": "key", "n": "num"},
             "fields": fields,
             "defaultFields": [{"field": name, "boost": draw(boosts)} for name in defaults],
+            "containsDefaultFields": draw(
+                st.sampled_from(([], [{"field": "low", "boost": 3}], [{"field": "key"}, {"field": "word", "boost": 2}]))
+            ),
             "rollups": {
                 "sums": {
                     "dimensions": rollup_fields,
@@ -98,7 +103,16 @@ def _leaves(config: SearchConfig) -> st.SearchStrategy[Node]:
         leaves += _field_leaves(name, field, quoted, plain)
     if any(config.fields[default.field].kind == "text" for default in config.default_fields):
         leaves += [plain.map(Bare), st.sampled_from(("a", "b", "!")).map(lambda text: Bare(Text(text, True)))]
+    if containing(config):
+        inside = st.sampled_from(("a", "b", "B", "é", "ß", "y", "x-y", " "))
+        leaves.append(inside.map(lambda text: Clause("contains", "", Text(text, True))))
     return st.one_of(leaves)
+
+
+def containing(config: SearchConfig) -> list[tuple[str, float]]:
+    """The fields that are looked into for what they contain, with their boosts."""
+    named = [(default.field, float(default.boost or 1)) for default in config.contains_default_fields]
+    return named or [(name, 1.0) for name, field in config.fields.items() if field.contains]
 
 
 def _field_leaves(
@@ -161,9 +175,24 @@ def judge(node: Node, entry: Any, config: SearchConfig) -> float | None:
         name = config.aliases.get(node.field, node.field)
         return None if values_of(entry, name, config) is None else 0.0
     if isinstance(node, Clause):
-        return _judge_clause(node, entry, config)
+        return (_judge_contains if node.field == "contains" else _judge_clause)(node, entry, config)
     assert isinstance(node, Bare)
     return _judge_bare(node.value, entry, config)
+
+
+def _judge_contains(node: Clause, entry: Any, config: SearchConfig) -> float | None:
+    scores = []
+    for name, boost in containing(config):
+        values, text = comparable(entry, name, config), node.value.text
+        if config.fields[name].kind == "text":
+            # A word that has it; what is not a part of one word is in none.
+            values = [word for value in values for word in unicode_word_v1(value)]
+            text = text.lower() if text.isalnum() else "\n"
+        elif config.fields[name].normalizer == "lowercase_v1":
+            text = text.lower()
+        if any(text in value for value in values):
+            scores.append(boost)
+    return max(scores) if scores else None
 
 
 def _judge_clause(node: Clause, entry: Any, config: SearchConfig) -> float | None:

@@ -1,5 +1,6 @@
 """Laws of searching: however entries are split into parts, and however they are answered, it is a plain filter."""
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -21,7 +22,7 @@ from tests.property.search_model import (
     sorts,
     values_of,
 )
-from topics.indexing.aggregation import Aggregation
+from topics.indexing.aggregation import Aggregation, parse_aggregation
 from topics.indexing.fresh import columns
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.grammar import (
@@ -216,6 +217,30 @@ def test_an_aggregation_is_a_group_by(
     } == expected
 
 
+@given(aggregations, splits, st.sampled_from((None, "1m", "1h")), st.booleans())
+@effort(150)
+def test_an_aggregation_that_nobody_declared_is_a_group_by(
+    case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[Cut], interval: str | None, bounded: bool
+) -> None:
+    config, values, node, wanted = case
+    if not config.fields["num"].column:
+        return
+    body = {
+        "q": "" if node is None else print_query(node),
+        "group_by": [name for name in wanted if name],
+        "measures": {"count": {"kind": "count"}, "num": {"kind": "summary", "field": "n", "histogram": "log2_v1"}},
+        **({"interval": interval} if interval else {}),
+        **({"from": 0, "to": 60_001} if bounded else {}),
+    }
+    ask = parse_aggregation(json.dumps(body).encode(), config, 1)
+    sums = aggregate(split(values, cuts, config), ask, plenty())
+    assert sums.coverage.complete
+    expected = plain_sums(values, node, ask)
+    assert {
+        key: dict(zip(ask.contributions().names, states, strict=True)) for key, states in sums.table.groups.items()
+    } == {key: {name: measures[name] for name in ("count", "num")} for key, measures in expected.items()}
+
+
 def aggregation(
     config: SearchConfig, node: Node | None, group_by: tuple[str, ...], edges: tuple[int, int], interval: str
 ) -> Aggregation:
@@ -248,7 +273,8 @@ def plain_sums(values: list[Any], node: Node | None, ask: Aggregation) -> dict[A
         if node is not None and judge(node, entry, config) is None:
             continue
         group = tuple(shown(dimensions[name][0]) if dimensions[name] else None for name in ask.group_by)
-        rows[times[0] // ask.interval_ms * ask.interval_ms, group].append((entry, amounts[0]))
+        start = times[0] // ask.interval_ms * ask.interval_ms if ask.interval_ms else ask.from_ms
+        rows[start, group].append((entry, amounts[0]))
     sums = {}
     for key, members in rows.items():
         amounts = [amount for _, amount in members]

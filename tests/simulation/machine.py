@@ -9,7 +9,8 @@ from typing import Any
 from topics.engine.background import LoopRunner
 from topics.engine.core import EngineOptions
 from topics.engine.workers import outcome_of
-from topics.storage.commit import Reopening, Rotation, Shard, Submission
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Reopening, Rotation, Submission
 from topics.testing import ManualClock, PowerCut
 
 

@@ -8,7 +8,7 @@ from tests.simulation.oracle import Broken
 from tests.simulation.world import World
 from topics.core.errors import DamageError
 from topics.engine.state.apply import Applier
-from topics.storage.commit import Writer
+from topics.storage.log_writer import Writer
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
 

@@ -82,7 +82,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 def play(folder: Path, scene: Scene) -> None:
     """Runs a server and, beside it, `scene` with a way to probe it and the event that stops it."""
     port_file = folder / "port"
-    settings = Settings(port=0, port_file=str(port_file), data_dir=str(folder / "data"))
+    # The engine is none that could be written to.
+    quiet: dict[str, Any] = {"streams_registry": "0", "streams_metrics": "0"}
+    settings = Settings(port=0, port_file=str(port_file), data_dir=str(folder / "data"), **quiet)
 
     async def probe(path: str) -> tuple[int, dict[str, Any]]:
         host, port = port_file.read_text().split(":")
@@ -229,6 +231,7 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
     elsewhere = {"max_body_bytes", "max_connections", "max_unread_bytes", "max_inflight_per_key"}
+    elsewhere |= {"max_searches", "max_searches_per_key"}
     elsewhere |= set(LiveLimits.__struct_fields__) | set(SubscriptionLimits.__struct_fields__)
     assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
 

@@ -21,6 +21,7 @@ from topics.api.errors import (
 from topics.api.live import Live
 from topics.api.openapi_operation import Operation
 from topics.api.refusals import fault_of, refusal_of
+from topics.api.tallies import Tallies
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.core.limits import MIB
 from topics.engine import Engine
@@ -209,6 +210,7 @@ class Api:
         self.browsers: BrowserRules | None = None
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
+        self.tallies = Tallies(clock.monotonic)
         counted = 0 if keys.is_open else inflight_max
         self._fast_paths = {
             r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
@@ -252,11 +254,13 @@ class Api:
         return OneRequest(limit) if passing else limit
 
     def _match(self, head: RequestHead) -> Match:
+        head.tally = self.tallies.nowhere
         if self.browsers is not None:
             self.browsers.admit(head)
         if is_preflight(head) and head.path.startswith(_PREFLIGHTED):
             return Match(_PREFLIGHT, "", ANYONE, None, None)
         route, topic = self._routes.find(head.method, head.path)
+        head.tally = self.tallies.of(route.method, route.path)
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
         if key is not ANYONE:

@@ -68,6 +68,7 @@ V1_STATUS_BY_CODE: dict[str, int] = {
     "WEBHOOK_URL_REJECTED": 400,
     "INVALID_TOKEN": 401,
     "producer_fenced": 403,
+    "system_stream": 403,
     "SUBSCRIPTION_NOT_FOUND": 404,
     "append_timeout": 408,
     "ALREADY_CLAIMED": 409,

@@ -19,7 +19,7 @@ from cyclopts import App, Group
 
 from topics import __version__
 from topics.cli.shared.environment import advice, strangers
-from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained
+from topics.cli.shared.failures import INTERRUPTED, PIPE_CLOSED, explained, one_line
 
 __all__ = ["main"]
 
@@ -112,8 +112,8 @@ _group(
         "preview": "Show what an evolution would make of the newest entries.",
     },
 )
-app.command("topics.cli.search.search:search", help="Find entries of a stream.", group=_SERVER)
-app.command("topics.cli.search.aggregate:aggregate", help="Add up a rollup of a stream over time.", group=_SERVER)
+app.command("topics.cli.search.search:search", help="Find entries of one stream or of several.", group=_SERVER)
+app.command("topics.cli.search.aggregate:aggregate", help="Add up entries of a stream.", group=_SERVER)
 app.command("topics.cli.transfer.export:export", help="Write a topic's records to a file.", group=_SERVER)
 app.command(
     "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER
@@ -205,6 +205,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if told is None:
             raise
         sentence, code = told
-        print(f"topics: {sentence}", file=sys.stderr)
+        print(f"topics: {one_line(sentence)}", file=sys.stderr)
         return code
     return result if isinstance(result, int) else 0

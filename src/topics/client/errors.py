@@ -36,6 +36,7 @@
         │   ├── StreamClosed            stream_closed
         │   ├── StreamGone              stream_gone
         │   ├── StreamConflict          stream_conflict
+        │   ├── SystemStream            system_stream
         │   ├── OffsetGone              offset_gone
         │   ├── SequenceConflict        sequence_conflict
         │   ├── ProducerFenced          producer_fenced
@@ -272,6 +273,10 @@ class OffsetGone(StateRefused, code="offset_gone"):
 
 class SequenceConflict(StateRefused, code="sequence_conflict"):
     """The stream has had this `seq`, or a later one."""
+
+
+class SystemStream(StateRefused, code="system_stream"):
+    """The server alone writes this stream; it can only be read."""
 
 
 class ProducerFenced(StateRefused, code="producer_fenced"):

@@ -89,12 +89,14 @@ def follow(
     raise_on_gap: bool = False,
     deadline_s: float = math.inf,
     epoch: int | None = None,
+    filter: str | None = None,
 ) -> Following:
     """An iterator over everything behind the cursor `from_seq`, in order: `Record`s, and a `Gap` where some were lost.
 
     It waits for new records by asking the server to hold its answers back for up to `wait_ms`; with 0 it does not wait
     and ends where the topic ends. A server that restarts, throttles or cannot be reached is asked again for
-    `deadline_s`, by default for ever. With `raise_on_gap` a gap is raised as a `GapError` in its place.
+    `deadline_s`, by default for ever. Only records that match the `filter` of `diff` are handed out, if one is given.
+    With `raise_on_gap` a gap is raised as a `GapError` in its place.
     A topic that is deleted and made again meanwhile is told by a gap `recreated`; with the `epoch` of an earlier
     follower, also one that was made again since.
     """
@@ -110,6 +112,7 @@ def follow(
             wait_ms=wait_ms,
             max_batch_bytes=max_batch_bytes,
             epoch=epoch,
+            filter=filter,
         )
 
     return Following(

@@ -7,6 +7,7 @@ for whoever calls those.
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
@@ -44,6 +45,9 @@ Config = TopicConfigPatch | Mapping[str, object]
 Match = str | TagMatch | Sequence[str]
 """A condition on tags: a tag, a `TagMatch`, or the three words of the protocol such as `["tag", "Glob", "x*"]`."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+_NO_ZONE = "a time needs its zone, such as datetime.now(UTC)"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -193,16 +197,24 @@ def diff(
     max_batch_bytes: int | None = None,
     epoch: int | None = None,
     streams: bool = False,
+    filter: str | None = None,
+    since: datetime | str | int | None = None,
+    last: int | None = None,
 ) -> Request[Diff]:
     """The records behind the cursor `from_seq`, and any loss in front of them.
 
-    Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so long. `epoch` is
-    that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted and made again
-    since, the answer has a gap `recreated` and begins with the first record there is. With `streams` it may be a stream
-    whose name topics cannot have.
+    Instead of behind a cursor it begins with the first record of a time, `since`, or with the `last` so many. `filter`
+    is a query over tag, node, ts, seq and members of the data, such as `tag:order-* /total:>=5`; what does not match
+    moves the cursor. Records of these nodes are left out. With `wait_ms`, an answer that would be empty is held back so
+    long. `epoch` is that of the topic which the cursor is of, as an earlier answer told it: when the topic was deleted
+    and made again since, the answer has a gap `recreated` and begins with the first record there is. With `streams` it
+    may be a stream whose name topics cannot have.
     """
     given = {
-        "from_seq": from_seq,
+        "from_seq": None if since is not None or last is not None else from_seq,
+        "since_ts": _milliseconds(since) if isinstance(since, datetime) else since,
+        "last": last,
+        "filter": filter,
         "limit": limit,
         "node": node,
         "include_tags": include_tags or None,
@@ -342,6 +354,20 @@ def named(name: str, what: str) -> str:
         # Everything else arrives as a name and is the server's to judge. These would make another path of it.
         raise ValueError(f"{name!r} is not a {what} name")
     return quote(name, safe="")
+
+
+def moment(value: datetime | str | None) -> str | None:
+    """A time as it is sent."""
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError(_NO_ZONE)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _milliseconds(value: datetime) -> int:
+    """The first millisecond that is not before a time."""
+    if value.tzinfo is None:
+        raise ValueError(_NO_ZONE)
+    return -((_EPOCH - value) // _MILLISECOND)
 
 
 def _query(fields: Mapping[str, object]) -> str:

@@ -248,6 +248,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     search_scan_bytes: Annotated[int, _number("Bytes of entries older than these that one query looks at.", 0)] = (
         512 * MIB
     )
+    max_searches: Annotated[int, _number("Most searches that are answered at once; 0 is no limit.", 0)] = 256
+    max_searches_per_key: Annotated[
+        int, _number("The same for one key, or several with the same prefixes; 0 is no limit.", 0)
+    ] = 32
     search_memory_bytes: Annotated[int, _number("Bytes that the indexes of all searched streams take.", 64 * KIB)] = (
         512 * MIB
     )
@@ -261,6 +265,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     streams_immutable: Annotated[
         _Switch, _text("Let caches keep full chunks of streams for good; 0 is for those who erase.")
     ] = "1"
+    streams_registry: Annotated[_Switch, _text("Write what becomes of streams to the stream __registry__.")] = "1"
+    streams_metrics: Annotated[_Switch, _text("Write how the server is doing to the stream __stream_metrics__.")] = "1"
+    streams_metrics_ms: Annotated[int, _number("How often that is written.", 100)] = 10_000
+    streams_metrics_retention_ms: Annotated[int, _number("How long it is kept; 0 goes by size alone.")] = 604_800_000
     streams_webhook_loopback: Annotated[
         Literal["auto", "0", "1"],
         _text("Whether webhooks may call this machine itself; auto is only where there are no keys and no strangers."),
@@ -298,6 +306,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "human", "json"],
         _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),
     ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
+    ] = "info"
+    access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:

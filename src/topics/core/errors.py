@@ -16,6 +16,7 @@
     │   ├── StreamClosedError             stream_closed              read it to its end; nothing more is taken
     │   ├── StreamGoneError               stream_gone                use another name: only its forks are left
     │   ├── StreamConflictError           stream_conflict            use the stream as it was created
+    │   ├── SystemStreamError             system_stream              only read it: the server alone writes it
     │   ├── IdempotencyConflictError      idempotency_conflict       use another key: this one stands for other records
     │   ├── SequenceConflictError         sequence_conflict          another writer was faster: look, then decide
     │   ├── ProducerGapError              producer_gap               send what is missing first
@@ -260,6 +261,15 @@ class ProducerGapError(TopicStateError):
         self.received = received
 
 
+class SystemStreamError(TopicStateError):
+    """Somebody wants to write, change or delete a stream that the server keeps for others to read."""
+
+    code = "system_stream"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {quoted(stream)} is written by the server alone; it can be read", stream=stream)
+
+
 class ProducerFencedError(TopicStateError):
     """A later run of the same producer has taken over."""
 
@@ -432,54 +442,8 @@ class ShuttingDownError(RetryLaterError):
         super().__init__("the server is shutting down")
 
 
-class BackupRunningError(RetryLaterError):
-    """Backups are taken one after the other."""
-
-    code = "backup_running"
-
-    def __init__(self) -> None:
-        super().__init__("a backup is being taken; the next one can begin when it is done")
-
-
-class BackupFailedError(RetryLaterError):
-    """The checkpoint failed, or the place could not be written to. Earlier backups are as they were."""
-
-    code = "backup_failed"
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"the backup failed, and the earlier ones are as they were: {why}")
-
-
-class BackupTargetError(TopicsError):
-    """The backups do not have the state that was asked for, or there is no room for it where it should go."""
-
-    code = "backup_target"
-
-
 class OperatorError(TopicsError):
     """No request can help; the machine or its files need a person."""
-
-
-class NoBackupPlaceError(OperatorError):
-    """The server was not told where backups go."""
-
-    code = "no_backup_place"
-
-    def __init__(self) -> None:
-        super().__init__("this server has no place for backups; start it with TOPICS_BACKUP_DIR")
-
-
-class DamagedBackupError(OperatorError):
-    """Files of a backup are missing or are not what was written. Nothing was restored."""
-
-    code = "damaged_backup"
-
-    def __init__(self, files: Sequence[tuple[str, str]]) -> None:
-        shown = "; ".join(f"{name}: {why}" for name, why in files[:3]) + ("; …" if len(files) > 3 else "")
-        super().__init__(
-            f"the backup is damaged in {len(files)} file(s), and nothing was restored: {shown}",
-            files=[{"name": name, "why": why} for name, why in files],
-        )
 
 
 class ReadOnlyError(OperatorError):

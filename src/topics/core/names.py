@@ -27,7 +27,11 @@ def is_topic_name(name: str) -> bool:
 
 
 _OWN = "__ds/"
-_SYSTEM = frozenset(("__ds", "__registry__", "__stream_metrics__", "__stream_stats__"))
+REGISTRY_STREAM = "__registry__"
+METRICS_STREAM = "__stream_metrics__"
+SYSTEM_STREAMS = (REGISTRY_STREAM, METRICS_STREAM)
+"""The streams that the server writes for others to read."""
+_SYSTEM = frozenset(("__ds", "__stream_stats__", *SYSTEM_STREAMS))
 PART_WORDS = frozenset(("pk", "touch"))
 """Segments of a path of /v1 with which a part of the stream in front of them begins."""
 
@@ -36,11 +40,19 @@ SUBSCRIPTIONS_TOPIC = f"{_OWN}subscriptions"
 TRANSACTIONS_TOPIC = f"{_OWN}transactions"
 OWN_TOPICS = (SUBSCRIPTIONS_TOPIC, TRANSACTIONS_TOPIC)
 """The topics in which the server keeps its own books, where it has any to keep."""
+SERVER_TOPICS = (*OWN_TOPICS, *SYSTEM_STREAMS)
+"""All topics that come to be without anybody asking for them."""
 
 
 def is_own_name(name: str) -> bool:
     """Whether a topic is the server's own: neither protocol can name it, and nothing outside shall see it."""
     return name.startswith(_OWN)
+
+
+def is_server_name(name: str) -> bool:
+    """Whether a topic is there because the server writes it, for itself or for others: nobody archives it, moves it to
+    the cold tier, counts it against a limit, or means it by a pattern."""
+    return is_own_name(name) or name in SYSTEM_STREAMS
 
 
 def is_reserved_name(name: str) -> bool:

@@ -6,9 +6,10 @@ from itertools import takewhile
 from xxhash import xxh3_64_intdigest
 
 from topics.config.settings import EngineSettings
-from topics.core.errors import BackupTargetError, ReadOnlyError, ShuttingDownError, TopicNotFoundError
+from topics.core.backup_errors import BackupTargetError
+from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
-from topics.core.names import OWN_TOPICS
+from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -130,7 +131,19 @@ class EngineCore:
     @property
     def topic_count(self) -> int:
         """How many topics there are besides the server's own."""
-        return len(self.topics) - sum([name in self.names for name in OWN_TOPICS])
+        return len(self.topics) - sum([name in self.names for name in SERVER_TOPICS])
+
+    @property
+    def name_count(self) -> int:
+        """The same with those that are on their way."""
+        return len(self.by_name) - sum([name in self.by_name for name in SERVER_TOPICS])
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the quota: everything live and everything on its way, but for the streams that nobody
+        asked for. Those have caps of their own."""
+        own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.by_name.get(name)) is not None]
+        return self.total_bytes + self.staged_bytes - sum(own)
 
     def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
         """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""

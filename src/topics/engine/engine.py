@@ -43,12 +43,13 @@ from topics.engine.upkeep.sealing import Sealer
 from topics.engine.workers import ThreadWorkers, Workers, outcome_of
 from topics.engine.write.appending import Appender, FrameExtension
 from topics.engine.write.coalescing import AnswerAll
-from topics.engine.write.control import Controller
+from topics.engine.write.control import Controller, wait_for_drop
 from topics.engine.write.deleting import Deleter
 from topics.formats.snapshot import WalPosition
-from topics.storage.commit import Shard, Writer
+from topics.storage.commit import Shard
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
+from topics.storage.log_writer import Writer
 from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentStore
 from topics.storage.shortages import is_full
@@ -272,7 +273,7 @@ class Engine:
         """Appends a batch atomically, creating the topic where that is allowed."""
         topic = self.core.by_name.get(name)
         if topic is not None and not topic.rules.usual:
-            if self._wait_for_drop(name, lambda: self.append(name, batch, done), done):
+            if wait_for_drop(self.core, name, lambda: self.append(name, batch, done), done):
                 return
             topic = self.core.by_name.get(name)
         if self.sealer.failures:
@@ -298,7 +299,7 @@ class Engine:
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch that had to wait before it was let in."""
-        if not self._wait_for_drop(name, lambda: self._append_admitted(name, batch, done), done):
+        if not wait_for_drop(self.core, name, lambda: self._append_admitted(name, batch, done), done):
             self._appender.append(self.core.by_name.get(name), name, batch, done)
 
     def write(
@@ -320,21 +321,21 @@ class Engine:
 
     def put_topic(self, name: str, patch: TopicConfigPatch, done: PutDone) -> None:
         """Creates a topic, or replaces its config."""
-        if not self._wait_for_drop(name, lambda: self.put_topic(name, patch, done), done):
+        if not wait_for_drop(self.core, name, lambda: self.put_topic(name, patch, done), done):
             self._controller.put(name, patch, done)
 
     def drop_topic(self, name: str, if_empty: bool, done: DropDone) -> None:
         """Deletes a topic with everything in it."""
-        if not self._wait_for_drop(name, lambda: self.drop_topic(name, if_empty, done), done):
+        if not wait_for_drop(self.core, name, lambda: self.drop_topic(name, if_empty, done), done):
             self._controller.drop(name, if_empty, done)
 
     def when_free(self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None]) -> bool:
         """Whether the name is being freed just now: `retry` is then called once it is. What it raises, `done` gets."""
-        return self._wait_for_drop(name, retry, done)
+        return wait_for_drop(self.core, name, retry, done)
 
     def delete_records(self, name: str, selector: DeleteSelector, done: DeleteDone) -> None:
         """Deletes records for good."""
-        if not self._wait_for_drop(name, lambda: self.delete_records(name, selector, done), done):
+        if not wait_for_drop(self.core, name, lambda: self.delete_records(name, selector, done), done):
             self._deleter.delete(name, selector, done)
 
     def put_router(self, name: str, wish: RouterWish, done: RouterPutDone) -> None:
@@ -461,6 +462,7 @@ class Engine:
 
     def _touch(self, topic: Topic, request: ReadRequest) -> None:
         """A reader comes: time does its work first, also in the topics that this one reads from."""
+        self.core.totals.reads += 1
         self.consumed(topic)
         if request.up_to is None:
             # Whoever follows a topic reads up to where it knows the topic to be, and is told when there is more.
@@ -478,27 +480,6 @@ class Engine:
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
         topic.last_read_ts = topic.last_consumed_ts = self.core.wall()
-
-    def _wait_for_drop(
-        self, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
-    ) -> bool:
-        """Puts an operation off while the topic of its name is being deleted."""
-        topic = self.core.by_name.get(name)
-        if topic is not None and topic.guard is not None:
-            topic.guard.sweep(topic)
-            # Without a loop it is gone by now.
-            topic = self.core.by_name.get(name)
-        if topic is None or not topic.closing:
-            return False
-
-        def again() -> None:
-            try:
-                retry()
-            except TopicsError as error:
-                done(error)
-
-        topic.when_gone = [*(topic.when_gone or ()), again]
-        return True
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

@@ -22,6 +22,7 @@ from typing import Protocol
 from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.limits import Limits
+from topics.core.names import SYSTEM_STREAMS
 from topics.core.records import Record
 from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
@@ -32,7 +33,8 @@ from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
 from topics.formats.frame import FrameKind
-from topics.storage.commit import Shard, Submission
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Submission
 from topics.storage.timing import AT_ONCE, CommitTiming
 
 _log = logging.getLogger(__name__)
@@ -70,6 +72,11 @@ class Books(Protocol):
     def before_change(self, topic: Topic) -> None: ...
 
     def wake(self, topic: Topic) -> None: ...
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the server's quota."""
+        ...
 
 
 class Transaction(Submission):
@@ -293,11 +300,11 @@ class WritePath:
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""
         books = self.books
-        quota = books.limits.max_total_bytes if grows else 0
-        metered = grows and books.metered
+        metered = grows and books.metered and topic.name not in SYSTEM_STREAMS
+        quota = books.limits.max_total_bytes if metered else 0
         if metered or topic.rules.rejects:
-            used, size = books.total_bytes + books.staged_bytes, payload_bytes(records)
-            check_room(topic, len(records), size, quota, used)
+            size = payload_bytes(records)
+            check_room(topic, len(records), size, quota, books.used_bytes)
             if metered:
                 books.quotas.check_bytes(topic.name, size)
 

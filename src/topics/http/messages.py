@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from topics.http.headers import Headers
+from topics.http.tallies import Tally
 
 
 class RequestHead(msgspec.Struct, eq=False, gc=False):
@@ -30,6 +31,8 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     peer: str = ""
     # Whether the application takes a long body as a `LargeBody`, as it decided.
     takes_large: bool = False
+    # Where the application wants the answer counted.
+    tally: Tally | None = None
 
 
 class Answer(NamedTuple):

@@ -8,6 +8,7 @@ from topics.indexing.predicates import (
     All,
     Any_,
     Best,
+    Contains,
     Equals,
     Everything,
     Exists,
@@ -67,6 +68,8 @@ def _leaf(predicate: Predicate, place: int) -> Test:
     if isinstance(predicate, StartsWith):
         prefix = predicate.prefix
         return lambda row: any(value.startswith(prefix) for value in row[place] or ())
+    if isinstance(predicate, Contains):
+        return _contains_test(predicate.part, place)
     if isinstance(predicate, Within):
         inside = _range_test(predicate)
         return lambda row: any(inside(value) for value in row[place] or ())
@@ -75,6 +78,17 @@ def _leaf(predicate: Predicate, place: int) -> Test:
         return lambda row: any(has_phrase(text, words) for text in row[place] or ())
     assert isinstance(predicate, HasWords)
     return _words_test(predicate, place)
+
+
+def _contains_test(part: str, place: int) -> Test:
+    """Values are keywords, or the words of texts."""
+
+    def test(row: Row) -> bool:
+        return any(
+            part in value if type(value) is str else any(part in word for word in value) for value in row[place] or ()
+        )
+
+    return test
 
 
 def _words_test(predicate: HasWords, place: int) -> Test:

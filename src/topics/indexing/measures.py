@@ -34,6 +34,8 @@ def percentile(histogram: Histogram, share: float) -> int | None:
 
 
 class State(Protocol):
+    count: Any
+
     def merge(self, other: Any) -> None: ...
 
     def show(self) -> dict[str, Any]: ...

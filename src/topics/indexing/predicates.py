@@ -20,6 +20,10 @@ PHRASE_WEIGHT = 3
 """A word of a phrase counts as one that matches, and twice more for its place."""
 
 
+CONTAINS = "contains"
+"""What stands before the colon where a value may be anywhere in a field; unless a field has this name."""
+
+
 class Predicate(msgspec.Struct, frozen=True, tag=True):
     """What an entry must be."""
 
@@ -45,6 +49,14 @@ class StartsWith(Predicate, frozen=True):
 
     field: str
     prefix: str
+    score: float = 0.0
+
+
+class Contains(Predicate, frozen=True):
+    """One of the keywords, or one of the words of a text, has this text in it."""
+
+    field: str
+    part: str
     score: float = 0.0
 
 
@@ -226,6 +238,33 @@ class _FilterBinder(_Binder):
 
 
 class _SearchBinder(_Binder):
+    def bind(self, node: Node) -> Predicate:
+        if isinstance(node, Clause) and node.field == CONTAINS and self._config.resolve(CONTAINS) is None:
+            return self._contains(node)
+        return super().bind(node)
+
+    def _contains(self, clause: Clause) -> Predicate:
+        """The value inside of a keyword or of a word, in those fields that ask for it."""
+        config = self._config
+        fields: Sequence[tuple[str, float]] = [
+            (default.field, float(default.boost or 1)) for default in config.contains_default_fields
+        ] or [(name, 1.0) for name, field in config.fields.items() if field.contains]
+        fields = [(name, boost) for name, boost in fields if config.fields[name].kind in ("keyword", "text")]
+        if not fields:
+            raise self._refusal("no field has contains", CONTAINS)
+        if clause.op not in ("", "=") or not clause.value.text:
+            raise self._refusal("contains: takes a text that is not empty", CONTAINS)
+        parts = [part for name, boost in fields if (part := self._inside(name, boost, clause.value.text)) is not None]
+        return Best(tuple(parts)) if parts else Nothing()
+
+    def _inside(self, name: str, boost: float, text: str) -> Predicate | None:
+        field = self._config.fields[name]
+        if field.kind == "keyword":
+            return Contains(name, self._keyword(field, text), boost)
+        # What is no word, or several, is inside of none.
+        words = unicode_word_v1(text)
+        return Contains(name, words[0], boost) if words == [text.lower()] else None
+
     def _equality(self, name: str, field: Field, clause: Clause) -> Predicate:
         value = clause.value
         if field.kind == "text":

@@ -234,6 +234,36 @@ def _check_rollup(rollup: Rollup, config: SearchConfig, what: str) -> None:
         _check_measure(measure, config, f"{what}.measures.{name}")
 
 
+def own_rollup(
+    config: SearchConfig, timestamp_field: str | None, dimensions: tuple[str, ...], measures: dict[str, Any]
+) -> Rollup:
+    """A rollup that a request brings with it: over columns, which need no other flag for it."""
+    named = timestamp_field or config.primary_timestamp_field
+    timestamp = config.aliases.get(named, named)
+    if timestamp not in config.fields or config.fields[timestamp].kind != "date":
+        raise _refusal("timestamp_field", "must name a declared field of kind date")
+    for name in dimensions:
+        field = config.fields.get(name)
+        if field is None or field.kind == "text" or not (field.exact or field.column):
+            raise _refusal("group_by", f"{quoted(name)} is not a declared field with exact or column")
+    rollup = _parse_rollup(
+        {"timestampField": timestamp, "dimensions": dimensions, "intervals": ["1ms"], "measures": measures},
+        timestamp,
+        "aggregation",
+    )
+    for name, measure in rollup.measures.items():
+        what = f"measures.{name}"
+        if isinstance(measure, Summary):
+            field = config.resolve(measure.field)
+            if field is None or field.kind not in ("integer", "float") or not (field.column or field.aggregatable):
+                raise _refusal(f"{what}.field", "must name a column of kind integer or float")
+            resolved = config.aliases.get(measure.field, measure.field)
+            rollup.measures[name] = msgspec.structs.replace(measure, field=resolved)
+        else:
+            _check_measure(measure, config, what)
+    return rollup
+
+
 def _check_measure(measure: Measure, config: SearchConfig, what: str) -> None:
     if isinstance(measure, Count):
         _check_query(measure.include, f"{what}.include")

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from topics.core.errors import TopicsError
-from topics.storage.commit import Reopening, Rotation, Shard, Submission
+from topics.storage.commit import Shard
+from topics.storage.log_writer import Reopening, Rotation, Submission
 from topics.storage.timing import CommitTiming
 from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
 

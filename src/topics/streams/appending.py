@@ -20,8 +20,8 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
-from topics.engine.streams.description import REASON
-from topics.engine.streams.feature import check_visible
+from topics.engine.streams.description import REASON, Description
+from topics.engine.streams.feature import StreamFeature, check_visible
 from topics.engine.streams.slices import Prepared, Retry
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
@@ -64,7 +64,8 @@ class _MarkExtension:
 
     kind = FrameKind.STREAM_APPEND
 
-    def __init__(self, state: StreamState, mark: StreamMark) -> None:
+    def __init__(self, feature: StreamFeature, state: StreamState, mark: StreamMark) -> None:
+        self._feature = feature
         self._state = state
         self._mark = mark
 
@@ -77,6 +78,8 @@ class _MarkExtension:
     def applied(self, topic: Topic) -> None:
         self._state.apply(self._mark)
         self._state.unstage(None)
+        if self._mark.close:
+            self._feature.tell("closed", topic)
 
     def undone(self, topic: Topic, error: TopicsError) -> None:
         self._state.unstage(error)
@@ -176,24 +179,26 @@ class StreamAppender:
         """The records as they are to be stored; None where they are looked at in portions, and come again."""
         description = self._feature.description(topic)
         if description is None:
-            return self._records(content_type, request)
+            return self._records(content_type, request, None)
         if prepared is not None and prepared.description is description:
             return self._feature.admit(topic, lambda: (), False, prepared)
         if request.key is not None and description.has_routing_key:
             raise InvalidRequestError(
                 "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
             )
-        records = self._records(content_type, request)
+        records = self._records(content_type, request, description)
         if self._feature.postpones(topic, records, prepared, self._retry(topic.name, request, done)):
             return None
         return self._feature.admit(topic, lambda: records, False) or records
 
-    def _records(self, content_type: str, request: AppendRequest) -> list[Record]:
+    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> list[Record]:
         limits = self._engine.core.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
             if not records:
                 raise InvalidRequestError("the body is an empty array: there is nothing to append")
+            if description is not None:
+                records = description.unpack(records)
             check_entries(records, limits, request.key)
         else:
             records = bytes_records(request.body, content_type, request.key)
@@ -212,7 +217,8 @@ class StreamAppender:
         now = core.wall()
         if request.producer is not None or request.seq is not None or request.close:
             state = state or self._feature.state(topic)
-            extension = _MarkExtension(state, StreamMark(now, request.seq, request.producer, request.close))
+            mark = StreamMark(now, request.seq, request.producer, request.close)
+            extension = _MarkExtension(self._feature, state, mark)
 
         def written(outcome: AppendResult | TopicsError) -> None:
             if isinstance(outcome, TopicsError):
@@ -233,6 +239,7 @@ class StreamAppender:
         def applied(timing: CommitTiming) -> None:
             state.apply(mark)
             state.unstage(None)
+            self._feature.tell("closed", topic)
             done(Appended(tail_offset(topic), False, True, request.producer))
 
         def failed(error: TopicsError) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from topics.core.errors import StreamClosedError, TopicsError
 from topics.engine import Engine
 from topics.engine.streams.description import Description
-from topics.engine.streams.feature import check_visible
+from topics.engine.streams.feature import StreamChange, check_visible
 from topics.engine.streams.state import JSON_TYPE, stream_of
 from topics.engine.topic import Topic
 from topics.engine.transaction import Change, Gate
@@ -56,7 +56,7 @@ class Contracts:
             )  # fmt: skip
             return Contract(registry, contract.profile)
 
-        self._change(name, decide, done)
+        self._change(name, decide, "schema", done)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
         profile = parse_profile_update(body)
@@ -66,9 +66,9 @@ class Contracts:
                 contract, profile, is_json=place.is_json, empty=place.empty, next_seq=place.next_entry
             )
 
-        self._change(name, decide, done)
+        self._change(name, decide, "profile", done)
 
-    def _change(self, name: str, decide: Decide, done: ContractDone) -> None:
+    def _change(self, name: str, decide: Decide, change: StreamChange, done: ContractDone) -> None:
         core = self._engine.core
         core.check_accepting()
         topic = check_visible(core.by_name.get(name), name)
@@ -89,6 +89,7 @@ class Contracts:
         def applied(timing: CommitTiming) -> None:
             state.description = description
             state.unstage(None)
+            self._feature.tell(change, topic)
             done(description.contract)
 
         def failed(error: TopicsError) -> None:

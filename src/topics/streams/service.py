@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from topics.core.durability import Durability
-from topics.core.errors import OffsetGoneError, TopicsError, quoted
+from topics.core.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
 from topics.core.loss import LossReason
+from topics.core.names import SYSTEM_STREAMS
 from topics.engine import Engine
 from topics.engine.state.seeking import seek_time
 from topics.engine.streams.feature import check_visible
@@ -18,6 +19,7 @@ from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
+from topics.streams.own_names import is_own_stream
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
 from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.searcher import InlineSearcher, at_once
@@ -51,12 +53,15 @@ class Streams:
         """How far indexes on the disk cover streams; whoever builds some says so here."""
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:
+        self._check_writable(name)
         self._lifecycle.create(name, request, done)
 
     def delete(self, name: str, done: DeletedDone) -> None:
+        self._check_writable(name)
         self._lifecycle.delete(name, done)
 
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
+        self._check_writable(name)
         self._appender.append(name, request, done)
         self.search.appended(name)
 
@@ -66,11 +71,20 @@ class Streams:
 
     def update_schema(self, name: str, body: bytes, done: ContractDone) -> None:
         """Installs a schema, a routing key or a search description."""
+        self._check_writable(name)
         self._contracts.update_schema(name, body, done)
 
     def update_profile(self, name: str, body: bytes, done: ContractDone) -> None:
         """Gives a stream another profile."""
+        self._check_writable(name)
         self._contracts.update_profile(name, body, done)
+
+    def _check_writable(self, name: str) -> None:
+        """Whatever comes from outside and changes a stream comes by here."""
+        if name in SYSTEM_STREAMS:
+            topic = self.engine.core.by_name.get(name)
+            if topic is not None and is_own_stream(topic):
+                raise SystemStreamError(name)
 
     @property
     def touches(self) -> Touches:
@@ -175,8 +189,13 @@ class Streams:
             names = (name for name in islice(chain.from_iterable(seen), skip, None))
         for name in names:
             topic = core.by_name[name]
-            if topic.guard is None or (topic.guard is self.engine.streams and not self.engine.streams.over(topic)):
+            if self.is_listed(topic):
                 yield topic
+
+    def is_listed(self, topic: Topic) -> bool:
+        """Whether a topic that is there is there for users of streams."""
+        guard = topic.guard
+        return guard is None or (guard is self.engine.streams and not self.engine.streams.over(topic))
 
     def sealed_through(self, name: str) -> int:
         """The last entry, counted from 0, that is in a sealed segment; -1 when none is."""

@@ -18,6 +18,7 @@ class TopicSearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source
     explain: bool = False
     source: bool = True
     fields: list[str] | None = None
+    highlight: bool | list[str] = False
 
 
 class TopicHit(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,8 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     sort: list[Any]
     fields: dict[str, Any]
+    highlights: dict[str, Any] | UnsetType = UNSET
+    """For each text field, where the words of the query stand."""
     data: Any | UnsetType = UNSET
     """The record, as the current version of its schema has it."""
 

@@ -270,6 +270,24 @@ class QuarantinedTopic(msgspec.Struct, frozen=True, kw_only=True):
     retry_at_ms: int
 
 
+class PipelineProduct(msgspec.Struct, frozen=True, kw_only=True):
+    """How one product of the pipeline stands."""
+
+    product: str
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    quarantined: int
+    error: str | None
+
+
+class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pipeline's process takes: how long Spark took to start, and the memory of all it consists of."""
+
+    start_ms: int
+    memory_bytes: int
+
+
 class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Where the pipeline stands. `state` is off, unavailable, idle, running or waiting."""
 
@@ -286,6 +304,8 @@ class PipelineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     last_run: PipelineRun | None
     quarantined: list[QuarantinedTopic]
+    products: list[PipelineProduct]
+    worker: PipelineWorker | None
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True):

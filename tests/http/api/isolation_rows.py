@@ -60,6 +60,8 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "GET /readyz": (Ask("/readyz", answers=[200]),),
     "GET /v0/openapi.json": (Ask("/v0/openapi.json", answers=[200]),),
     "GET /docs": (Ask("/docs", answers=[200]),),
+    "GET /docs/plain": (Ask("/docs/plain", answers=[200]),),
+    "GET /docs/{file}": (Ask("/docs/start.js", answers=[200, 404]), Ask("/docs/{{topic}}", answers=[404])),
     "GET /": (Ask("/", headers={"accept": "text/html"}, answers=[303]), Ask("/", answers=[404])),
     "GET /console": (Ask("/console", answers=[200]),),
     "GET /console/{file}": (Ask("/console/main.js", answers=[200]), Ask("/console/{{topic}}", answers=[404])),
@@ -166,6 +168,10 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     ),
     "GET /v0/ws": (Ask("/v0/ws", answers=[426]),),  # The commands are in COMMANDS.
     # Streams.
+    "POST /v1/_search": (
+        Ask("/v1/_search", {"streams": "{{stream}}"}, answers=[404]),
+        Ask("/v1/_search", {"streams": ["{{stream}}", "{{stream}}*"]}, answers=[404]),
+    ),
     "GET /v1/streams": (
         Ask("/v1/streams", answers=[200]),
         Ask("/v1/streams?prefix={{stream}}", answers=[200]),
@@ -282,7 +288,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
         "filter", "since_ts", "last",
     }),
     "TopicSearchBody": frozenset({
-        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields",
+        "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

@@ -37,7 +37,13 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
 
 def live(folder: Path, url: str) -> LiveServer:
     return LiveServer(
-        folder, cold_dir=url, hot_retain_segments="0", segment_max_events="10", snapshot_interval_ms="100"
+        folder,
+        cold_dir=url,
+        hot_retain_segments="0",
+        segment_max_events="10",
+        snapshot_interval_ms="100",
+        streams_registry="0",
+        streams_metrics="0",
     )
 
 

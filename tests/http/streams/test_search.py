@@ -213,9 +213,18 @@ def test_hostile_queries_are_refused(http: httpx.Client, logs: str, q: str) -> N
     assert http.post(f"{logs}/_search", json={"q": q}).status_code == 400
 
 
-@pytest.mark.parametrize("query", ["size=x", "size=-1", "track_total=1", "search_after=x", "nosuch=1", "timeout_ms=x"])
+@pytest.mark.parametrize(
+    "query", ["size=x", "size=-1", "track_total=1", "search_after=x", "track_total_hits=1", "sort=", "timeout_ms="]
+)
 def test_what_a_search_by_get_refuses(http: httpx.Client, logs: str, query: str) -> None:
     assert http.get(f"{logs}/_search?q=status:1&{query}").status_code == 400
+
+
+def test_parameters_that_a_search_does_not_know_are_ignored(http: httpx.Client, logs: str) -> None:
+    put(http, logs, {"requestId": "r1", "eventTime": 1})
+    while (answer := http.get(f"{logs}/_search?pretty=1&q=requestId:r1&x&size=1&size=y")).status_code == 408:
+        pass
+    assert sources(answer.json()) == [{"requestId": "r1", "eventTime": 1}]
 
 
 def test_a_stream_without_a_description_cannot_be_searched(http: httpx.Client, path: str) -> None:
@@ -408,3 +417,41 @@ def test_what_a_budget_leaves_out_is_told(tmp_path: Path) -> None:
             assert find(http, path, "status:>=0", size=10)["coverage"]["complete"] is True
             metrics = http.get("/v0/metrics").text
             assert 'topics_search_budgets_spent_total{budget="bytes"} 1.0' in metrics
+
+
+def test_an_aggregation_that_nobody_declared(http: httpx.Client, logs: str) -> None:
+    values = [{"eventTime": 60_000 * (n // 4), "service": "ab"[n % 2], "status": n, "duration": n} for n in range(8)]
+    put(http, logs, *values)
+    body: dict[str, Any] = {"group_by": ["service"], "measures": {"n": {"kind": "count"}}}
+    whole = http.post(f"{logs}/_aggregate", json=body).json()
+    assert (whole["rollup"], whole["interval"], whole["coverage"]["complete"]) == (None, None, True)
+    (bucket,) = whole["buckets"]
+    counted = [(group["key"]["service"], group["measures"]["n"]["count"]) for group in bucket["groups"]]
+    assert counted == [("a", 4), ("b", 4)]
+    body = {
+        "interval": "1m", "q": "status:>0", "top": 1, "group_by": ["service"],
+        "measures": {"n": {"kind": "count"}, "ms": {"kind": "summary", "field": "duration", "histogram": "log2_v1"}},
+    }  # fmt: skip
+    first, second = http.post(f"{logs}/_aggregate", json=body).json()["buckets"]
+    assert [group["key"] for group in first["groups"]] == [{"service": "b"}]
+    assert first["groups"][0]["measures"]["ms"] == {
+        "count": 2, "sum": 4, "min": 1, "max": 3, "avg": 2, "p50": 1, "p95": 2, "p99": 2, "histogram": {"1": 1, "2": 1},
+    }  # fmt: skip
+    assert (second["start"], len(second["groups"])) == ("1970-01-01T00:01:00.000Z", 1)
+    refused: list[dict[str, Any]] = [
+        {"group_by": ["message"]}, {"group_by": ["none"]}, {"interval": "soon"}, {"measures": ["n"]}, {"top": 0},
+        {"measures": {"x": {"kind": "summary", "field": "service"}}}, {"timestamp_field": "service"},
+        {"from": 5, "to": 5}, {"rollup": "load", "from": 0, "to": 1, "interval": "1m", "top": 3}, {"more": 1},
+    ]  # fmt: skip
+    for wrong in refused:
+        assert http.post(f"{logs}/_aggregate", json=wrong).status_code == 400, wrong
+
+
+def test_hits_tell_where_words_stand(http: httpx.Client, logs: str) -> None:
+    put(http, logs, {"message": "The card was declined"})
+    (hit,) = find(http, logs, "message:card", highlight=True)["hits"]
+    assert hit["highlights"] == {"message": [{"text": "The card was declined", "spans": [[4, 8]]}]}
+    (hit,) = http.get(f"{logs}/_search", params={"q": "message:card", "highlight": "why"}).json()["hits"]
+    assert hit["highlights"] == {}
+    assert "highlights" not in find(http, logs, "message:card")["hits"][0]
+    assert http.post(f"{logs}/_search", json={"highlight": ["none"]}).status_code == 400

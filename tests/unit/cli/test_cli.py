@@ -41,7 +41,11 @@ def test_serve_without_flags_is_the_environment(served: list[Settings], monkeypa
 
 def test_every_setting_has_a_flag(served: list[Settings]) -> None:
     for setting in SETTINGS:
-        given: int | str = setting.maximum or 10**6 if setting.kind == "integer" else [*setting.choices, "text"][0]
+        given: int | str = (
+            setting.maximum or max(10**6, setting.minimum or 0)
+            if setting.kind == "integer"
+            else [*setting.choices, "text"][0]
+        )
         if setting.choices == ("0", "1", "false", "true"):
             for flag, value in ((setting.flag, "1"), (setting.flag.replace("--", "--no-", 1), "0")):
                 assert main(["serve", flag]) == 0

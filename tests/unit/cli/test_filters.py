@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from topics.cli.shared.failures import UsageError
-from topics.cli.topic.filters import matcher
+from topics.cli.topic.filters import meant
 from topics.client import Record
 
 
@@ -37,22 +37,38 @@ def record(data: object, tag: str | None = None) -> Record:
     ],
 )
 def test_a_condition(condition: str, data: object, holds: bool) -> None:
-    matches = matcher(None, [condition])
+    query, matches = meant(None, [condition])
+    assert query is None
     assert matches is not None
     assert matches(record(data)) is holds
 
 
 def test_all_conditions_and_the_tag_must_hold() -> None:
-    matches = matcher("o-*", ["a=1", "b=2"])
+    matches = meant("o-*", ["a=1", "b=2"]).matches
     assert matches is not None
     assert matches(record({"a": 1, "b": 2}, "o-7"))
     assert not matches(record({"a": 1, "b": 3}, "o-7"))
     assert not matches(record({"a": 1, "b": 2}, "p-7"))
     assert not matches(record({"a": 1, "b": 2}))
-    assert matcher(None, None) is None
+    assert meant(None, None) == (None, None)
 
 
 @pytest.mark.parametrize("text", ["a", "", "=1", "a..b=1", "!=1"])
 def test_what_is_no_condition(text: str) -> None:
     with pytest.raises(UsageError, match="--filter is"):
-        matcher(None, [text])
+        meant(None, [text])
+
+
+@pytest.mark.parametrize(
+    "text", ["/total:>=5", "tag:order-*", "-has:tag", "(node:shop OR seq:>5)", "NOT /a:1", "ts:>0", "/a=b:1"]
+)
+def test_a_query_is_the_servers_to_answer(text: str) -> None:
+    assert meant(None, [text]) == (text, None)
+    query, matches = meant(None, ["a=1", text, "/b:2"])
+    assert query == f"({text}) (/b:2)" and matches is not None
+
+
+@pytest.mark.parametrize("text", ["notes=1", "tags=x", "has=1", "seq=5", "a.tag:b=1", "node!=5"])
+def test_a_member_whose_name_reminds_of_a_query(text: str) -> None:
+    query, matches = meant(None, [text])
+    assert query is None and matches is not None

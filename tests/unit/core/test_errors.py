@@ -7,21 +7,23 @@ import msgspec
 import pytest
 
 from topics.core import errors
-from topics.core.errors import (
-    AppendTimeoutError,
+from topics.core.backup_errors import (
     BackupFailedError,
     BackupRunningError,
     BackupTargetError,
+    DamagedBackupError,
+    NoBackupPlaceError,
+)
+from topics.core.errors import (
+    AppendTimeoutError,
     BatchTooLargeError,
     ColdStoreUnavailableError,
     CorruptSegmentError,
-    DamagedBackupError,
     DamageError,
     DiskFullError,
     FolderBusyError,
     IdempotencyConflictError,
     InvalidRequestError,
-    NoBackupPlaceError,
     NotAQueueError,
     NotReadyError,
     OffsetGoneError,
@@ -40,6 +42,7 @@ from topics.core.errors import (
     StreamConflictError,
     StreamGoneError,
     SystemBusyError,
+    SystemStreamError,
     ThrottledError,
     TopicExistsIncompatibleError,
     TopicFullError,
@@ -94,6 +97,7 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
         TopicStateError,
         {"producer": "p", "expected_seq": 1, "received_seq": 3},
     ),
+    (SystemStreamError("__registry__"), "system_stream", TopicStateError, {"stream": "__registry__"}),
     (ProducerFencedError("p", 4), "producer_fenced", TopicStateError, {"producer": "p", "epoch": 4}),
     (OffsetGoneError("no", stream="s"), "offset_gone", TopicStateError, {"stream": "s"}),
     (

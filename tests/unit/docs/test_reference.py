@@ -10,7 +10,7 @@ from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, sect
 from topics import cli
 from topics.api.errors import STATUS_BY_CODE
 from topics.config.settings import SETTINGS, Setting
-from topics.core import errors
+from topics.core import backup_errors, errors
 from topics.core.findings import Finding
 from topics.core.loss import LossReason
 from topics.engine.pressure.throttle import ThrottleStats
@@ -44,7 +44,7 @@ def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterat
     if "code" in vars(root):
         yield root
     for child in root.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__ in (errors.__name__, backup_errors.__name__):
             yield from error_classes(child)
 
 

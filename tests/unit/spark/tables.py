@@ -30,20 +30,20 @@ def table_of(fs: FileSystem, seed: int, keep_ms: int, root: str = ROOT) -> Archi
     return ArchiveTable(fs, root, FolderPointer(fs, root), SeededDice(seed), keep_ms)
 
 
-def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, **rules: float) -> Pipeline:
+def shown_pipeline(fs: FileSystem, folder: Folder, seed: int, root: str = ROOT, **rules: float) -> Pipeline:
     """A pipeline whose archive is a table, too, as a new process would make it."""
     frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
     chosen = ArchiveRules(**rules)  # type: ignore[arg-type]
-    follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ROOT)
-    product = ArchiveProduct(fs, ROOT, chosen, SeededDice(seed), follower)
+    follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms, root), root)
+    product = ArchiveProduct(fs, root, chosen, SeededDice(seed), follower)
     return Pipeline(
         fs, folder.layout, [product], InlineExecutor(fs), folder.clock, FrameRules(**frame)  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def run_shown(fs: FileSystem, folder: Folder, seed: int, **rules: float) -> None:
+def run_shown(fs: FileSystem, folder: Folder, seed: int, root: str = ROOT, **rules: float) -> None:
     """Rounds until there is nothing to do."""
-    made = shown_pipeline(fs, folder, seed, **rules)
+    made = shown_pipeline(fs, folder, seed, root, **rules)
     for _ in range(50):
         if not made.round():
             return
@@ -73,9 +73,9 @@ def table_rows(fs: FileSystem, ahead: bool = False, root: str = ROOT) -> Rows:
     return rows_of(table) if table is not None else {}
 
 
-def rows_of(table: Table) -> Rows:
+def rows_of(table: Table, snapshot_id: int | None = None) -> Rows:
     found: Rows = {}
-    columns = table.scan().to_arrow().select(["topic", "epoch", "seq", "data"]).to_pydict()
+    columns = table.scan(snapshot_id=snapshot_id).to_arrow().select(["topic", "epoch", "seq", "data"]).to_pydict()
     for topic, epoch, seq, data in zip(*columns.values(), strict=True):
         assert (topic, epoch, seq) not in found, f"record {seq} of {topic} is there twice"
         found[topic, epoch, seq] = data

@@ -24,6 +24,7 @@ from topics.spark.archive.events import Copied, Covered, Masked
 from topics.spark.archive.files import DataFile, Run
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.planning import ArchiveRules, next_due
+from topics.spark.archive.reading import hidden_chunks
 from topics.spark.archive.state import ArchiveState
 from topics.spark.archive.store import ArchiveDamagedError, ArchiveStore
 from topics.spark.pipeline.confirming import CatalogWentBackError
@@ -233,6 +234,26 @@ def test_a_folder_that_is_left_out_is_no_reason_to_look_again(folder: Folder) ->
     [file] = state.files
     assert next_due(state, ArchiveRules(), ()) is not None
     assert next_due(state, ArchiveRules(), (file.rpartition("/")[0],)) is None
+
+
+def test_what_spark_is_told_to_hide_names_each_chunk_once(folder: Folder) -> None:
+    """Neighbouring runs have deletes in the same chunk: two rows for it would show every record in it twice."""
+    for first in (0, 5):
+        folder.append("orders", *[Record.of(value, tag=f"t{value}") for value in range(first, first + 5)])
+        folder.append("gone", 1)
+        folder.seal()
+        run_all(folder.disk, folder, group_bytes=1)
+    folder.delete("orders", tag="t3")
+    folder.delete("orders", tag="t6")
+    folder.drop("gone")
+    folder.checkpoint()
+    run_all(folder.disk, folder, deleted_share=1)
+    state = state_of(folder.disk)
+    assert len(list(state.spoiled())) == 2
+    told = hidden_chunks(state, state.spoiled()).to_pylist()
+    assert [(row["e"], row["c"]) for row in told] == [(topic_of(folder.disk, "orders").epoch, 0)]
+    assert told[0]["b"][0] == 1 << 4 | 1 << 7
+    assert not any(told[0]["b"][1:])
 
 
 def test_a_compaction_takes_out_all_that_is_deleted(folder: Folder) -> None:

@@ -17,6 +17,7 @@ from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.executors import HALVES
 from topics.spark.pipeline.products import Chore, Gain, Product, Transform
 from topics.spark.pipeline.rounds import Executor, Pipeline, ShortError
+from topics.spark.pipeline.status import WorkerStatus, load_status
 from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.segments import SegmentRef, read_segment
 from topics.storage.fs import FileSystem
@@ -206,3 +207,20 @@ def test_a_machine_without_room_is_nobodys_fault(world: World, monkeypatch: pyte
     failing.clear()
     run_all(made)
     assert world.one.notes().keys() == {"a", "b"}
+
+
+def test_each_product_is_told_of_by_itself(world: World) -> None:
+    world.fill("good", "bad")
+    world.one.allergic.add("bad")
+    made = world.pipeline()
+    run_all(made)
+    one, two = made.status.products
+    assert (one.product, one.lag_segments, one.quarantined, one.error) == ("one", 1, 1, None)
+    assert (two.product, two.lag_segments, two.quarantined, two.lag_ms) == ("two", 0, 0, 0)
+    assert (made.status.lag_segments, made.status.worker) == (1, WorkerStatus(7, 8))
+    world.two.broken = ValueError("its folder is damaged")
+    with pytest.raises(ValueError):
+        made.round()
+    assert [one.error for one in made.status.products] == [None, "ValueError: its folder is damaged"]
+    # What is left of a process is known to the next one.
+    assert load_status(world.folder.disk, world.folder.layout) == made.status

@@ -36,6 +36,24 @@ def test_words_have_a_bit_for_each_hidden_seq(ranges: list[tuple[int, int]]) -> 
     assert found == {seq for first, last in ranges for seq in range(first, last + 1)}
 
 
+FAR = st.lists(st.tuples(st.integers(1, 20_000), st.integers(0, 300)), max_size=8)
+
+
+@given(FAR)
+def test_chunks_have_a_bit_for_each_hidden_seq(parts: list[tuple[int, int]]) -> None:
+    ranges = union([(first, first + more) for first, more in parts])
+    chunks, flags = Mask.of(ranges).chunks()
+    assert len(set(chunks.tolist())) == len(chunks)
+    found = {
+        (chunk * 64 + word) * 64 + bit
+        for chunk, row in zip(chunks.tolist(), flags.tolist(), strict=True)
+        for word, bits in enumerate(row)
+        for bit in range(64)
+        if bits >> bit & 1
+    }
+    assert found == {seq for first, last in ranges for seq in range(first, last + 1)}
+
+
 @given(RANGES, st.integers(1, 60), st.integers(0, 40))
 def test_a_part_of_a_mask_is_what_lies_in_it_and_travels_as_bytes(
     ranges: list[tuple[int, int]], first: int, length: int

@@ -11,7 +11,7 @@ from topics.spark.pipeline.archiving import ArchiveProduct
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.executors import InlineExecutor, failure_of, one_after_the_other
 from topics.spark.pipeline.rounds import Pipeline
-from topics.spark.pipeline.status import PipelineStatus, load_status, quarantine
+from topics.spark.pipeline.status import PipelineStatus, WorkerStatus, load_status, quarantine
 from topics.storage.replaced import replace_file
 from topics.testing import SeededDice
 
@@ -36,6 +36,9 @@ class Inline:
 
     def before(self, works: Sequence[bytes]) -> None:
         """What happens first."""
+
+    def footprint(self) -> WorkerStatus | None:
+        return WorkerStatus(7, 8)
 
     def probe(self) -> None:
         """All is well."""

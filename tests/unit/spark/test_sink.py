@@ -4,10 +4,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import Row
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from topics.spark.connector.options import OptionError, write_options
 from topics.spark.connector.sink import Chunks, StreamSink, check_schema
+from topics.spark.connector.versions import as_batches
 
 ROWS = st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9).map(str)), max_size=30)
 
@@ -60,3 +62,15 @@ def test_a_frame_is_checked_before_any_task_runs() -> None:
         check_schema(StructType().add("data", text).add("tag", number), write_options({"topic": "a"}))
     with pytest.raises(OptionError, match="column topic"):
         check_schema(StructType().add("data", text), write_options({}))
+
+
+def test_rows_of_an_older_spark_become_batches() -> None:
+    """A column that is never written may be anything; one that is written is text, or nothing."""
+    rows = [Row(data=str(n), tag=None if n % 2 else "even", n=n) for n in range(25_000)]
+    batches = list(as_batches(iter(rows), rows=True))
+    assert [batch.num_rows for batch in batches] == [10_000, 10_000, 5_000]
+    assert [data for batch in batches for data in batch["data"].to_pylist()] == [str(n) for n in range(25_000)]
+    assert batches[0]["tag"].to_pylist()[:2] == ["even", None]
+    assert batches[0].schema.names == ["data", "tag"]
+    assert list(as_batches(iter([]), rows=True)) == []
+    assert list(as_batches(iter(batches), rows=False)) == batches

@@ -2,8 +2,9 @@ import pytest
 
 from topics.core.errors import DiskFullError, ReadOnlyError, ThrottledError, TopicsError
 from topics.formats.frame import Frame, FrameKind, find_frames
-from topics.storage.commit import InlineCommitter, Rotation, Shard, Submission, Writer
+from topics.storage.commit import InlineCommitter, Shard
 from topics.storage.layout import wal_file
+from topics.storage.log_writer import Rotation, Submission, Writer
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import ShardLog
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival

@@ -130,3 +130,21 @@ def test_a_folder_that_holds_a_reserved_name_opens_and_keeps_its_stream(
     delete(again, name)
     with pytest.raises(InvalidRequestError):
         create(again, name)
+
+
+def test_a_stream_whose_time_is_over_stays_gone_when_the_clock_is_set_back(
+    streams: Streams, disk: FakeDisk, clock: ManualClock
+) -> None:
+    create(streams, "short", ttl_s=10)
+    create(streams, "unseen", ttl_s=10)
+    clock.advance(11_000)
+    with pytest.raises(TopicNotFoundError):
+        streams.topic("short")
+    clock.jump(-3_600_000)
+    with pytest.raises(TopicNotFoundError):
+        streams.topic("short")
+    assert [info.name for info in streams.listed("", "", 0, ())] == ["unseen"], "nobody knows that it was over"
+    streams.engine.streams.tick()
+    assert "short" not in streams.engine.core.by_name
+    again = reopened(disk, clock)
+    assert [info.name for info in again.listed("", "", 0, ())] == ["unseen"]

@@ -9,7 +9,13 @@ import pytest
 from tests.unit.indexing.helpers import LOGS
 from tests.unit.streams.conftest import append, create, slice_of
 from tests.unit.streams.describing import JSON, update
-from topics.core.errors import InvalidRequestError, SearchUnavailableError, TopicNotFoundError, TopicsError
+from topics.core.errors import (
+    InvalidRequestError,
+    SearchUnavailableError,
+    ThrottledError,
+    TopicNotFoundError,
+    TopicsError,
+)
 from topics.engine import Engine
 from topics.searching.messages import Add, Ask, Drop, Finish, Head, More, Open, Question, SearchQuery, Trim
 from topics.streams import Position, Streams
@@ -440,3 +446,35 @@ def test_a_stream_that_is_gone_is_not_indexed(world: World) -> None:
     world.timers.pass_time()
     assert world.searcher.kinds() == [Open, Add]
     assert world.found("a") == [2, 1]
+
+
+def test_there_are_only_so_many_queries_at_once(streams: Streams) -> None:
+    world = World(streams.engine, max_queries=3, max_queries_per_tenant=2)
+    world.describe("a")
+    world.put("a", 1)
+    world.searcher.room = False
+    answers: list[Any] = []
+    topic, query = world.streams.topic("a"), SearchQuery("", (), 5)
+
+    def ask(tenant: str | None) -> None:
+        world.streams.search.query(topic, query, 3.0, answers.append, tenant)
+
+    ask("one")
+    ask("one")
+    with pytest.raises(ThrottledError) as refused:
+        ask("one")
+    assert refused.value.detail["limit"] == "max_searches_per_key"
+    ask(None)
+    with pytest.raises(ThrottledError) as refused:
+        ask("other")
+    assert refused.value.detail["limit"] == "max_searches"
+    world.searcher.room = True
+    for callback in world.searcher.waiting:
+        callback()
+    assert len(answers) == 3
+    for _ in range(5):
+        ask("one")
+        world.searcher.gone = True
+        world.streams.search.query(topic, query, 0.0, answers.append, "one")
+        world.searcher.gone = False
+    assert len(answers) == 13, "who was answered counts no more"

@@ -85,3 +85,19 @@ def test_where_there_is_no_such_class_the_lowest_priority_has_to_do(monkeypatch:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     machine.step_back("idle")
     assert niced == [19]
+
+
+def test_the_memory_of_a_tree_includes_those_it_started() -> None:
+    """A child that holds 64 MiB makes the tree so much larger, and so does a child of a child."""
+    before = machine.tree_bytes()
+    if not before:
+        pytest.skip("the kernel does not tell")
+    hold = "import sys; held = b'x' * (64 << 20); print(len(held), flush=True); sys.stdin.read()"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {hold!r}])"
+    child = subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline().strip() == b"67108864"
+        assert machine.tree_bytes() - before > 48 << 20
+    finally:
+        child.communicate(timeout=30)

@@ -7,7 +7,8 @@ from topics.api.auth import Key, Scope
 from topics.api.calls import Call
 from topics.api.errors import ForbiddenError
 from topics.api.openapi_operation import Operation
-from topics.core.errors import NoBackupPlaceError, TopicsError
+from topics.core.backup_errors import NoBackupPlaceError
+from topics.core.errors import TopicsError
 from topics.engine.backup.backups import Listed
 from topics.engine.backup.info import info_of
 from topics.wire.backups import BackupsAnswer, BackupStarted

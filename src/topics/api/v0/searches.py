@@ -12,7 +12,7 @@ from topics.api.openapi_operation import Operation, Parameter
 from topics.api.v1.deadlines import Pending
 from topics.api.v1.routes import StreamsApi
 from topics.api.v1.search_answers import explain, show_hits
-from topics.api.v1.search_requests import SearchRequest, parse_search_call
+from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
 from topics.api.v1.searches import SEARCH_TIMEOUT_MS
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64
@@ -71,7 +71,7 @@ class TopicSearches:
             if pending.met():
                 call.reply(200, _encode(_answer(asked, outcome, fetched)))
 
-        search.query(topic, asked.query, asked.timeout_ms / 1000, done)
+        search.query(topic, asked.query, asked.timeout_ms / 1000, done, tenant_of(call))
         if pending.open:
             self._streams.deadlines.begin(lambda: call.refuse(RequestTimeoutError()), pending)
 

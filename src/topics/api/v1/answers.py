@@ -6,7 +6,7 @@ from topics.api.calls import Call
 from topics.api.errors import error_headers
 from topics.api.isolation import told_to
 from topics.api.refusals import V1_ROOT, refusal_of
-from topics.api.v1.values import latin1, write_time
+from topics.api.v1.values import latin1
 from topics.core.errors import (
     ProducerFencedError,
     ProducerGapError,
@@ -14,6 +14,7 @@ from topics.core.errors import (
     StreamClosedError,
     TopicsError,
 )
+from topics.core.moments import write_time
 from topics.streams.offsets import tail_offset
 
 Header = tuple[str, str]

@@ -6,8 +6,9 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.v1.answers import NO_STORE, answer
-from topics.api.v1.values import read_integer, write_time
+from topics.api.v1.values import read_integer
 from topics.core.errors import InvalidRequestError
+from topics.core.moments import write_time
 from topics.streams import StreamInfo, Streams
 
 _LIMIT = 100

@@ -31,8 +31,10 @@ from topics.api.v1.openapi_parts import (
     REQUEST_HEADERS,
     ROUTING_KEYS,
     SEARCH_BODY,
+    SEARCH_MANY_BODY,
     SEARCH_QUERY,
     SEARCHED,
+    SEARCHED_MANY,
     SERVER_DETAILS,
     SERVER_MEMORY,
     STREAM_DETAILS,
@@ -176,6 +178,11 @@ OPERATIONS: dict[tuple[str, str], Described] = {
     ("POST", f"{_STREAM}/_search"): Described(
         "searchStream", "Search the entries of a stream.", {200: Told("A page of hits.", {_JSON: SEARCHED})},
         (410, 413, 415), body={_JSON: SEARCH_BODY},
+    ),
+    ("POST", "/v1/_search"): Described(
+        "searchStreams", "Search the entries of several streams.",
+        {200: Told("A page of hits.", {_JSON: SEARCHED_MANY})},
+        (413, 415), body={_JSON: SEARCH_MANY_BODY}, body_required=True,
     ),
     ("POST", f"{_STREAM}/_aggregate"): Described(
         "aggregateStream", "Measures of a rollup, in intervals of time.",

@@ -175,16 +175,32 @@ SEARCH_QUERY = (
     Parameter("explain", _BOOLEAN, "Whether the answer says how it was made."),
     Parameter("_source", _BOOLEAN, "Whether hits hold their entries."),
     Parameter("fields", _TEXT, "The fields that hits hold, separated by commas."),
+    Parameter("highlight", _TEXT, "Whether hits tell where words stand, or in which fields, separated by commas."),
 )
+_SEARCH_FIELDS: Schema = {
+    "q": _TEXT, "size": _SIZE, "sort": {"anyOf": [_TEXT, _NAMES_LIST]}, "timeout_ms": whole(0),
+    "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN, "fields": _NAMES_LIST,
+    "highlight": {"anyOf": [_BOOLEAN, _NAMES_LIST]},
+}  # fmt: skip
 SEARCH_BODY: Schema = {
     "type": "object",
     "additionalProperties": False,
+    "properties": {**_SEARCH_FIELDS, "search_after": {"type": "array"}},
+}
+SEARCH_MANY_BODY: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["streams"],
     "properties": {
-        "q": _TEXT, "size": _SIZE, "search_after": {"type": "array"}, "sort": {"anyOf": [_TEXT, _NAMES_LIST]},
-        "timeout_ms": whole(0), "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN,
-        "fields": _NAMES_LIST,
+        **_SEARCH_FIELDS, "streams": {"anyOf": [_TEXT, _NAMES_LIST]},
+        "search_after": {"type": "object", "additionalProperties": {"anyOf": [{"type": "array"}, {"type": "null"}]}},
     },
 }  # fmt: skip
+SEARCHED_MANY = _object(
+    streams=_NAMES_LIST, skipped=_LIST, more_streams=_BOOLEAN, took_ms={"type": "number"}, timed_out=_BOOLEAN,
+    coverage={"type": "object"}, total=_object(value=whole(0), relation={"enum": ["eq", "gte"]}), hits=_LIST,
+    next_search_after={"anyOf": [{"type": "object"}, {"type": "null"}]},
+)  # fmt: skip
 SEARCHED = _object(
     stream=_TEXT, snapshot_end_offset=_TEXT, took_ms={"type": "number"}, timed_out=_BOOLEAN,
     coverage={"type": "object"}, total=_object(value=whole(0), relation={"enum": ["eq", "gte"]}), hits=_LIST,
@@ -192,13 +208,14 @@ SEARCHED = _object(
 )  # fmt: skip
 AGGREGATE_BODY: Schema = {
     "type": "object",
-    "required": ["rollup", "from", "to", "interval"],
     "properties": {
         "rollup": _TEXT, "from": _MOMENT_OR_MS, "to": _MOMENT_OR_MS, "interval": _TEXT, "q": _TEXT,
-        "group_by": _NAMES_LIST, "measures": _NAMES_LIST,
+        "group_by": _NAMES_LIST, "measures": {"anyOf": [_NAMES_LIST, {"type": "object"}]}, "timestamp_field": _TEXT,
+        "top": whole(1),
     },
 }  # fmt: skip
-AGGREGATED = _object(rollup=_TEXT, to=_TEXT, interval=_TEXT, coverage={"type": "object"}, buckets=_LIST)
+_TEXT_OR_NULL: Schema = {"anyOf": [_TEXT, {"type": "null"}]}
+AGGREGATED = _object(rollup=_TEXT_OR_NULL, to=_TEXT, interval=_TEXT_OR_NULL, coverage={"type": "object"}, buckets=_LIST)
 ROUTING_KEYS = _object(
     stream=_TEXT, coverage={"type": "object"}, took_ms={"type": "number"}, keys=_NAMES_LIST,
     next_after={"anyOf": [_TEXT, {"type": "null"}]},

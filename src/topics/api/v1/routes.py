@@ -37,11 +37,15 @@ from topics.streams import Position, Streams
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
+from topics.streams.system import Around, SystemOptions, SystemStreams
 from topics.system.clock import SystemClock
 
 LIST = "/v1/streams"
 SERVER = "/v1/server/"
 STREAM = "/v1/stream/{stream}"
+
+
+MANY = "/v1/_search"
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +62,11 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
     search_scan_bytes: int = SCAN_BYTES
+    max_searches: int = 0
+    max_searches_per_key: int = 0
     webhook_loopback: bool = True
     """Whether webhooks may call this machine itself."""
+    system: SystemOptions = SystemOptions()
 
 
 class StreamsApi:
@@ -72,6 +79,7 @@ class StreamsApi:
         self._options = options
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
+        self._system: SystemStreams | None = None
         self._searcher = SearchProcess()
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
@@ -128,12 +136,19 @@ class StreamsApi:
             LIST: list_streams, f"{SERVER}_details": server.details, f"{SERVER}_mem": server.memory,
         }  # fmt: skip
         self._fixed = {path: self._without_stream(path, handler) for path, handler in fixed.items()}
+        self._many = Route(
+            "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
+        )  # fmt: skip
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""
         if method == "OPTIONS":
             return self._preflight, ""
+        if path == MANY:
+            if method != "POST":
+                raise MethodNotAllowedError(method, ("POST", "OPTIONS"))
+            return self._many, ""
         if path in self._fixed:
             if method not in ("GET", "HEAD"):
                 raise MethodNotAllowedError(method, ("GET", "HEAD", "OPTIONS"))
@@ -152,7 +167,7 @@ class StreamsApi:
         return route, where.name
 
     def listed(self) -> Iterator[tuple[str, str]]:
-        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._preflight))
+        yield from ((route.method, route.path) for route in (*self._fixed.values(), self._many, self._preflight))
         for resource, table in self._tables.items():
             below = {"": "", "pk": "/pk/{key}"}.get(resource, f"/{resource}")
             yield from ((method, STREAM + below) for method in table)
@@ -172,7 +187,8 @@ class StreamsApi:
         if self._streams is None or self._streams.engine is not engine:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
-                self._options.search_memory_bytes, self._options.search_scan_bytes,
+                self._options.search_memory_bytes, self._options.search_scan_bytes, self._options.max_searches,
+                self._options.max_searches_per_key,
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
@@ -185,6 +201,12 @@ class StreamsApi:
             self._subscriptions = Subscriptions(streams, self.webhooks.deliver, _later, loopback, limits)
             self._subscriptions.start()
         return self._subscriptions
+
+    def start(self, engine: Engine, around: Callable[[], Around]) -> None:
+        """Begins what goes on without anybody asking: subscriptions, and the streams that the server writes."""
+        self.subscriptions(engine)
+        self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
+        self._system.start()
 
     def search_stats(self) -> SearchStats:
         return SearchStats() if self._streams is None else self._streams.search.stats()

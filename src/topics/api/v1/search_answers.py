@@ -7,7 +7,7 @@ import msgspec
 
 from topics.api.v1.answers import Header
 from topics.api.v1.search_requests import SearchRequest
-from topics.api.v1.values import write_time
+from topics.core.moments import write_time
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
@@ -67,10 +67,16 @@ def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, begin: H
 def _shown_entry(
     asked: SearchRequest, raw: bytes, fields_in: Callable[[object], dict[str, object]], source: str
 ) -> dict[str, Any]:
-    fields = fields_in(parse("entry", raw))
+    entry = parse("entry", raw)
+    fields = fields_in(entry)
     if asked.fields is not None:
         fields = {name: fields[name] for name in asked.fields if name in fields}
-    return {"fields": fields, source: msgspec.Raw(raw)} if asked.source else {"fields": fields}
+    shown: dict[str, Any] = {"fields": fields}
+    if asked.highlight is not None:
+        shown["highlights"] = asked.highlight.of(entry)
+    if asked.source:
+        shown[source] = msgspec.Raw(raw)
+    return shown
 
 
 def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
@@ -80,7 +86,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         return {
             "offset": offset_of(topic, Position(hit.seq)),
             "score": number_json(hit.score),
-            "sort": _place(asked, hit.place),
+            "sort": shown_place(asked, hit.place),
         }
 
     shown = show_hits(asked, outcome, fetched, begin, "source")
@@ -95,7 +101,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "coverage": _search_coverage(topic, outcome, took, shown.decoded),
         "total": shown.total,
         "hits": shown.hits,
-        "next_search_after": None if shown.next_place is None else _place(asked, shown.next_place),
+        "next_search_after": None if shown.next_place is None else shown_place(asked, shown.next_place),
         **explained,
     }
 
@@ -137,7 +143,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
     }
 
 
-def _place(asked: SearchRequest, place: list[Any]) -> list[Any]:
+def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
     return [
         offset_of(asked.topic, Position(value)) if key.name == OFFSET else number_json(value)
         for key, value in zip(asked.sort.keys, place, strict=True)
@@ -210,10 +216,10 @@ def _flag(value: bool) -> str:
 def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str, Any]:
     return {
         "stream": topic.name,
-        "rollup": ask.name,
+        "rollup": ask.name or None,
         "from": write_date(ask.from_ms),
         "to": write_date(ask.to_ms),
-        "interval": ask.interval,
+        "interval": ask.interval or None,
         "coverage": {
             **_coverage(topic, outcome),
             "used_rollups": False,

@@ -1,15 +1,15 @@
 """What requests to search ask for, read strictly: every field that is not known is refused by its name."""
 
 from typing import Any
-from urllib.parse import parse_qsl
 
 import msgspec
 
 from topics.api.calls import Call
 from topics.core.errors import InvalidRequestError, quoted
 from topics.engine.topic import Topic
+from topics.indexing.highlights import Highlighter
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
-from topics.indexing.predicates import bind_search
+from topics.indexing.predicates import Predicate, bind_search
 from topics.indexing.sorting import NumberOf, Sort, parse_place, parse_sort
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
@@ -17,8 +17,11 @@ from topics.searching.messages import KeysQuery, SearchQuery
 from topics.streams.contracts import contract_of
 from topics.streams.offsets import read_offset
 
-_NO_LONGER = "track_total_hits is no longer supported"
-_NAMES = ("q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain")
+_REFUSED = "track_total_hits"
+_NO_LONGER = f"{_REFUSED} is no longer supported"
+_NAMES = (
+    "q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain", "highlight",
+)  # fmt: skip
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,9 +35,10 @@ class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     explain: bool
     source: bool
     fields: tuple[str, ...] | None
+    highlight: Highlighter | None = None
 
 
-class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
+class SearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_source"}):
     q: str | None = None
     size: int | None = None
     search_after: list[Any] | None = None
@@ -44,21 +48,42 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_sourc
     explain: bool = False
     source: bool = True
     fields: list[str] | None = None
+    highlight: bool | list[str] = False
 
 
-_decode = msgspec.json.Decoder(_Body).decode
+class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of several streams."""
+
+    streams: str | list[str]
+    search_after: dict[str, list[Any] | None] = {}
+    """Where the page goes on in each of them; null for one that has no more."""
+
+
+_decode = msgspec.json.Decoder(SearchBody).decode
 _decode_any = msgspec.json.Decoder().decode
+
+
+def tenant_of(call: Call) -> str | None:
+    """Whose searches are counted together; None where there are no keys."""
+    return (call.key.tenant or call.key.owner) or None
 
 
 def parse_search_call(
     call: Call, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
 ) -> SearchRequest:
     """What is asked for. `number_of` reads an offset where it is written otherwise than in /v1."""
+    body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
+    return bind_request(body, topic, config, max_timeout_ms, number_of)
+
+
+def bind_request(
+    body: SearchBody, topic: Topic, config: SearchConfig, max_timeout_ms: int, number_of: NumberOf | None = None
+) -> SearchRequest:
+    """What a request asks of one stream."""
 
     def read_text(value: object) -> int | None:
         return read_offset(topic, value).counter if isinstance(value, str) else None
 
-    body = _from_query(call) if call.exchange.head.method == "GET" else _from_body(call.exchange.body)
     size = DEFAULT_PAGE_HITS if body.size is None else body.size
     if not 1 <= size <= MAX_PAGE_HITS:
         raise InvalidRequestError(f"size must be from 1 to {MAX_PAGE_HITS}", field="size", max=MAX_PAGE_HITS)
@@ -72,36 +97,52 @@ def parse_search_call(
     after = None
     if body.search_after is not None:
         after = list(parse_place(body.search_after, sort, config, number_of or read_text))
-    for name in body.fields or ():
-        if config.aliases.get(name, name) not in config.fields:
-            raise InvalidRequestError(f"fields: {quoted(name)} is not declared", field="fields")
+    fields = None if body.fields is None else _declared(body.fields, config, "fields")
+    version = contract_of(topic).registry.current_version
     return SearchRequest(
         topic=topic,
         config=config,
-        version=contract_of(topic).registry.current_version,
+        version=version,
         query=SearchQuery(q, tuple(items), size, after, body.track_total),
         sort=sort,
         timeout_ms=min(timeout_ms, max_timeout_ms),
         track_total=body.track_total,
         explain=body.explain,
         source=body.source,
-        fields=None if body.fields is None else tuple(config.aliases.get(name, name) for name in body.fields),
+        fields=fields,
+        highlight=_highlighter(body.highlight, bound.predicate, config, version),
     )
 
 
-def _from_body(raw: bytes) -> _Body:
+def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, ...]:
+    for name in names:
+        if config.resolve(name) is None:
+            raise InvalidRequestError(f"{what}: {quoted(name)} is not declared", field=what)
+    return tuple(config.aliases.get(name, name) for name in names)
+
+
+def _highlighter(
+    wanted: bool | list[str], predicate: Predicate, config: SearchConfig, version: int
+) -> Highlighter | None:
+    if wanted is False:
+        return None
+    names = None if wanted is True else _declared(wanted, config, "highlight")
+    return Highlighter(predicate, config, version, names)
+
+
+def _from_body(raw: bytes) -> SearchBody:
     try:
         document = _decode_any(raw) if raw else {}
         if isinstance(document, dict):
             _check_names(document)
-        return _decode(raw) if raw else _Body()
+        return _decode(raw) if raw else SearchBody()
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error) from None
 
 
-def _from_query(call: Call) -> _Body:
-    """The same fields as parameters; the place is a JSON array."""
-    given: dict[str, Any] = dict(parse_qsl(call.exchange.head.query, keep_blank_values=True))
+def _from_query(call: Call) -> SearchBody:
+    """The same fields as parameters; the place is a JSON array. As in every request, others are nobody's business."""
+    given: dict[str, Any] = {name: text for name, text in call.query.items() if name in (*_NAMES, _REFUSED)}
     _check_names(given)
     for name in ("size", "timeout_ms"):
         if name in given:
@@ -116,24 +157,40 @@ def _from_query(call: Call) -> _Body:
             given[name] = given[name] == "true"
     if "fields" in given:
         given["fields"] = given["fields"].split(",")
+    if "highlight" in given:
+        named = {"true": True, "false": False}.get(given["highlight"])
+        given["highlight"] = given["highlight"].split(",") if named is None else named
     try:
         if "search_after" in given:
             given["search_after"] = _decode_any(given["search_after"].encode())
-        return msgspec.convert(given, _Body)
+        return msgspec.convert(given, SearchBody)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("query", error) from None
 
 
 def _check_names(given: dict[str, Any]) -> None:
-    if "track_total_hits" in given:
-        raise InvalidRequestError(_NO_LONGER, field="track_total_hits")
+    if _REFUSED in given:
+        raise InvalidRequestError(_NO_LONGER, field=_REFUSED)
     for name in given:
         if name not in _NAMES:
             raise InvalidRequestError(f"{quoted(name)} is not a field of a search", field=name[:80])
 
 
+def parse_many(call: Call) -> tuple[ManyRequest, SearchBody]:
+    """What is asked of several streams, and what each of them is asked."""
+    raw = call.exchange.body
+    try:
+        document = _decode_any(raw) if raw else {}
+        many = msgspec.convert(document, ManyRequest)
+        each = {name: value for name, value in document.items() if name not in ("streams", "search_after")}
+        _check_names(each)
+        return many, msgspec.convert(each, SearchBody)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError.from_decode("body", error) from None
+
+
 def parse_keys(call: Call) -> KeysQuery:
-    given = dict(parse_qsl(call.exchange.head.query, keep_blank_values=True))
+    given = call.query
     limit = given.get("limit", str(DEFAULT_PAGE_KEYS))
     if not (limit.isascii() and limit.isdigit() and len(limit) <= 9 and 1 <= int(limit) <= MAX_PAGE_KEYS):
         raise InvalidRequestError("invalid limit", field="limit", max=MAX_PAGE_KEYS)

@@ -9,8 +9,9 @@ from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.v1.answers import NO_STORE, Header, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
+from topics.api.v1.many_search import ManySearch
 from topics.api.v1.search_answers import aggregate_body, keys_body, search_body, search_headers
-from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call
+from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call, tenant_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import parse_aggregation
@@ -48,6 +49,9 @@ class SearchRoutes:
             )
 
         self._query(call, streams, topic, asked.query, asked.timeout_ms, render)
+
+    def search_many(self, call: Call, streams: Streams) -> None:
+        ManySearch(call, streams, self._deadlines, SEARCH_TIMEOUT_MS).begin()
 
     def _tell(
         self,
@@ -110,6 +114,6 @@ class SearchRoutes:
             else:
                 render(outcome, pending)
 
-        streams.search.query(topic, query, timeout_ms / 1000, done)
+        streams.search.query(topic, query, timeout_ms / 1000, done, tenant_of(call))
         if pending.open:
             self._deadlines.begin(lambda: refuse(call, RequestTimeoutError()), pending)

@@ -20,8 +20,8 @@ from topics.api.errors import MethodNotAllowedError, NotFoundError, error_header
 from topics.api.isolation import told_to
 from topics.api.v1.answers import EVERY, NO_STORE, answer, base_url
 from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
-from topics.api.v1.values import write_time
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
+from topics.core.moments import write_time
 from topics.engine import Engine
 from topics.streams.subscriptions import Acks, Granted, Subscription, SubscriptionRequest, Subscriptions
 from topics.streams.subscriptions.errors import BadTokenError

@@ -1,7 +1,7 @@
 """The values that headers and queries of /v1 carry, read strictly: what is not plainly one of them is refused."""
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 
 from topics.core.errors import InvalidRequestError, quoted
 from topics.formats.stream import Producer
@@ -53,16 +53,6 @@ def read_time_ms(field: str, text: str) -> int:
     if millis < 0:
         raise _refuse(field, "is before 1970")
     return millis
-
-
-def write_time(millis: int) -> str:
-    """A time as RFC 3339 has it, to the millisecond."""
-    try:
-        whole = datetime.fromtimestamp(millis // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        # Which of them depends on how far it is beyond the last date there is.
-        return "9999-12-31T23:59:59.999Z"
-    return f"{whole:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03d}Z"
 
 
 def read_integer(field: str, text: str) -> int:

@@ -52,6 +52,12 @@ def explained(error: BaseException, command: str = "") -> tuple[str, int] | None
     return _of_the_machine(error)
 
 
+def one_line(sentence: str) -> str:
+    """A sentence that stays on its line and cannot steer a terminal: part of it may be a server's, or a file's."""
+    joined = " ".join(sentence.split())
+    return "".join(char if char.isprintable() else "�" for char in joined)
+
+
 def _of_the_machine(error: BaseException) -> tuple[str, int] | None:
     from topics.config.values import SettingsError  # noqa: PLC0415 - only a command that failed needs these
     from topics.core.errors import FolderBusyError, TopicsError  # noqa: PLC0415

@@ -1,7 +1,8 @@
 """Which records are meant: by their tag, and by what is in their payload."""
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 from cyclopts import Parameter
@@ -16,20 +17,34 @@ Filter = Annotated[
     Parameter(
         negative="",
         consume_multiple=False,
-        help="Only records whose payload has it: member=value, a.b=value or a!=value. With several, all of them.",
+        allow_leading_hyphen=True,
+        help="Only records whose payload has it: member=value, a.b=value or a!=value; or a query such as"
+        " '/total:>=5 tag:order-*', which the server answers. With several, all of them.",
     ),
 ]
 Matches = Callable[[Record], bool]
 
+# How a query begins, which a member and its value never do.
+_QUERY = re.compile(r"[\s(-]*(NOT\b|/|(tag|node|ts|seq|has)\s*:)")
+
 _MISSING = object()
 
 
-def matcher(tag: str | None, filters: list[str] | None) -> Matches | None:
-    """What tells whether a record is meant; None where all are."""
-    conditions = [_condition(text) for text in filters or ()]
+class Meant(NamedTuple):
+    """Which records are meant: what the server is asked for, and what is looked at here. None is all of them."""
+
+    query: str | None
+    matches: Matches | None
+
+
+def meant(tag: str | None, filters: list[str] | None) -> Meant:
+    given = filters or []
+    queries = [text for text in given if _QUERY.match(text)]
+    conditions = [_condition(text) for text in given if text not in queries]
     if tag is not None:
         conditions.append(_tagged(tag))
-    return (lambda record: all(holds(record) for holds in conditions)) if conditions else None
+    query = queries[0] if len(queries) == 1 else " ".join(f"({text})" for text in queries) or None
+    return Meant(query, (lambda record: all(holds(record) for holds in conditions)) if conditions else None)
 
 
 def _tagged(tag: str) -> Matches:

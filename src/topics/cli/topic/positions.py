@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from topics.cli.shared.amounts import moment_ms
 from topics.cli.shared.failures import UsageError
-from topics.cli.topic.filters import Matches
+from topics.cli.topic.filters import Meant
 from topics.client import Client
 
 From = Annotated[int | None, Parameter(name="--from", help="The first seq to print.")]
@@ -29,7 +29,7 @@ def cursor_of(
     since: str | None,
     last: int | None,
     now_ms: int,
-    matches: Matches | None = None,
+    wanted: Meant,
 ) -> int:
     """The cursor behind which the records are that somebody asks for; the last so many are of those that match."""
     if sum(given is not None for given in (from_seq, since, last)) > 1:
@@ -39,5 +39,5 @@ def cursor_of(
     if since is not None:
         return client.seek(topic, since=moment_of(since, now_ms))
     if last is not None:
-        return client.seek(topic, last=last, matches=matches)
+        return client.seek(topic, last=last, matches=wanted.matches, filter=wanted.query)
     return 0

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.failures import UsageError
-from topics.cli.topic.filters import Filter, Tag, matcher
+from topics.cli.topic.filters import Filter, Tag, meant
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
 from topics.system.clock import SystemClock
@@ -34,13 +34,15 @@ def read(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"--limit is {limit}; accepted is a whole number of at least 1")
-    matches = matcher(tag, filter)
-    printer = Printer(topic, output, matches)
+    wanted = meant(tag, filter)
+    printer = Printer(topic, output, wanted.matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), matches)
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), wanted)
         # No page larger than what is printed of it.
-        page = limit if limit is not None and matches is None and limit < 1000 else 1000
-        for item in client.follow(topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=PATIENT_S):
+        page = limit if limit is not None and wanted.matches is None and limit < 1000 else 1000
+        for item in client.follow(
+            topic, cursor, wait_ms=0, include_tags=True, limit=page, deadline_s=PATIENT_S, filter=wanted.query
+        ):
             printer.take(item)
             if printer.count == limit:
                 break

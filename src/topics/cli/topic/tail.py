@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.output import flush
 from topics.cli.shared.waiting import TOLD_AFTER_S, wait_for
-from topics.cli.topic.filters import Filter, Tag, matcher
+from topics.cli.topic.filters import Filter, Tag, meant
 from topics.cli.topic.positions import From, Last, Since, cursor_of
 from topics.cli.topic.printing import Printer, RecordForm
 from topics.client import Client, ConnectionFailed, RetryLater
@@ -42,21 +42,23 @@ def tail(
     """
     if from_ is None and since is None and last is None:
         last = _LAST
-    matches = matcher(tag, filter)
-    printer = Printer(topic, output, matches)
+    wanted = meant(tag, filter)
+    printer = Printer(topic, output, wanted.matches)
     with connected(server) as client:
-        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), matches)
+        cursor = cursor_of(client, topic, from_, since, last, SystemClock().now_ms(), wanted)
         if follow:
-            _follow(client, topic, cursor, printer)
+            _follow(client, topic, cursor, printer, wanted.query)
         else:
-            for item in client.follow(topic, cursor, wait_ms=0, include_tags=True, deadline_s=PATIENT_S):
+            for item in client.follow(
+                topic, cursor, wait_ms=0, include_tags=True, deadline_s=PATIENT_S, filter=wanted.query
+            ):
                 printer.take(item)
     return 0
 
 
-def _follow(client: Client, topic: str, cursor: int, printer: Printer) -> None:
+def _follow(client: Client, topic: str, cursor: int, printer: Printer, query: str | None) -> None:
     while True:
-        follower = client.follow(topic, cursor, include_tags=True, deadline_s=TOLD_AFTER_S)
+        follower = client.follow(topic, cursor, include_tags=True, deadline_s=TOLD_AFTER_S, filter=query)
         try:
             for item in follower:
                 printer.take(item)

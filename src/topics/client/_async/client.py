@@ -1,7 +1,7 @@
 """The client, and its calls."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from topics.client import (
@@ -36,9 +36,6 @@ from topics.system.dice import Dice
 
 if TYPE_CHECKING:
     from topics.client._async.websocket import AsyncSocket
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -149,6 +146,8 @@ class AsyncClient:
     get_profile = _call(contracts.get_profile)
     set_profile = _call(contracts.set_profile)
     search = _call(searches.search)
+    search_topic = _call(searches.search_topic)
+    search_streams = _call(searches.search_streams)
     aggregate = _call(searches.aggregate)
     list_routing_keys = _call(searches.list_routing_keys)
     get_stream_details = _call(inspection.get_stream_details)
@@ -251,19 +250,19 @@ class AsyncClient:
         since: datetime | None = None,
         last: int | None = None,
         matches: Callable[[Record], bool] | None = None,
+        filter: str | None = None,
     ) -> int:
         """The cursor behind which a topic's records are from a time on, or the last so many of those that match.
 
-        `diff` and `follow` take it as `from_seq`. A time is found by a few requests, however long the topic is.
+        `diff` and `follow` take it as `from_seq`. A time is found by one request, however long the topic is. The last
+        are those of which `matches` says so, and of those that match the `filter` of `diff`.
         """
         if (since is None) == (last is None):
             raise TypeError("seek takes since or last, one of them")
         if last is not None:
-            return await cursor_of_last(self, topic, last, matches)
+            return await cursor_of_last(self, topic, last, matches, filter)
         assert since is not None
-        if since.tzinfo is None:
-            raise ValueError("a time needs its zone, such as datetime.now(UTC)")
-        return await cursor_since(self, topic, -((_EPOCH - since) // _MILLISECOND))
+        return await cursor_since(self, topic, since)
 
     def producer(self, name: str, id: str | None = None, *, epoch: int = 0) -> AsyncProducer:
         """A producer of a stream, which appends exactly once. Another one of the same `id` takes over with a higher

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from topics.client.requests import Request, encode_values, given_only
+from topics.client.requests import Request, encode_values, given_only, moment
 from topics.client.transport.http1 import Response
 
 T = TypeVar("T")
@@ -224,13 +224,6 @@ def _body(entries: Entries, content_type: str | None) -> tuple[bytes | None, str
         raise TypeError(f"entries are bytes or several values, not a {type(entries).__name__}: put it in a list")
     values = list(entries)
     return encode_values(values) if values else None, content_type or _JSON
-
-
-def moment(value: datetime | str | None) -> str | None:
-    """A time as it is sent."""
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise ValueError("a time needs its zone, such as datetime.now(UTC)")
-    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _producer(mark: ProducerMark | None) -> dict[str, object]:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError, TopicsError
+from topics.core.backup_errors import BackupFailedError, BackupRunningError, NoBackupPlaceError
+from topics.core.errors import TopicsError
 from topics.engine.background import Background, InlineRunner, Job, JobRunner, OffLoop, Until
 from topics.engine.backup.copying import Copier
 from topics.engine.backup.kept_log import KeptLog

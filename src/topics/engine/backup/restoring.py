@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.core.errors import BackupTargetError, DamagedBackupError
+from topics.core.backup_errors import BackupTargetError, DamagedBackupError
 from topics.core.loss import LossReason
 from topics.core.names import OWN_TOPICS
 from topics.engine.backup.targets import Target, frames_of

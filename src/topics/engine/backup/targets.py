@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from topics.core.errors import BackupTargetError
+from topics.core.backup_errors import BackupTargetError
 from topics.formats.backup import KeptFile, Manifest
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in

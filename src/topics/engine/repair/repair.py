@@ -23,7 +23,7 @@ from topics.engine.streams.feature import StreamFeature
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.engine.upkeep.sealing import Sealer
 from topics.formats.snapshot import WalPosition
-from topics.storage.commit import Shard, Writer
+from topics.storage.commit import Shard
 from topics.storage.damage.staging import (
     Plan,
     StagedStore,
@@ -36,6 +36,7 @@ from topics.storage.damage.staging import (
 )
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.log_writer import Writer
 from topics.storage.room import DiskRoom
 from topics.storage.segments import SegmentStore
 from topics.storage.wal import ShardLog

@@ -105,8 +105,7 @@ class Packer:
         if copies is None:
             return load
         core.expire(dest)
-        used = core.total_bytes + core.staged_bytes
-        taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, used)
+        taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, core.used_bytes)
         if core.metered and taken:
             within = fits_into(core.quotas, dest, copies.sizes[:taken])
             taken, refused = (taken, refused) if within == taken else (within, core.quotas.over_bytes())

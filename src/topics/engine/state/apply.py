@@ -51,7 +51,10 @@ class Applier:
         self._retention.tail_bytes += size
         topic.head = first + count - 1
         topic.live_count += count
-        self._totals.records += count
+        totals = self._totals
+        totals.records += count
+        totals.appended += count
+        totals.appended_bytes += block.payload_bytes
         topic.live_bytes += block.payload_bytes
         topic.last_ts = block.ts
         if block.written < topic.last_write_ts:

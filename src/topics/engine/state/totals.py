@@ -16,7 +16,9 @@ from topics.engine.topic import Topic
 
 
 class Totals:
-    __slots__ = ("by_class", "dead_letters_refused", "in_flight", "queues", "records")
+    __slots__ = (
+        "appended", "appended_bytes", "by_class", "dead_letters_refused", "in_flight", "queues", "reads", "records",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.by_class = dict.fromkeys(Durability, 0)
@@ -25,6 +27,11 @@ class Totals:
         """Topics that are queues."""
         self.records = 0
         """Live records; whatever changes `Topic.live_count` changes this by as much."""
+        self.appended = 0
+        """Records that were published since this process started, and their payload; once for a batch."""
+        self.appended_bytes = 0
+        self.reads = 0
+        """Reads since this process started; one that many who follow a topic share counts once."""
         self.dead_letters_refused = 0
         """Jobs that could not be moved to their dead letter topic, since this process started; each attempt counts."""
         self.in_flight = InFlight()
@@ -50,6 +57,7 @@ class Totals:
         self.by_class = {durability: classes.count(durability) for durability in Durability}
         self.queues = [config.type for config in configs].count(TopicType.QUEUE)
         self.records = sum([topic.live_count for topic in topics])
+        self.appended = self.appended_bytes = 0
 
     def _count(self, config: TopicConfig, change: int) -> None:
         self.by_class[config.durability] += change

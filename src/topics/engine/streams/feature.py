@@ -6,8 +6,9 @@ nobody, until the last fork is gone. How many forks there are is counted and nev
 that is wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import Literal
 
 from topics.core.errors import StreamClosedError, StreamGoneError, TopicNotFoundError
 from topics.core.loss import LossReason
@@ -28,6 +29,8 @@ from topics.storage.timing import CommitTiming
 
 _DROPS_A_TICK = 1000
 
+StreamChange = Literal["schema", "profile", "closed", "deleted"]
+
 
 class StreamFeature:
     name = PART
@@ -43,6 +46,8 @@ class StreamFeature:
         self._deadlines: list[tuple[int, int]] = []
         """When to look at which topic again, by id: a heap."""
         self._slicer = Slicer(core)
+        self.told: list[Callable[[StreamChange, Topic], None]] = []
+        """Told of what becomes of streams, once it is safe, besides that they come to be and that they are gone."""
         core.features.add(self)
         core.chores.append(self.tick)
 
@@ -110,6 +115,10 @@ class StreamFeature:
     def state(self, topic: Topic) -> StreamState:
         """A topic's stream state, which a topic of /v0 gets when it is first needed: its records are JSON."""
         return stream_of(topic) or self.adopt(topic, StreamPart(JSON_TYPE))
+
+    def tell(self, change: StreamChange, topic: Topic) -> None:
+        for told in self.told:
+            told(change, topic)
 
     def watch_deadline(self, topic: Topic) -> None:
         state = stream_of(topic)
@@ -190,9 +199,17 @@ class StreamFeature:
         return state is not None and (state.retired or self.expired(topic))
 
     def expired(self, topic: Topic) -> bool:
+        """Whether its time is over. What was found so once stays so, also when the clock is set back before it is
+        deleted: somebody may have been told already, and have made another stream of its content."""
         state = stream_of(topic)
-        deadline = state.deadline(topic) if state is not None else None
-        return deadline is not None and self._core.wall() >= deadline
+        if state is None or state.ended:
+            return state is not None
+        deadline = state.deadline(topic)
+        if deadline is None or self._core.wall() < deadline:
+            return False
+        state.ended = True
+        heappush(self._deadlines, (0, topic.id))
+        return True
 
     def sweep(self, topic: Topic) -> None:
         """Ends a stream whose time is over, or that is kept for nobody any more."""
@@ -217,6 +234,7 @@ class StreamFeature:
 
         def retired(timing: CommitTiming) -> None:
             state.retired = True
+            self.tell("deleted", topic)
             # For everyone but its forks it is deleted, and its routers go with it.
             done(DropResult(topic.name, True, core.remove_routers(topic)))
             if not state.refs:

@@ -46,8 +46,8 @@ class Staged:
 
 class StreamState:
     __slots__ = (
-        "closed", "content_type", "description", "epochs", "expires_ms", "fork", "grace_ms", "last_seq", "origin_id",
-        "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
+        "closed", "content_type", "description", "ended", "epochs", "expires_ms", "fork", "grace_ms", "last_seq",
+        "origin_id", "producers", "refs", "renewed_logged", "renewed_ms", "retired", "staged", "ttl_s",
     )  # fmt: skip
 
     def __init__(self, part: StreamPart) -> None:
@@ -66,6 +66,8 @@ class StreamState:
         self.fork = part.fork
         self.description = Description.decode(part.contract) if part.contract else None
         """What it promises about its entries; None where nobody ever asked it to."""
+        self.ended = False
+        """Whether somebody found that its time is over. Never stored: its deletion is on its way."""
         self.refs = 0
         """Forks that read from here, those on their way included. Never stored: counted when recovery is through."""
         self.staged: Staged | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 from xxhash import xxh3_64_digest
 
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.formats.catalog import (
     CatalogRemoval,
     CatalogSegment,
@@ -58,7 +58,7 @@ class CatalogKeeper:
     def take(self, state: bytes) -> None:
         """Notes a topic as a snapshot has it."""
         topic = decode_topic(memoryview(state))
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return  # It holds what no guest should have, such as the key that signs webhooks.
         entry = catalog_topic(topic)
         work = encode_work(entry)

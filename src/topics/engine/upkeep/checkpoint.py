@@ -32,9 +32,10 @@ from topics.engine.upkeep.sealing import Sealer
 from topics.engine.write.seq_reserve import needs_ceiling
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
-from topics.storage.commit import Rotation, Shard
+from topics.storage.commit import Shard
 from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in, wal_file
+from topics.storage.log_writer import Rotation
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 
 from topics.core.errors import TopicsError
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.engine.background import Job, OffLoop
 from topics.engine.core import EngineCore
 from topics.engine.state.apply import forget_old_keys
@@ -162,7 +162,7 @@ class Housekeeper:
     def movable(self, topic: Topic) -> list[Segment]:
         """The sealed segments beyond what the hot folder should keep, oldest first."""
         options = self._core.options
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return []  # The loop reads the server's own records, and must not wait for the cold tier.
         hot = [segment for segment in topic.segments if not segment.cold and segment.blocks is None]
         keep, kept = 0, 0

@@ -18,7 +18,7 @@ then grows with the deletes (docs/decisions/0047), and three things keep it smal
 
 import logging
 
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.core.ranges import Ranges, union
 from topics.engine.core import EngineCore
 from topics.engine.features import Rebuild
@@ -107,7 +107,7 @@ class Removals:
             _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return  # No archive ever has them.
         sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
         # A tag is looked up in whole segments, also among records that a cap or time has taken since.

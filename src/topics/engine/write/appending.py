@@ -16,7 +16,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.limits import Limits, clamp_delay_ms
-from topics.core.names import check_topic_name
+from topics.core.names import check_topic_name, is_server_name
 from topics.core.records import PlainRecords, Record, check_records
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult, deduped
@@ -374,7 +374,7 @@ def stage_block(
 def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
     """A new topic that does not exist yet: it has a number and a shard, and no name."""
     limits = core.limits
-    if limits.max_topics and len(core.by_name) >= limits.max_topics:
+    if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
     core.quotas.check_topics(name)
     topic_id = core.next_topic_id

@@ -3,6 +3,8 @@
 Changes of topics are always synced before they count, whatever the topic's class: an error means nothing was applied.
 """
 
+from collections.abc import Callable
+
 from topics.core.config import TopicConfig, TopicConfigPatch, encode_config, resolve_config
 from topics.core.errors import StreamGoneError, TopicNotEmptyError, TopicsError
 from topics.core.names import check_topic_name
@@ -129,3 +131,25 @@ def drop_topic(core: EngineCore, topic: Topic, done: DropDone) -> None:
     """Deletes a topic with everything in it."""
     core.path.check(topic, frees=True)
     core.path.log(Drop(core, topic, done), Gate.SYNC)
+
+
+def wait_for_drop(
+    core: EngineCore, name: str, retry: Callable[[], None], done: Callable[[TopicsError], None] | Callable[..., None]
+) -> bool:
+    """Puts an operation off while the topic of its name is being deleted."""
+    topic = core.by_name.get(name)
+    if topic is not None and topic.guard is not None:
+        topic.guard.sweep(topic)
+        # Without a loop it is gone by now.
+        topic = core.by_name.get(name)
+    if topic is None or not topic.closing:
+        return False
+
+    def again() -> None:
+        try:
+            retry()
+        except TopicsError as error:
+            done(error)
+
+    topic.when_gone = [*(topic.when_gone or ()), again]
+    return True

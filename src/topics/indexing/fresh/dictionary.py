@@ -88,6 +88,10 @@ class Dictionary:
         mask[len(self._ordered) :] = [text.startswith(prefix) for text in rest]
         return mask
 
+    def having_part(self, part: str) -> Mask:
+        """For each code, whether its text has this one in it."""
+        return np.fromiter((part in text for text in self.texts), np.bool_, len(self.texts))
+
     def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
         """The first texts behind one, of those whose codes are alive."""
         rest = self._sort_most()

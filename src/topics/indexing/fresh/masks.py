@@ -11,6 +11,7 @@ from topics.indexing.predicates import (
     All,
     Any_,
     Best,
+    Contains,
     Equals,
     Everything,
     Exists,
@@ -125,6 +126,8 @@ def _choose_texts(column: Keywords, predicate: Predicate) -> Callable[[Any], Mas
         return lambda values: np.zeros(len(values), np.bool_) if code is None else values == code
     if isinstance(predicate, StartsWith):
         return lambda codes: dictionary.having_prefix(predicate.prefix)[codes]
+    if isinstance(predicate, Contains):
+        return lambda codes: dictionary.having_part(predicate.part)[codes]
     assert isinstance(predicate, Within)
     bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
     is_open = predicate.low_open if is_low else predicate.high_open

@@ -71,7 +71,8 @@ def total(sheet: Sheet, columns: dict[str, Column], judge: Judge, alive: Mask, a
             states = sheet.states[ask.name, name]
             mask &= np.fromiter((state is not None for state in states[:count]), np.bool_, count)
     rows = np.flatnonzero(mask)
-    starts = times[rows] // ask.interval_ms * ask.interval_ms
+    moments = times[rows]
+    starts = moments // ask.interval_ms * ask.interval_ms if ask.interval_ms else np.full(len(rows), ask.from_ms)
     groups, keys = _group(rows, starts, ask, columns, count)
     if len(keys) > limits.MAX_GROUPS:
         return None
@@ -97,7 +98,7 @@ def _group(
     rows: Numbers, starts: Numbers, ask: Aggregation, columns: dict[str, Column], count: int
 ) -> tuple[Numbers, list[GroupKey]]:
     """The group of each row, and the keys of the groups."""
-    axes = [_time_axis(starts, ask.interval_ms)]
+    axes = [_time_axis(starts, ask.interval_ms or 1)]
     axes += [_dimension_axis(columns[name], rows, count) for name in ask.group_by]
     joined = np.zeros(len(rows), np.int64)
     size, firsts = 1, np.zeros(min(len(rows), 1), np.int64)

@@ -16,6 +16,8 @@ from topics.core.ranges import SeqRange
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+WORDS_A_CHUNK = 64
+
 
 class Mask:
     """Ascending ranges of seqs that are apart from each other."""
@@ -119,6 +121,15 @@ class Mask:
         # Ranges that are apart may end and begin in the same word.
         begins = np.flatnonzero(np.diff(words, prepend=words[0] - 1))
         return words[begins], np.bitwise_or.reduceat(bits, begins).view(np.int64)
+
+    def chunks(self) -> tuple[Ints, Ints]:
+        """The same as rows of 64 words, 4096 seqs: which of them hold anything hidden, and their words."""
+        words, bits = self.words()
+        chunks = words // WORDS_A_CHUNK
+        found, rows = np.unique(chunks, return_inverse=True)
+        flags = np.zeros((len(found), WORDS_A_CHUNK), np.int64)
+        flags[rows, words % WORDS_A_CHUNK] = bits
+        return found, flags
 
     def hides(self, seqs: Ints) -> npt.NDArray[np.bool_]:
         """Whether each of some seqs is in it."""

@@ -2,9 +2,9 @@
 
 Reading the folder with `spark.read.parquet` alone would show deleted records, and files of a run that never finished.
 
-In a folder Spark's own Parquet reader reads, and deletes are a join with a table of words of 64 seqs, one lookup a
-record however many ranges there are; files that hold nothing deleted are read as they are. Spark has no way into an
-object store of its own, so there tasks read the objects as the connector does.
+In a folder Spark's own Parquet reader reads, and deletes are a join with a small table: a bit for each seq, in chunks
+of 4096 of them, one lookup a record however many ranges there are. Files that hold nothing deleted are read as they
+are. Spark has no way into an object store of its own, so there tasks read the objects as the connector does.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -14,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from topics.spark.archive.files import ARCHIVE_SCHEMA, DataFile
+from topics.spark.archive.masks import WORDS_A_CHUNK, Mask
 from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_part
 from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.archive.store import ArchiveStore
+from topics.spark.promotion import Versions, promoted
 from topics.spark.segments import GROUP_BYTES
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -40,8 +42,25 @@ def read_archive(fs: FileSystem, store: ArchiveStore, state: ArchiveState, topic
     return pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables]).sort_by("seq")
 
 
-def archived_records(spark: "SparkSession", root: str, topic: str | None = None) -> "DataFrame":
-    """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store."""
+def archived_records(
+    spark: "SparkSession", root: str, topic: str | None = None, versions: Versions | None = None
+) -> "DataFrame":
+    """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store.
+
+    The archive keeps records as they were written. With `versions`, as `topics.spark.promotion.ask_versions` gets them
+    from a server, those of earlier versions of their stream are shown as ones of the current version.
+    """
+    written = _as_written(spark, root, topic)
+    if not versions:
+        return written
+
+    def show(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return promoted(batches, versions)
+
+    return written.mapInArrow(show, _DDL)
+
+
+def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFrame":
     place = check_place(root, "the archive") or root
     store = ArchiveStore(guest_files(place), place)
     state = store.load()
@@ -57,7 +76,7 @@ def archived_records(spark: "SparkSession", root: str, topic: str | None = None)
     frames = [_parquet(spark, clean)] if clean or not spoiled else []
     if spoiled:
         frame = _parquet(spark, [store.path_of(file.path) for file in spoiled])
-        frames.append(_without(frame, hidden_words(state, spoiled), spark))
+        frames.append(_without(frame, hidden_chunks(state, spoiled), spark))
     whole = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
     return whole if topic is None else _only(whole, topic, [one.epoch for one in topics])
 
@@ -69,23 +88,29 @@ def _only(frame: "DataFrame", topic: str, epochs: Collection[int]) -> "DataFrame
     return frame.where((f.col("topic") == topic) & f.col("epoch").isin([int(epoch) for epoch in epochs]))
 
 
-def hidden_words(state: ArchiveState, files: Iterable[DataFile]) -> pa.Table:
-    """What some files must not show, as a row for each word of 64 seqs that holds any of it: epoch, word, bits.
+def hidden_chunks(state: ArchiveState, files: Iterable[DataFile]) -> pa.Table:
+    """What some files must not show, as a row for each chunk of 4096 seqs that holds any of it: epoch, chunk, bits.
 
-    Epochs and words are as narrow as they can be: Spark packs two ints into one long, and looks that up much faster.
+    No two rows have the same epoch and chunk, or a join would show records twice. Both are as narrow as they can be:
+    Spark packs two ints into one long, and looks that up much faster.
     """
-    epochs, words, bits = [], [], []
+    masks: dict[int, Mask] = {}
     for run in [run for file in files for run in file.runs]:
-        mask = state.hidden_in(run)
+        hidden = state.hidden_in(run)
+        masks[run.epoch] = masks[run.epoch].union(hidden) if run.epoch in masks else hidden
+    epochs, chunks, bits = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for epoch, mask in masks.items():
         if len(mask):
-            found, flags = mask.words()
-            epochs.append(np.full(len(found), run.epoch))
-            words.append(found)
-            bits.append(flags)
-    columns = [np.concatenate(one) if one else np.empty(0, np.int64) for one in (epochs, words, bits)]
-    narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in columns[:2])
+            found, flags = mask.chunks()
+            epochs.append(np.full(len(found), epoch))
+            chunks.append(found)
+            bits.append(flags.reshape(-1))
+    columns = [np.concatenate(one) for one in (epochs, chunks)]
+    narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in columns)
     key = pa.int32() if narrow else pa.int64()
-    return pa.table({"e": pa.array(columns[0], key), "w": pa.array(columns[1], key), "b": pa.array(columns[2])})
+    places = np.arange(len(columns[0]) + 1, dtype=np.int32) * WORDS_A_CHUNK
+    lists = pa.ListArray.from_arrays(pa.array(places), pa.array(np.concatenate(bits)))
+    return pa.table({"e": pa.array(columns[0], key), "c": pa.array(columns[1], key), "b": lists})
 
 
 def _parquet(spark: "SparkSession", paths: list[str]) -> "DataFrame":
@@ -99,11 +124,12 @@ def _without(frame: "DataFrame", hidden: pa.Table, spark: "SparkSession") -> "Da
 
     key = "int" if hidden.schema.field("e").type == pa.int32() else "bigint"
     rows = frame.withColumns(
-        {"_e": f.expr(f"cast(epoch as {key})"), "_w": f.expr(f"cast(shiftright(seq, 6) as {key})")}
+        {"_e": f.expr(f"cast(epoch as {key})"), "_c": f.expr(f"cast(shiftright(seq, 12) as {key})")}
     )
     table = f.broadcast(spark.createDataFrame(hidden))
-    joined = rows.join(table, (rows["_e"] == table["e"]) & (rows["_w"] == table["w"]), "left_outer")
-    shown = joined.where("b is null or shiftright(b, cast(seq & 63 as int)) & 1 = 0")
+    joined = rows.join(table, (rows["_e"] == table["e"]) & (rows["_c"] == table["c"]), "left_outer")
+    word = "b[cast(shiftright(seq, 6) & 63 as int)]"
+    shown = joined.where(f"b is null or shiftright({word}, cast(seq & 63 as int)) & 1 = 0")
     return shown.select(*ARCHIVE_SCHEMA.names)
 
 

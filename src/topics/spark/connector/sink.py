@@ -19,11 +19,12 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StringType, StructType
 
 from topics.client import Client, ClientError, NewRecord, TransactionTooLarge
 from topics.spark.connector.options import OptionError, WriteOptions
+from topics.spark.connector.versions import StreamWriter, as_batches
 from topics.system.dice import SystemDice
 
 _CHUNK_BYTES = 8 * 1024 * 1024
@@ -154,7 +155,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
             self.abort_all(messages)
 
 
-class StreamSink(_Sink, DataSourceStreamArrowWriter):
+class StreamSink(_Sink, StreamWriter):
     """`df.writeStream`."""
 
     advice = (
@@ -175,7 +176,7 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         # Spark names the jobs of a query after its run. A run tries a batch once: if it fails, the query ends.
         run = context.getLocalProperty("spark.jobGroup.id") or "run"
         step = Step(f"spark:{query}", int(batch or 0), run)
-        return self.stage_all(iterator, step, context.partitionId(), context.taskAttemptId())
+        return self.stage_all(as_batches(iterator), step, context.partitionId(), context.taskAttemptId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self.commit_all(messages)

@@ -14,9 +14,11 @@ from topics.spark.pipeline import archiving
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.products import TaskHalf
 from topics.spark.pipeline.scanning import perform
+from topics.spark.pipeline.status import WorkerStatus
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
+from topics.system.machine import tree_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +71,9 @@ class InlineExecutor:
     ) -> Iterator[list[bytes] | JobFailedError]:
         return one_after_the_other(self.run, jobs, on_done)
 
+    def footprint(self) -> WorkerStatus | None:
+        return None
+
     def probe(self) -> None:
         """Whoever asks runs."""
 
@@ -91,8 +96,9 @@ def one_after_the_other(
 class SparkExecutor:
     """All pieces as one job, a task each."""
 
-    def __init__(self, spark: "SparkSession", *places: str | None) -> None:
+    def __init__(self, spark: "SparkSession", *places: str | None, start_ms: int = 0) -> None:
         self._spark = spark
+        self._start_ms = start_ms
         self._places = places
         """The cold tier and the archive; what a task needs to get in comes from its own environment."""
         self._told = 0
@@ -140,6 +146,11 @@ class SparkExecutor:
                 finished += len(works)
                 on_done(finished)
                 yield outcomes
+
+    def footprint(self) -> WorkerStatus | None:
+        if is_remote(self._spark) or not str(self._spark.sparkContext.master).startswith("local"):
+            return None
+        return WorkerStatus(self._start_ms, tree_bytes())
 
     def _awaited(
         self, future: Future[list[bytes]], finished: int, on_done: Callable[[int], None]

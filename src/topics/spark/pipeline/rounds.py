@@ -11,7 +11,7 @@ from topics.spark.pipeline.culprits import JobFailedError, Search, WorkersUnavai
 from topics.spark.pipeline.looking import Watcher
 from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
 from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome, decode_outcome, encode_piece
-from topics.spark.pipeline.status import LastRun, load_status, quarantine, save_status
+from topics.spark.pipeline.status import LastRun, ProductStatus, WorkerStatus, load_status, quarantine, save_status
 from topics.spark.pipeline.waiting import FrameRules, Waiting, packed, slices
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -39,6 +39,10 @@ class Executor(Protocol):
         self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]
     ) -> Iterator[list[bytes] | JobFailedError]:
         """The same for several jobs, whose outcomes come as each is finished; the next one may run meanwhile."""
+        ...
+
+    def footprint(self) -> WorkerStatus | None:
+        """What this process takes with everything that it started; None where that is on another machine."""
         ...
 
     def probe(self) -> None:
@@ -231,13 +235,14 @@ class Pipeline:
             records=status.records + gains.records,
             segments=status.segments + gains.segments,
             last_run=LastRun(started_ms, int(took * 1000), gains.records, gains.bytes, gains.segments, rate),
+            worker=self._executor.footprint() or status.worker,
         )
 
     def _tell(self, worked: bool, number: int) -> None:
-        if worked:
+        if worked or self._sick:
             well: dict[str, object] = {"failures": 0, "error": None} if not self._sick else {}
             self._update(running=False, due_ms=self._due(), **well, **self._lag())
-        elif not self._sick and (self.status.catalog != number or self.status.due_ms != self._due()):
+        elif self.status.catalog != number or self.status.due_ms != self._due():
             # Only now is the catalog done with: a round has a bound, and the next one may find more to do.
             self._update(running=False, catalog=number, due_ms=self._due(), **self._lag())
 
@@ -247,9 +252,25 @@ class Pipeline:
 
     def _lag(self) -> dict[str, object]:
         backlog = self._waiting.backlog()
-        oldest = backlog.oldest_ts
-        lag_ms = max(self._clock.now_ms() - oldest, 0) if oldest is not None else 0
-        return {"lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": lag_ms}
+        products = tuple(self._product_status(product.name) for product in self._products)
+        return {
+            "lag_segments": backlog.segments, "lag_bytes": backlog.bytes, "lag_ms": self._age(backlog.oldest_ts),
+            "products": products,
+        }  # fmt: skip
+
+    def _product_status(self, name: str) -> ProductStatus:
+        backlog, error = self._waiting.backlog(name), self._sick.get(name)
+        return ProductStatus(
+            name,
+            backlog.segments,
+            backlog.bytes,
+            self._age(backlog.oldest_ts),
+            sum(one.product == name for one in self.status.quarantined),
+            f"{type(error).__name__}: {error}"[:500] if error is not None else None,
+        )
+
+    def _age(self, oldest_ts: int | None) -> int:
+        return max(self._clock.now_ms() - oldest_ts, 0) if oldest_ts is not None else 0
 
     def _update(self, **fields: object) -> None:
         self.status = msgspec.structs.replace(self.status, updated_ms=self._clock.now_ms(), **fields)

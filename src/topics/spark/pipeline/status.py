@@ -33,6 +33,28 @@ class LastRun(msgspec.Struct, frozen=True):
     records_per_s: float
 
 
+class ProductStatus(msgspec.Struct, frozen=True):
+    """How one product stands."""
+
+    product: str
+    lag_segments: int
+    lag_bytes: int
+    lag_ms: int
+    quarantined: int
+    """How many topics, or other subjects, are left out of it for now."""
+    error: str | None = None
+    """Why it sat out the last round; None when it did not."""
+
+
+class WorkerStatus(msgspec.Struct, frozen=True):
+    """What the process that runs the pipeline takes."""
+
+    start_ms: int
+    """How long Spark took to start, from nothing to a session."""
+    memory_bytes: int
+    """Memory of the process, of Java and of the workers of tasks, after the last round that had something to do."""
+
+
 class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: bool = False
     updated_ms: int = 0
@@ -53,6 +75,9 @@ class PipelineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why the last round failed as a whole; None once one has worked."""
     last_run: LastRun | None = None
     quarantined: tuple[Quarantine, ...] = ()
+    products: tuple[ProductStatus, ...] = ()
+    worker: WorkerStatus | None = None
+    """Of the last process that started Spark; None where none has, or where it runs on another machine."""
 
 
 def load_status(fs: FileSystem, layout: Layout) -> PipelineStatus:

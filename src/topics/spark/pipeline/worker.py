@@ -28,7 +28,7 @@ from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
-from topics.spark.pipeline.status import load_status, save_status
+from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
 from topics.spark.segments import NoCatalogError
 from topics.spark.table.catalogs import pointer_of
 from topics.spark.table.following import TableFollower
@@ -76,6 +76,9 @@ class LateSpark:
     def probe(self) -> None:
         self._started().probe()
 
+    def footprint(self) -> WorkerStatus | None:
+        return self._inner.footprint() if self._inner is not None else None
+
     def _started(self) -> SparkExecutor:
         if self._inner is None:
             from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - it takes seconds
@@ -83,7 +86,12 @@ class LateSpark:
             options = SparkOptions.of(self._settings, "topics pipeline")
             if self._under_submit:
                 options = msgspec.structs.replace(options, master="")
-            self._inner = SparkExecutor(open_session(options), self._settings.cold_dir, archive_root(self._settings))
+            clock = SystemClock()
+            begun = clock.monotonic()
+            spark = open_session(options)
+            start_ms = int((clock.monotonic() - begun) * 1000)
+            places = (self._settings.cold_dir, archive_root(self._settings))
+            self._inner = SparkExecutor(spark, *places, start_ms=start_ms)
         return self._inner
 
     def close(self) -> None:
@@ -177,7 +185,7 @@ def run_until_idle(
 
 def main() -> int:
     settings = Settings.from_env(os.environ)
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

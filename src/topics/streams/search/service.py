@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from topics.core.errors import InvalidRequestError, TopicsError
+from topics.core.errors import InvalidRequestError, ThrottledError, TopicsError
 from topics.engine import Engine, ReadRequest, ReadResult
 from topics.engine.streams.description import Description
 from topics.engine.streams.state import stream_of
@@ -35,18 +35,27 @@ class StreamSearch:
         stream_bytes: int = STREAM_BYTES,
         memory_bytes: int = MEMORY_BYTES,
         scan_bytes: int = SCAN_BYTES,
+        max_queries: int = 0,
+        max_queries_per_tenant: int = 0,
     ) -> None:
-        """`now` is the clock that the searching process has, too."""
+        """`now` is the clock that the searching process has, too. Of what has a maximum, 0 is no limit."""
         self._engine = engine
         self._searcher = searcher
         self._later = later
         self._now = now
         self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
         self._scan_bytes = scan_bytes
+        self._max_queries = max_queries
+        self._max_queries_per_tenant = max_queries_per_tenant
+        self._queries: dict[str, int] = {}
+        """Queries that are being answered, by whose they are."""
         self._ahead = Ahead(engine, self._follower, later)
         self._stats = SearchStats()
-        self.under_way = 0
-        """Queries that are being answered."""
+
+    @property
+    def under_way(self) -> int:
+        """How many queries are being answered."""
+        return sum(self._queries.values())
 
     def appended(self, name: str) -> None:
         """Tells that a stream may have something new, which is then indexed before anybody asks for it."""
@@ -70,16 +79,19 @@ class StreamSearch:
         stats.out_of_time += outcome.spent == "time"
         stats.out_of_memory += outcome.spent == "memory"
 
-    def query(self, topic: Topic, query: Query, timeout_s: float, done: OutcomeDone) -> None:
-        """Answers a query within its time, if only in part."""
+    def query(self, topic: Topic, query: Query, timeout_s: float, done: OutcomeDone, tenant: str | None = None) -> None:
+        """Answers a query within its time, if only in part. Raises ThrottledError where there are too many already, in
+        all or of its tenant."""
+        owner = tenant or ""
+        self._check_room(tenant)
         engine = self._engine
         engine.catch_up(topic)
         engine.core.expire(topic)
         begun = self._now()
-        self.under_way += 1
+        self._queries[owner] = self._queries.get(owner, 0) + 1
 
         def counted(outcome: Outcome | TopicsError) -> None:
-            self.under_way -= 1
+            self._ended(owner)
             self._count(outcome, self._now() - begun)
             done(outcome)
 
@@ -96,8 +108,20 @@ class StreamSearch:
             else:
                 asking.begin(description_of(topic), timeout_s)
         except TopicsError:
-            self.under_way -= 1
+            self._ended(owner)
             raise
+
+    def _check_room(self, tenant: str | None) -> None:
+        most, mine = self._max_queries, self._max_queries_per_tenant
+        if most and self.under_way >= most:
+            raise ThrottledError.over_cap("max_searches", most)
+        if mine and tenant is not None and self._queries.get(tenant, 0) >= mine:
+            raise ThrottledError.over_cap("max_searches_per_key", mine)
+
+    def _ended(self, owner: str) -> None:
+        self._queries[owner] -= 1
+        if not self._queries[owner]:
+            del self._queries[owner]
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""

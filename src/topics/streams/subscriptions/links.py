@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, TopicsError
-from topics.core.names import is_own_name
+from topics.core.names import is_server_name
 from topics.engine.topic import Topic
 from topics.streams.offsets import START, decode_offset, offset_of, read_offset, tail_offset
 from topics.streams.service import Streams
@@ -38,7 +38,7 @@ class Links:
         if not subscription.request.pattern:
             return []
         names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
-        return [name for name in names if subscription.matches(name) and not is_own_name(name)]
+        return [name for name in names if subscription.matches(name) and not is_server_name(name)]
 
     def match_all(self, subscription: Subscription, done: Callable[[list[str] | TopicsError], None]) -> None:
         """The same for somebody who waits: a number of names at a time, as there may be very many to look at."""
@@ -47,7 +47,7 @@ class Links:
 
         def look(after: str) -> None:
             names = list(islice(self._core.names_from(literal_prefix(pattern or ""), after), _MATCHED_AT_ONCE))
-            found.extend(name for name in names if subscription.matches(name) and not is_own_name(name))
+            found.extend(name for name in names if subscription.matches(name) and not is_server_name(name))
             if len(found) > MATCHES_MAX:
                 said = f"pattern: fits more than {MATCHES_MAX} streams"
                 done(InvalidRequestError(said, field="pattern", max=MATCHES_MAX))
@@ -140,7 +140,7 @@ class Links:
         ]  # fmt: skip
 
     def _added(self, topic: Topic) -> None:
-        if is_own_name(topic.name):
+        if is_server_name(topic.name):
             return
         for subscription in [*self._book.all.values(), *self.coming]:
             if topic.name in subscription.links or subscription.matches(topic.name):

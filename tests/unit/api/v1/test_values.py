@@ -8,9 +8,9 @@ from topics.api.v1.values import (
     read_time_ms,
     read_ttl_s,
     utf8,
-    write_time,
 )
 from topics.core.errors import InvalidRequestError
+from topics.core.moments import write_time
 from topics.formats.stream import Producer
 from topics.http.headers import Headers
 

@@ -4,7 +4,7 @@ import pytest
 from tests.crash.harness import dump
 from tests.unit.engine.backup.folders import OPTIONS, back_up, manifests, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, checkpoint, delete, drop, open_engine, put, values
-from topics.core.errors import BackupFailedError, BackupRunningError, NoBackupPlaceError
+from topics.core.backup_errors import BackupFailedError, BackupRunningError, NoBackupPlaceError
 from topics.core.records import Record
 from topics.core.selectors import TagMatch
 from topics.engine.backup.backups import Listed

@@ -3,7 +3,7 @@ import pytest
 from tests.crash.harness import dump
 from tests.unit.engine.backup.folders import PLACE, at, back_up, manifests, patch, places, restore, start
 from tests.unit.engine.conftest import FSYNC, append, delete, put, read, seqs, values
-from topics.core.errors import BackupTargetError, DamagedBackupError
+from topics.core.backup_errors import BackupTargetError, DamagedBackupError
 from topics.core.loss import LossReason
 from topics.core.records import Record
 from topics.core.selectors import TagMatch

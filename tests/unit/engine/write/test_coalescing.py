@@ -32,7 +32,7 @@ from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.engine import AppendResult, DropResult, Engine
 from topics.formats.frame import FrameKind
-from topics.storage.commit import Submission
+from topics.storage.log_writer import Submission
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem
 
 

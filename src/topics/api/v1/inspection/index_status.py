@@ -6,7 +6,7 @@ Everything is about this stream alone and nothing moves by itself, so that the r
 
 from typing import Any
 
-from topics.api.v1.values import write_time
+from topics.core.moments import write_time
 from topics.engine.topic import Topic
 from topics.schema.contract import Contract
 from topics.schema.profiles.metrics import Metrics

@@ -9,8 +9,8 @@ from topics.api.v1.answers import NO_STORE, answer
 from topics.api.v1.inspection.server_limits import configured_limits
 from topics.api.v1.inspection.server_memory import GC, SQLITE, Memory, Numbers
 from topics.api.v1.inspection.top_streams import TopStreams
-from topics.api.v1.values import write_time
 from topics.config.settings import Settings
+from topics.core.moments import write_time
 from topics.engine import Engine
 from topics.streams import Streams
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from topics.api.v1.inspection.index_status import index_status
-from topics.api.v1.values import write_time
+from topics.core.moments import write_time
 from topics.core.rows import ROW_BYTES
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic

@@ -1,0 +1,107 @@
+"""The lines of docs/spark.md that read the archive's table run as they stand there."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.readers import INSTALL_EXTENSIONS, run_reading
+from tests.unit.docs.pages import blocks, read, section
+from tests.unit.spark.folders import Folder
+from tests.unit.spark.tables import run_shown
+from topics.core.records import Record
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+
+SHOWN = "./topics-data/archive"
+SPARK = "4.1.4"
+"""The newest Spark that the runtime of Iceberg of the page is for."""
+
+
+def page() -> str:
+    return section(read("docs/spark.md"), "## The archive")
+
+
+def code_of(module: str) -> str:
+    [code] = [
+        code
+        for code in blocks(page(), "python")
+        if code.splitlines()[0].startswith((f"import {module}", f"from {module}"))
+    ]
+    assert SHOWN in code and len([line for line in code.splitlines() if line and "import" not in line]) <= 3
+    return code
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A table of two topics, with rows that are hidden in place, beside the folder in which the code runs."""
+    root = tmp_path / "topics-data" / "archive"
+    folder = Folder(PosixFileSystem(), layout=Layout(str(root.parent)))
+    folder.append("orders", *[Record.of({"n": n}, tag=f"t{n % 10}") for n in range(100)])
+    binary = {"content-type": "application/octet-stream"}
+    folder.append("images", *[Record.of("AAEC/w==", meta=binary) for _ in range(7)])
+    folder.seal()
+    run_shown(folder.disk, folder, 1, str(root))
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_shown(folder.disk, folder, 2, str(root))
+    assert list((root / "deletes").iterdir())
+    return root
+
+
+def test_duckdb_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
+    [bytes_of] = re.findall(r"`(from_base64\(.*?\))`", page())
+    more = f"""
+query = "SELECT DISTINCT hex({bytes_of}) FROM iceberg_scan('{SHOWN}') WHERE content_type <> 'application/json'"
+print(duckdb.sql(query).fetchall())
+"""
+    told = run_reading(INSTALL_EXTENSIONS + code_of("duckdb") + more, tmp_path)
+    assert re.search(r"orders\W+90\b", told) and re.search(r"images\W+7\b", told)
+    assert "[('000102FF',)]" in told
+
+
+def test_polars_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
+    [bytes_of] = re.findall(r"`(pl\.col\(\"data\"\)\.str.*?)` in", page())
+    more = f"""
+images = pl.scan_iceberg("{SHOWN}").filter(pl.col("content_type") != "application/json")
+print(orders.collect().height, images.select({bytes_of}).unique().collect().rows())
+"""
+    told = run_reading(code_of("polars") + more, tmp_path)
+    assert told.endswith("90 [(b'\\x00\\x01\\x02\\xff',)]\n")
+
+
+@pytest.fixture(scope="session")
+def spark_home() -> Path:
+    """A Spark of the version that the runtime of Iceberg is for, in a folder of its own beside the packages."""
+    home = Path(sys.prefix) / f"spark-{SPARK}"
+    if not (home / "pyspark" / "jars").is_dir():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home), f"pyspark=={SPARK}"]
+        subprocess.run(command, check=True, timeout=900)
+    return home
+
+
+@pytest.mark.slow
+def test_spark_reads_it_in_three_lines(archive: Path, tmp_path: Path, spark_home: Path) -> None:
+    """With the runtime of Iceberg, which Spark gets from Maven."""
+    [bytes_of] = re.findall(r"`(unbase64\(.*?\))` in Spark", page())
+    quoted = bytes_of.replace('"', '\\"')
+    more = f"""
+import json
+table = spark.read.format("iceberg").load("{SHOWN}")
+rows = [[row.topic, row.seq] for row in table.orderBy("topic", "seq").collect()]
+images = table.where("topic = 'images'").selectExpr("hex({quoted}) as bytes").distinct().collect()
+print(json.dumps([rows, [row.bytes for row in images]]))
+"""
+    environment = {
+        "PYSPARK_SUBMIT_ARGS": f"--master local[1] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
+        f"--conf spark.jars.ivy={tmp_path}/ivy pyspark-shell",
+        "SPARK_HOME": str(spark_home / "pyspark"),
+    }
+    code = f"import sys; sys.path.insert(0, {str(spark_home)!r})\n" + code_of("pyspark") + more
+    told = run_reading(code.replace(SHOWN, str(archive)), tmp_path, environment=environment, patience_s=900)
+    rows, images = json.loads(told.splitlines()[-1])
+    expected = [["images", seq] for seq in range(1, 8)] + [["orders", n + 1] for n in range(100) if n % 10 != 3]
+    assert (rows, images) == (expected, ["000102FF"])

@@ -1,0 +1,83 @@
+"""The registry of streams on an engine without a loop: turns are taken when a test says so."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from topics.core.names import REGISTRY_STREAM
+from topics.engine.read import ReadRequest, execute_read, plan_read
+from topics.engine.topic import Topic
+from topics.streams import Streams
+from topics.streams.system.lifecycle_event import Standing, standing_of
+from topics.streams.system.lifecycle_log import LifecycleLog
+
+_TURNS_MAX = 10_000
+
+
+class Turns:
+    """What is to be done later, in the order in which it was asked for."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def later(self, seconds: float, function: Callable[[], None]) -> Callable[[], None]:
+        self._waiting.append(function)
+        return lambda: self._waiting.remove(function)
+
+    def run(self, most: int = _TURNS_MAX) -> None:
+        """Takes turns until nobody wants one."""
+        for _ in range(most):
+            if not self._waiting:
+                return
+            self._waiting.popleft()()
+
+
+def opened(streams: Streams) -> tuple[LifecycleLog, Turns]:
+    """The registry of streams, with everything told that happened before."""
+    turns = Turns()
+    log = LifecycleLog(streams, turns.later)
+    log.start()
+    turns.run()
+    return log, turns
+
+
+def entries(streams: Streams) -> list[dict[str, Any]]:
+    """Everything that the registry holds, with the seqs."""
+    topic: Topic | None = streams.engine.core.by_name.get(REGISTRY_STREAM)
+    found: list[dict[str, Any]] = []
+    cursor = 0
+    while topic is not None and cursor < topic.head:
+        plan = plan_read(topic, ReadRequest(from_seq=cursor, limit=100))
+        result = execute_read(plan, streams.engine.core.reader)
+        found += [{"seq": record["$seq"], **msgspec_dict(record["data"])} for record in result.records()]
+        if result.next_from_seq <= cursor:
+            break
+        cursor = result.next_from_seq
+    return found
+
+
+def msgspec_dict(value: object) -> dict[str, Any]:
+    assert isinstance(value, dict)
+    return value
+
+
+Believed = dict[str, tuple[int, str, str | None, bool]]
+
+
+def believed(told: list[dict[str, Any]]) -> Believed:
+    """How somebody who reads the registry takes the streams to be."""
+    streams: Believed = {}
+    for one in told:
+        if one["event"] == "deleted":
+            streams.pop(one["stream"], None)
+        else:
+            streams[one["stream"]] = (one["epoch"], one["profile"], one["contract"], one["closed"])
+    return streams
+
+
+def actual(streams: Streams) -> Believed:
+    """How they are."""
+    found: list[Standing] = [
+        standing_of(topic) for topic in streams.topics("", "", 0, ()) if topic.name != REGISTRY_STREAM
+    ]
+    return {one.stream: (one.epoch, one.profile, one.contract, one.closed) for one in found}
