@@ -8,10 +8,12 @@ how many times a peer's rate ours is. With `--write` the report goes into docs/b
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rich.console import Console
 
 from bench.command import read_command
+from bench.described import DescribedStreams
 from bench.install import Missing
 from bench.load import Load, Workload
 from bench.peers import OURS, OURS_V1, PEERS, Running, Server, running
@@ -26,7 +28,19 @@ WORKLOADS = (
     Workload("append-100@16", "append batches of 100, 16 connections", 16, 100),
     Workload("read-1000@1", "catch-up read by 1000, 1 connection", 1, 1000, reads=True),
     Workload("read-1000@4", "catch-up read by 1000, 4 connections", 4, 1000, reads=True),
-)
+    *(
+        Workload(f"{kind}-{size}@16", f"append {what} {title}, 16 connections", 16, size, kind=kind)
+        for kind, title in (
+            ("schema", "to a schema of ten members"), ("routing", "with a routing key"), ("evlog", "to evlog"),
+        )
+        for size, what in ((1, "1 record"), (100, "batches of 100"))
+    ),
+    Workload("lenses-1000@1", "read by 1000 through two lenses, 1 connection", 1, 1000, reads=True, kind="lenses"),
+)  # fmt: skip
+DESCRIBED = ("topics-v1", "prisma", "prisma-64")
+"""The servers that know streams which promise something about their entries."""
+_LENSES_SHARE = 10
+"""Reads through lenses go over so much less than the others: what they cost is the entry, not how many there are."""
 SERVERS = (*OURS.values(), OURS_V1, *PEERS)
 _METHOD = """\
 One server at a time, as one process on one core; the load generator (`bench/loadgen`: one thread, one epoll loop for
@@ -40,7 +54,8 @@ acknowledgements for reads, and `sync_interval: always` in the column of that na
 sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size and
 answers a read with the whole rest of the stream. The tables of /v1 compare like with like: the same requests of the
 Durable Streams protocol to all of them, ours with its defaults, which are class `fsync`. In that protocol it is the
-server that chooses how much a read gives, whatever the row says."""
+server that chooses how much a read gives, whatever the row says. Rows about schemas, keys, profiles and lenses are of
+streams that were described in the same words to ours and to Prisma Streams."""
 
 
 class Bench:
@@ -78,12 +93,14 @@ class Bench:
                 self._appends(target)
                 if server.reads:
                     self._reads(target)
+                if server.key in DESCRIBED:
+                    self._described(target)
         except (RuntimeError, OSError) as error:
             self._say(f"{server.title}: {error}")
             self.results.left_out[server.title] = f"stopped with: {str(error)[:300]}"
 
     def _appends(self, target: Running) -> None:
-        for number, workload in enumerate(workload for workload in WORKLOADS if not workload.reads):
+        for number, workload in enumerate(one for one in WORKLOADS if not one.reads and not one.kind):
             place = f"append{number}"
             target.server.speaker.make(target.address, place)
             self._measure(target, place, workload, 0)
@@ -93,8 +110,23 @@ class Bench:
         target.server.speaker.make(target.address, "read")
         self._load.fill(target, "read", self._total)
         for workload in WORKLOADS:
-            if workload.reads:
+            if workload.reads and not workload.kind:
                 self._measure(target, "read", workload, self._total)
+
+    def _described(self, target: Running) -> None:
+        for workload in WORKLOADS:
+            if not workload.kind:
+                continue
+            speaker = DescribedStreams(workload.kind)
+            place = f"described-{workload.key.partition('@')[0]}"
+            described = replace(target, server=replace(target.server, speaker=speaker))
+            speaker.make(target.address, place)
+            total = self._total // _LENSES_SHARE if workload.reads else 0
+            if workload.reads:
+                self._load.fill(described, place, total)
+                speaker.evolve(target.address, place)
+            self._measure(described, place, workload, total)
+            speaker.drop(target.address, place)
 
     def _measure(self, target: Running, place: str, workload: Workload, total: int) -> None:
         result = self._load.measure(target, place, workload, total)

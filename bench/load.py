@@ -46,6 +46,8 @@ class Workload:
     sizes: Sequence[int] = (PAYLOAD_BYTES,)
     # Whether each append has an idempotency key, another one each time.
     keyed: bool = False
+    # What the stream promises about its entries (`bench.described`); only servers that know such streams have the row.
+    kind: str = ""
 
 
 @dataclass(frozen=True)

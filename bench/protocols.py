@@ -57,7 +57,7 @@ class Topics:
 
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         body = '{"records":[' + ",".join(['{"data":' + payload(nbytes) + "}"] * records) + "]}"
-        return _post(f"/v0/topics/{place}", body)
+        return post(f"/v0/topics/{place}", body)
 
     def target(self, place: str) -> str:
         return f"/v0/topics/{place}/diff"
@@ -79,7 +79,7 @@ class Streams:
 
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         body = payload(nbytes) if records == 1 else "[" + ",".join([payload(nbytes)] * records) + "]"
-        return _post(self.target(place), body)
+        return post(self.target(place), body)
 
     def target(self, place: str) -> str:
         return f"{self._prefix}/{place}"
@@ -164,7 +164,8 @@ def ask_http(address: str, method: str, path: str, body: str | None = None) -> N
         raise RuntimeError(f"{method} {path} was answered {answer.status}: {text[:300]!r}")
 
 
-def _post(path: str, body: str) -> str:
+def post(path: str, body: str) -> str:
+    """The bytes of a request."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n{body}"
 
@@ -173,7 +174,7 @@ def with_key(request: str) -> str:
     """An append over /v0 with an idempotency key in its body; the generator puts another one there each time."""
     path = request.split(" ", 2)[1]
     body = request.partition("\r\n\r\n")[2]
-    return _post(path, '{"idempotency_key":"' + "#" * _KEY_CHARS + '","idempotency_check":true,' + body[1:])
+    return post(path, '{"idempotency_key":"' + "#" * _KEY_CHARS + '","idempotency_check":true,' + body[1:])
 
 
 def _resp(*words: str) -> bytes:

@@ -52,6 +52,11 @@ AIMS = (
     Aim("read", _DISK, "redis-everysec", 1.2),
     Aim("read", _DISK, "nats-debian", 3.0),
     Aim("read", _DISK, "nats", 3.0),
+    *(
+        Aim(kind, OURS_V1, peer, 5.0)
+        for kind in ("schema", "routing", "evlog", "lenses")
+        for peer in ("prisma", "prisma-64")
+    ),
     *(Aim("", ours, peer.key, 1.0) for peer in PEERS if peer.speaks_http for ours in (_DISK, _FSYNC, OURS_V1)),
 )
 LONE_WRITER_P50_MS_MAX = 0.15
@@ -149,15 +154,19 @@ class Report(Sheet):
     def make(self, machine: str, method: str) -> str:
         self.paragraph(f"Measured with `make bench-http` on {machine}.")
         self.paragraph(method)
-        appends = [workload for workload in self._results.workloads if not workload.reads]
+        plain = [workload for workload in self._results.workloads if not workload.kind]
+        appends = [workload for workload in plain if not workload.reads]
         for durability in BOTH:
             peers = [peer for peer in PEERS if durability in peer.classes]
             self._ratios(f"Appends, class {durability}", OURS[durability], peers, appends)
-        reads = [workload for workload in self._results.workloads if workload.reads]
+        reads = [workload for workload in plain if workload.reads]
         self._ratios("Catch-up reads", OURS["disk"], [peer for peer in PEERS if peer.reads], reads)
         same = [peer for peer in PEERS if peer.speaker.protocol == OURS_V1.speaker.protocol]
         self._ratios("Appends over /v1", OURS_V1, same, appends)
         self._ratios("Catch-up reads over /v1", OURS_V1, [peer for peer in same if peer.reads], reads)
+        described = [workload for workload in self._results.workloads if workload.kind]
+        knowing = [peer for peer in same if any(self._results.rate(peer.key, one.key) for one in described)]
+        self._ratios("Streams that promise something, over /v1", OURS_V1, knowing, described)
         self._lone_writer()
         self._aims()
         self._notes()
