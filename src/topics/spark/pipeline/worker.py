@@ -29,6 +29,7 @@ from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
+from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.segments import NoCatalogError
 from topics.spark.table.catalogs import pointer_of
 from topics.spark.table.following import TableFollower
@@ -114,7 +115,12 @@ def files_of(settings: Settings) -> FileSystem:
 
 
 def make_pipeline(
-    settings: Settings, fs: FileSystem, executor: Executor, clock: Clock, compact: bool = False
+    settings: Settings,
+    fs: FileSystem,
+    executor: Executor,
+    clock: Clock,
+    compact: bool = False,
+    frame: FrameRules | None = None,
 ) -> Pipeline:
     """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
     layout = layout_of(settings)
@@ -128,7 +134,7 @@ def make_pipeline(
             file_bytes=settings.archive_file_bytes,
         )
         products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice(), table_of(settings, fs, rules)))
-    return Pipeline(fs, layout, products, executor, clock)
+    return Pipeline(fs, layout, products, executor, clock, frame)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
