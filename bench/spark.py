@@ -24,6 +24,7 @@ from bench.report import machine, write_page
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
 from bench.spark_many import many_archived, many_deletes, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
+from bench.spark_table import table_costs
 from topics.client import Client
 from topics.config.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
@@ -71,6 +72,7 @@ class Bench:
             self._grown(place)
         self._part("many deletes", self.deletes)
         self._part("many topics", self.topics)
+        self._part("table", self.table)
         self.stop()
         # What the parts before have left for the disk to write is not what the job costs.
         shutil.rmtree(self._data)
@@ -184,6 +186,9 @@ class Bench:
         small = self._folder / "small"
         self.results.archived = many_archived(self.spark, small, self._sizes[0] // 100, _GROWTH_TRIES)
         shutil.rmtree(small)
+
+    def table(self) -> None:
+        self.results.table = table_costs(self._folder, tuple(size // 100 for size in self._sizes))
 
     # What a job costs the writers
 

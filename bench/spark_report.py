@@ -8,6 +8,7 @@ from rich.console import Console
 from bench.report import Sheet
 from bench.spark_load import APPENDS_PER_S, Latencies
 from bench.spark_many import ManyArchived, ManyDeletes, ManyTopics
+from bench.spark_table import FILES_A_COMMIT, TableCost
 
 SOURCE, JSON, PARQUET = "segment source", "spark.read.json", "spark.read.parquet"
 SOURCE_TO_JSON_MIN = 1.0
@@ -22,7 +23,7 @@ figure is the median of {tries} tries (of {growth_tries} where time grows and fo
 counted, so none pays for Spark's start, and the readers take turns. *All columns* hands every row to a sink that drops
 it; *an aggregate* sums the lengths of `data` and takes the largest `seq`: Spark's own readers then parse these two
 columns only, the segment source is not told and makes all ten. The archive job is a round of the pipeline on a folder
-without an archive, commits and syncs included."""
+without an archive, ledger, table and syncs included."""
 _LATENCY = """\
 A writer of its own process appends {rate} records a second, one by one over one connection to a server in class `disk`,
 each at its moment, whatever became of the one before; its time runs from that moment. Windows without a job and windows
@@ -60,6 +61,7 @@ class SparkResults:
     topics: ManyTopics = field(default_factory=lambda: ManyTopics(0))
     archived: ManyArchived = field(default_factory=lambda: ManyArchived(0))
     deletes: ManyDeletes = field(default_factory=lambda: ManyDeletes(0, 0))
+    table: list[TableCost] = field(default_factory=list)
     quiet: list[Latencies] = field(default_factory=list)
     busy: list[Latencies] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -78,6 +80,7 @@ class SparkReport(Sheet):
         self._growth()
         self._connector()
         self._many()
+        self._table()
         self._latency()
         self._aims()
         self.noise(self._results.others)
@@ -136,6 +139,17 @@ class SparkReport(Sheet):
             [f"the same without {deletes.ranges:,} scattered deletes, s", f"{_number(deletes.masked):.1f}"],
         ]
         self.table("Many topics of 50 records each, and many deletes", ["", "median"], rows)
+
+    def _table(self) -> None:
+        rows = [
+            [f"{one.files:,}", f"{one.first:.2f}", f"{one.opened:.2f}", f"{one.commit_ms:.0f}", f"{one.delete_ms:.0f}"]
+            for one in self._results.table
+        ]
+        head = [
+            "files", "made of the ledger, s", "opened, s", f"a commit of {FILES_A_COMMIT} files, ms",
+            "five rows of a file deleted, ms",
+        ]  # fmt: skip
+        self.table("The archive's table: what a commit costs as it grows, syncs included", head, rows)
 
     def _latency(self) -> None:
         found = self._results

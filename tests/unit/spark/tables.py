@@ -73,9 +73,9 @@ def table_rows(fs: FileSystem, ahead: bool = False, root: str = ROOT) -> Rows:
     return rows_of(table) if table is not None else {}
 
 
-def rows_of(table: Table) -> Rows:
+def rows_of(table: Table, snapshot_id: int | None = None) -> Rows:
     found: Rows = {}
-    columns = table.scan().to_arrow().select(["topic", "epoch", "seq", "data"]).to_pydict()
+    columns = table.scan(snapshot_id=snapshot_id).to_arrow().select(["topic", "epoch", "seq", "data"]).to_pydict()
     for topic, epoch, seq, data in zip(*columns.values(), strict=True):
         assert (topic, epoch, seq) not in found, f"record {seq} of {topic} is there twice"
         found[topic, epoch, seq] = data

@@ -2,6 +2,7 @@
 
 import io
 import logging
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,17 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from tests.unit.spark.archives import ROOT, advance, archived, run_all, state_of, topic_of
 from tests.unit.spark.folders import Folder
-from tests.unit.spark.tables import every_file, of_topic, payloads, read_table, rows_of, run_shown, table_of, table_rows
+from tests.unit.spark.tables import (
+    every_file,
+    of_topic,
+    payloads,
+    read_table,
+    rows_of,
+    run_shown,
+    shown_pipeline,
+    table_of,
+    table_rows,
+)
 from tests.unit.spark.test_legacy import prepared
 from topics.core.ranges import intersection, union
 from topics.core.records import Record
@@ -31,8 +42,10 @@ from topics.spark.table.manifests import SMALL_MANIFESTS_MAX
 from topics.spark.table.pointers import FolderPointer, Version
 from topics.spark.table.positions import hidden_positions
 from topics.spark.table.table import ArchiveTable
+from topics.storage.objects.tiers import tiered
 from topics.storage.replaced import read_whole, replace_file
 from topics.testing import FakeDisk, ManualClock, SeededDice
+from topics.testing.objects import FolderStore
 
 RETIRE_MS = 600_001
 
@@ -386,3 +399,70 @@ def test_what_is_deleted_is_gone_by_its_deadline() -> None:
     assert sorted(held) == sorted(table_rows(folder.disk).values()) and len(held) == 95
     table = read_table(folder.disk)
     assert table is not None and len(table.metadata.snapshots) == 1
+
+
+def test_a_stream_over_the_table_can_tell_new_records_from_old_ones_that_moved() -> None:
+    """New records come in snapshots that only append; what is written out of files replaces without changing a row."""
+    folder = filled()
+    folder.append("orders", *[Record.of(n, tag="t3") for n in range(100, 130)])
+    folder.seal()
+    run_shown(folder.disk, folder, 1)
+    folder.delete("orders", tag="t3")
+    folder.append("orders", "new")
+    folder.seal()
+    made = shown_pipeline(folder.disk, folder, 2, deleted_share=0.05)
+    while made.round():
+        pass
+    table = read_table(folder.disk)
+    assert table is not None
+    found = []
+    for snapshot in table.metadata.snapshots:
+        assert snapshot.summary is not None
+        rows = rows_of(table, snapshot.snapshot_id)
+        found.append((snapshot.summary.operation.value, len(rows)))
+    operations = [operation for operation, _ in found]
+    assert operations.count("replace") >= 1 and "overwrite" not in operations
+    for (_, before), (operation, after) in pairwise(found):
+        assert {"append": after > before, "delete": after < before, "replace": after == before}[operation]
+    assert found[-1][1] == 130 + 5 - 40 + 1
+    # With a data file the file of its deletes goes.
+    assert summary(table)["total-delete-files"] == "0"
+
+
+class Counted(FolderStore):
+    """An object store that notes how much of what it was asked for."""
+
+    def __init__(self, disk: FakeDisk, folder: str) -> None:
+        super().__init__(disk, folder)
+        self.fetched: dict[str, int] = {}
+
+    def get(self, name: str) -> memoryview:
+        data = super().get(name)
+        self.fetched[name] = self.fetched.get(name, 0) + len(data)
+        return data
+
+    def get_range(self, name: str, offset: int, length: int) -> bytes:
+        data = super().get_range(name, offset, length)
+        self.fetched[name] = self.fetched.get(name, 0) + len(data)
+        return data
+
+
+def test_only_the_seqs_of_an_object_are_fetched_to_find_deleted_rows() -> None:
+    folder = Folder()
+    # What cannot be squeezed, so that the payloads are nearly all of the file.
+    noise = SeededDice(3)
+    folder.append("orders", *[Record.of(noise.token(3000).hex(), tag=f"t{n % 10}") for n in range(300)])
+    folder.delete("orders", tag="t1")
+    folder.seal()
+    assert isinstance(folder.disk, FakeDisk)
+    store = Counted(folder.disk, "objects")
+    fs = tiered(folder.disk, ROOT, store)
+    run_shown(fs, folder, 1)
+    [path] = state_of(fs).files
+    store.fetched.clear()
+    folder.delete("orders", tag="t3")
+    folder.checkpoint()
+    run_shown(fs, folder, 3, deleted_share=1.0)
+    fetched = store.fetched[path]
+    assert 0 < fetched < fs.open(f"{ROOT}/{path}").size() / 4
+    assert len(table_rows(fs)) == 240

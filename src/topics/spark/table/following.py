@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from topics.spark.archive.events import Copied, Dropped, Event, Masked, Rewritten
+from topics.spark.archive.events import Copied, Dropped, Event, Masked, Removed, Rewritten
 from topics.spark.archive.files import DataFile
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.state import ArchiveState
@@ -18,20 +18,45 @@ class TableFollower:
     def __init__(self, table: ArchiveTable, root: str) -> None:
         self._table = table
         self._root = root
-        self._behind = True
+        self._told: int | None = None
+        """The number of the commit up to which the table was told; none when nobody knows."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        whole, self._behind = self._behind, True
-        paths = state.files.keys() if whole else touched(state, events)
-        changed: dict[str, Wanted | None] = {self._path(path): None for path in state.retired}
-        changed |= {self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files}
-        done = self._table.follow(changed, now_ms, whole)
+        told, self._told = self._told, None
+        # The events are those of one commit. A commit that failed may be in the ledger all the same.
+        next_one = told is not None and state.number == told + bool(events)
+        done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
         # Only now: what failed on the way is told again, and all of it.
-        self._behind = False
+        self._told = state.number
+        return done
+
+    def _follow_all(self, state: ArchiveState, now_ms: int) -> bool:
+        return self._table.follow(self._changed(state, state.files), now_ms, whole=True)
+
+    def _follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
+        """New records are a snapshot of their own, so that a stream over the table need not look at any other."""
+        added = [event for event in events if isinstance(event, Copied)]
+        others = [event for event in events if not isinstance(event, Copied)]
+        done = False
+        if added:
+            fresh = [file.path for event in added for file in event.files]
+            wanted = {self._path(path): self._wanted(state, state.files[path]) for path in fresh}
+            done = self._table.follow(wanted, now_ms)
+        if others:
+            # What is written out of files was hidden before: rows neither come nor go.
+            same_rows = all(isinstance(event, Rewritten | Removed) for event in others)
+            changed = self._changed(state, touched(state, others))
+            done |= self._table.follow(changed, now_ms, same_rows=same_rows)
         return done
 
     def expire(self, now_ms: int) -> None:
         self._table.expire(now_ms)
+
+    def _changed(self, state: ArchiveState, paths: Iterable[str]) -> dict[str, Wanted | None]:
+        changed: dict[str, Wanted | None] = {self._path(path): None for path in state.retired}
+        return changed | {
+            self._path(path): self._wanted(state, state.files[path]) for path in paths if path in state.files
+        }
 
     def _wanted(self, state: ArchiveState, file: DataFile) -> Wanted:
         return Wanted(self._path(file.path), file, hidden_runs(state, file))
@@ -45,8 +70,6 @@ def touched(state: ArchiveState, events: Iterable[Event]) -> set[str]:
     paths: set[str] = set()
     for event in events:
         match event:
-            case Copied():
-                paths.update(file.path for file in event.files)
             case Rewritten():
                 paths.update(file.path for file in event.new)
             case Masked():

@@ -15,6 +15,7 @@ import xxhash
 from topics.spark.archive.files import Run
 from topics.spark.archive.masks import Ints, Mask
 from topics.spark.table.files import Wanted
+from topics.spark.table.ranged import read_column
 from topics.storage.fs import FileSystem
 
 PATH_ID, POS_ID = 2147483546, 2147483545
@@ -49,7 +50,7 @@ def hidden_positions(fs: FileSystem, wanted: Wanted) -> Ints:
             continue
         places = _computed(run, mask)
         if places is None:
-            seqs = _seqs(fs, wanted.path) if seqs is None else seqs
+            seqs = read_column(fs, wanted.path, "seq").to_numpy() if seqs is None else seqs
             places = np.flatnonzero(mask.hides(seqs[start : start + run.rows]))
         found.append(places + start)
     return np.concatenate(found)
@@ -65,15 +66,6 @@ def _computed(run: Run, mask: Mask) -> Ints | None:
     starts = np.cumsum(counts) - counts
     places: Ints = np.repeat(mask.firsts - run.first_seq - starts, counts) + np.arange(int(counts.sum()))
     return places
-
-
-def _seqs(fs: FileSystem, path: str) -> Ints:
-    file = fs.open(path)
-    try:
-        seqs: Ints = pq.read_table(pa.BufferReader(file.map()), columns=["seq"], partitioning=None)["seq"].to_numpy()
-        return seqs
-    finally:
-        file.close()
 
 
 def encoded_positions(path: str, positions: Ints) -> bytes:

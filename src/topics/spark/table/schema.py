@@ -53,5 +53,5 @@ def properties(file_bytes: int) -> dict[str, str]:
         "write.target-file-size-bytes": str(file_bytes),
         "write.delete.mode": "merge-on-read",
         "write.delete.granularity": "file",
-        "write.metadata.previous-versions-max": "100",
+        "write.metadata.previous-versions-max": "500",
     }

@@ -56,7 +56,9 @@ def current_is(metadata: TableMetadata) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id})
 
 
-def summary_of(added: Iterable[DataFile], removed: Iterable[DataFile], before: Snapshot | None) -> Summary:
+def summary_of(
+    added: Iterable[DataFile], removed: Iterable[DataFile], before: Snapshot | None, same_rows: bool = False
+) -> Summary:
     """The counts that engines look at, such as those that answer `count(*)` without opening a file."""
     came, went = _counts(added), _counts(removed)
     known: Mapping[str, str] = before.summary.additional_properties if before is not None and before.summary else {}
@@ -64,7 +66,7 @@ def summary_of(added: Iterable[DataFile], removed: Iterable[DataFile], before: S
     for total, (plus, minus) in _TOTALS.items():
         told[total] = str(int(known.get(total, "0")) + came.get(total, 0) - went.get(total, 0))
         told |= {name: str(one[total]) for name, one in ((plus, came), (minus, went)) if one.get(total)}
-    return Summary(_operation(came, went), **told)
+    return Summary(_operation(came, went, same_rows), **told)
 
 
 def _counts(files: Iterable[DataFile]) -> dict[str, int]:
@@ -79,9 +81,11 @@ def _counts(files: Iterable[DataFile]) -> dict[str, int]:
     return counts
 
 
-def _operation(came: Mapping[str, int], went: Mapping[str, int]) -> Operation:
+def _operation(came: Mapping[str, int], went: Mapping[str, int], same_rows: bool) -> Operation:
     """By this word streams over the table know what to pass by: a rewrite brings nothing new."""
     rows = came.get("total-records", 0)
+    if same_rows and went:
+        return Operation.REPLACE
     if rows and not went and "total-delete-files" not in came:
         return Operation.APPEND
     return Operation.OVERWRITE if rows else Operation.DELETE

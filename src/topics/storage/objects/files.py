@@ -51,6 +51,25 @@ class ReadObject:
         """Views of it stay good, as those of a mapped file do."""
 
 
+class RangedObject(ReadObject):
+    """An object of which only those bytes are fetched that somebody asks for."""
+
+    def __init__(self, store: ObjectStore, name: str) -> None:
+        super().__init__(memoryview(b""))
+        self._store = store
+        self._name = name
+        self._size = store.size(name)
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return self._store.get_range(self._name, offset, min(length, self._size - offset))
+
+    def size(self) -> int:
+        return self._size
+
+    def map(self) -> memoryview:
+        return self._store.get(self._name)
+
+
 class WrittenObject:
     """An object on its way into the store. `pieces` is what it begins with; None fetches that when it is needed."""
 
@@ -212,6 +231,10 @@ class ObjectFileSystem:
             if self.copies is not None:
                 self.copies.keep_tail(path, kept)
         return kept
+
+    def open_ranged(self, path: str) -> File:
+        """For whoever reads a little of a large object."""
+        return RangedObject(self._store, path)
 
     def is_near(self, segment: str) -> bool:
         """Whether index and flags of a segment, named without an ending, are kept nearby."""

@@ -75,6 +75,11 @@ class TieredFileSystem:
         """The last bytes of an object, from nearby where they are kept."""
         return self._far.tail(path.removeprefix(self._below), length)
 
+    def open_ranged(self, path: str) -> File:
+        """A file of either tier, of which no more is fetched than is read."""
+        fs, inner = self._at(path)
+        return open_ranged(fs, inner)
+
     def is_near(self, segment: str) -> bool:
         """Whether index and flags of a segment, a path without an ending, are kept nearby."""
         return self._far.is_near(segment.removeprefix(self._below))
@@ -93,6 +98,13 @@ class TieredFileSystem:
         if path == self._below[:-1]:
             return self._far, ""
         return self._near, path
+
+
+def open_ranged(fs: FileSystem, path: str) -> File:
+    """A file for whoever reads a little of it; a file of a disk is never fetched anyway."""
+    if isinstance(fs, TieredFileSystem | ObjectFileSystem):
+        return fs.open_ranged(path)
+    return fs.open(path)
 
 
 def tiered(near: FileSystem, root: str, store: ObjectStore, copies: NearCopies | None = None) -> TieredFileSystem:
