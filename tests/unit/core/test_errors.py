@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from topics.core import errors
+from topics.core import backup_errors, errors, transaction_errors
 from topics.core.backup_errors import (
     BackupFailedError,
     BackupRunningError,
@@ -160,8 +160,12 @@ ROWS: list[tuple[TopicsError, str, type[TopicsError], dict[str, object]]] = [
 ]
 
 
+MODULES = (errors, backup_errors, transaction_errors)
+
+
 def all_errors() -> set[type[TopicsError]]:
-    return {member for _, member in inspect.getmembers(errors, inspect.isclass) if issubclass(member, TopicsError)}
+    members = [member for module in MODULES for _, member in inspect.getmembers(module, inspect.isclass)]
+    return {member for member in members if issubclass(member, TopicsError)}
 
 
 @pytest.mark.parametrize(("error", "code", "parent", "detail"), ROWS, ids=lambda value: type(value).__name__)
