@@ -18,8 +18,8 @@ export PYTHON
 # touched file or a fresh checkout of the same pins does not. Serving needs a tenth of what the tests need, so each has a
 # stamp of its own.
 stamp = .venv/.$(1)-$(shell { pwd; cat pyproject.toml $(2); } | cksum | tr ' ' '-')
-SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt)
-SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/spark.txt requirements/java.txt)
+SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
+SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
 STAMP := $(call stamp,setup,requirements/*.txt)
 
 # Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
@@ -50,6 +50,7 @@ setup-spark: $(SPARK_STAMP) ## Adds Spark, and Java where there is none, for the
 # Build isolation is off so that the pinned setuptools builds the package, not the newest one of the day.
 $(SERVE_STAMP):
 	@requirements/install "what the server needs" -r requirements/build.txt -r requirements/runtime.txt
+	@requirements/install "what browsers are served" --no-deps -r requirements/pages.txt
 	@requirements/install "topics itself" --no-deps --no-build-isolation -e .
 	@rm -f .venv/.serve-*
 	@touch $@

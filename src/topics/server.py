@@ -20,6 +20,7 @@ import uvloop
 
 from topics import __version__
 from topics.api.app import Api
+from topics.api.audit import Audit
 from topics.api.auth import BadKeyError, KeyRing, Tokens
 from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.key_store import KeyStore
@@ -29,12 +30,13 @@ from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
 from topics.config.settings import Settings, SettingsError
-from topics.console.files import console_site
+from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
+from topics.http.tls import Certificate
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
@@ -81,7 +83,7 @@ def run(settings: Settings, on_listening: Callable[[str], None] | None = None) -
 
     `on_listening` is called with the bound host:port once it is known.
     """
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Neither this process nor one that it starts has any use for them: the settings were read.
     forget_variable("TOPICS_API_KEYS")
     tune_allocator()
@@ -121,12 +123,15 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     keys.tokens = Tokens(clock, dice)
     ops = OpsHandlers(clock, streams)
     ops.console.files = console_site()
+    ops.reference.files = reference_site()
     ops.limits = {name: value for name, value in msgspec.structs.asdict(settings).items() if name.startswith("max_")}
     live_limits = msgspec.convert(settings, LiveLimits, from_attributes=True)
     live = ops.live = Live(live_limits, keys, clock, dice)
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    if _is_on(settings.access_log):
+        api.tallies.log_each()
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
@@ -141,15 +146,19 @@ async def serve(
 ) -> None:
     """Serves on the running loop until `stop` is set and everything accepted is safe.
 
-    `on_reload` is given what reads the file of keys again. The keys in the settings are dropped once they are parsed.
+    `on_reload` is given what reads the files of keys and of the certificate again, and opens the audit log anew. The
+    keys in the settings are dropped once they are parsed.
     """
     # Found at the start, and not when the pipeline first runs.
     check_place(settings.archive_dir, "TOPICS_ARCHIVE_DIR")
     store = _read_keys(settings)
+    certificate = _read_certificate(settings)
     front = build_front(settings, store.ring, SystemClock(), SystemDice())
-    if on_reload is not None and settings.key_file is not None:
-        on_reload(lambda: _reload_keys(store, front.api))
-    addresses = await front.http.start(settings.host, settings.port)
+    front.api.scheme = "http" if certificate is None else "https"
+    front.api.audit = _open_audit(settings)
+    if on_reload is not None and (settings.key_file or certificate or settings.audit_file):
+        on_reload(lambda: _reload(settings, store, front.api, certificate))
+    addresses = await front.http.start(settings.host, settings.port, certificate)
     try:
         shown = _announce(addresses[0], settings, with_keys=not store.ring.is_open)
         if on_listening is not None:
@@ -158,6 +167,8 @@ async def serve(
     finally:
         await front.streams.close()
         await front.http.drain(0.0)
+        if front.api.audit is not None:
+            front.api.audit.close()
 
 
 def _http_limits(settings: Settings) -> HttpLimits:
@@ -236,6 +247,29 @@ def _read_keys(settings: Settings) -> KeyStore:
     return keys
 
 
+def _read_certificate(settings: Settings) -> Certificate | None:
+    cert_file, key_file = settings.tls_cert_file, settings.tls_key_file
+    if cert_file is None and key_file is None:
+        return None
+    if cert_file is None or key_file is None:
+        raise SettingsError("TOPICS_TLS_CERT_FILE and TOPICS_TLS_KEY_FILE are set together, or neither is")
+    try:
+        return Certificate(cert_file, key_file)
+    except OSError as error:
+        raise SettingsError(
+            f"TOPICS_TLS_CERT_FILE {cert_file!r} and TOPICS_TLS_KEY_FILE {key_file!r} make no certificate: {error}"
+        ) from error
+
+
+def _open_audit(settings: Settings) -> Audit | None:
+    if settings.audit_file is None:
+        return None
+    try:
+        return Audit(settings.audit_file, SystemClock().now_ms)
+    except OSError as error:
+        raise SettingsError(f"TOPICS_AUDIT_FILE {settings.audit_file!r} cannot be opened: {error}") from error
+
+
 def _is_on(switch: str) -> bool:
     return switch in ("1", "true")
 
@@ -255,6 +289,21 @@ async def _serve_until_signalled(settings: Settings, on_listening: Callable[[str
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     reloading = partial(asyncio.get_running_loop().add_signal_handler, signal.SIGHUP)
     await serve(settings, stop, on_listening, reloading)
+
+
+def _reload(settings: Settings, keys: KeyStore, api: Api, certificate: Certificate | None) -> None:
+    """What SIGHUP asks for."""
+    if settings.key_file is not None:
+        _reload_keys(keys, api)
+    if certificate is not None:
+        try:
+            certificate.reload()
+        except OSError as error:
+            _logger.error("the certificate was not read again", extra={"error": str(error)})
+        else:
+            _logger.info("the certificate was read again")
+    if api.audit is not None:
+        api.audit.reopen()
 
 
 def _reload_keys(keys: KeyStore, api: Api) -> None:

@@ -12,7 +12,7 @@ from tests.unit.docs.pages import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
 
-SERVING = ["requirements/build.txt", "requirements/runtime.txt"]
+SERVING = ["requirements/build.txt", "requirements/runtime.txt", "requirements/pages.txt"]
 
 
 @pytest.fixture
@@ -111,3 +111,48 @@ def test_an_installation_that_fails_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "no such package" in done.stderr
     assert "installed what is needed" not in done.stdout
+
+
+def get_browser(folder: Path, **programs: str) -> subprocess.CompletedProcess[str]:
+    """The script that gets a browser, on a machine that has these programs and no others."""
+    tools = folder / "bin"
+    tools.mkdir()
+    for name in ("bash", "mktemp", "tail", "rm", "timeout", "cat"):
+        found = shutil.which(name)
+        assert found is not None
+        (tools / name).symlink_to(found)
+    for name, script in programs.items():
+        path = tools / name.replace("_", "-")
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    command = [str(tools / "bash"), str(ROOT / "requirements" / "browser")]
+    return subprocess.run(
+        command, env={"PATH": str(tools)}, capture_output=True, text=True, check=True, timeout=60, cwd=folder
+    )
+
+
+def test_a_browser_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    assert get_browser(tmp_path, chromium="exit 1", apt_get="echo called >&2; exit 1").stdout == ""
+
+
+def test_root_gets_a_browser_from_debian(tmp_path: Path) -> None:
+    done = get_browser(tmp_path, id="echo 0", apt_get='echo "$@" >> asked')
+    assert done.stdout == "installing Chromium\n"
+    assert (tmp_path / "asked").read_text() == "update\ninstall --yes --no-install-recommends chromium\n"
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ({"id": "echo 1000", "apt_get": "echo called >&2; exit 1"}, "`sudo apt-get install chromium` gets one"),
+        ({"id": "echo 0"}, "Put chromium or google-chrome on PATH"),
+        ({"id": "echo 0", "apt_get": "echo no network; exit 1"}, "no network"),
+    ],
+    ids=["nobody", "no apt", "no network"],
+)
+def test_where_no_browser_can_be_had_the_tests_go_on_without(
+    tmp_path: Path, programs: dict[str, str], said: str
+) -> None:
+    done = get_browser(tmp_path, **programs)
+    assert "the tests in tests/browser are skipped" in done.stdout
+    assert said in done.stdout

@@ -10,7 +10,7 @@ import pytest
 import topics
 
 ROOT = Path(__file__).parents[2]
-PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "dev.txt")
+PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "dev.txt", "pages.txt")
 
 # name==version, and nothing that only some machines could resolve.
 PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")

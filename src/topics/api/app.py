@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from topics.api.audit import Audit
 from topics.api.auth import ANYONE, Key, KeyRing, Scope
 from topics.api.browsers import BrowserRules, is_preflight, preflight
 from topics.api.calls import Call, Waiting, parse_query, refuse
@@ -19,6 +21,7 @@ from topics.api.errors import (
 from topics.api.live import Live
 from topics.api.openapi_operation import Operation
 from topics.api.refusals import fault_of, refusal_of
+from topics.api.tallies import Tallies
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.core.limits import MIB
 from topics.engine import Engine
@@ -199,9 +202,15 @@ class Api:
         """Set by the thread that replays the log, from 0 to 1: a float needs no lock."""
         self.draining = False
         self.probe_auth = False
+        self.scheme = "http"
+        self.audit: Audit | None = None
+        """Where refused and destructive calls are noted, if they are."""
+        self._asking = ANYONE
+        """Whose request is being admitted."""
         self.browsers: BrowserRules | None = None
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
+        self.tallies = Tallies(clock.monotonic)
         counted = 0 if keys.is_open else inflight_max
         self._fast_paths = {
             r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
@@ -220,16 +229,21 @@ class Api:
     def _decide_anew(self) -> None:
         """What was decided about any head is to be decided again."""
         self.admission = object()
+        if self._engine is not None:
+            self._engine.core.quotas.set_tenants(key.prefixes for key in self._keys)
 
     def admit(self, head: RequestHead) -> int | Refusal:
-        match = head.context
+        match, self._asking = head.context, ANYONE
         try:
             if match is None or match.version is not self._keys.version:  # type: ignore[attr-defined]
                 match = head.context = self._match(head)
             if (self.draining or self.engine is None) and not match.route.ops:  # type: ignore[attr-defined]
                 self._check_serving()
         except TopicsError as error:
-            return self._refusal(error, head.path)
+            refusal = self._refusal(error, head.path)
+            if self.audit is not None:
+                self.audit.refused(head, refusal.status, error.code, self._asking)
+            return refusal
         route = match.route  # type: ignore[attr-defined]
         limit = self._body_bytes_max
         if not route.large_body:
@@ -240,14 +254,17 @@ class Api:
         return OneRequest(limit) if passing else limit
 
     def _match(self, head: RequestHead) -> Match:
+        head.tally = self.tallies.nowhere
         if self.browsers is not None:
             self.browsers.admit(head)
         if is_preflight(head) and head.path.startswith(_PREFLIGHTED):
             return Match(_PREFLIGHT, "", ANYONE, None, None)
         route, topic = self._routes.find(head.method, head.path)
+        head.tally = self.tallies.of(route.method, route.path)
         open_to_all = route.guards_itself or (route.open and not (self.probe_auth and route.probe))
         key = ANYONE if open_to_all else self._authenticate(route, head)
         if key is not ANYONE:
+            self._asking = key
             key.check(route.scopes, None if route.free_name else topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
@@ -275,6 +292,9 @@ class Api:
             refuse(exchange, NotReadyError(self.replay_progress), self._clock.monotonic())
             return
         call = Call(exchange, engine, match.key, match.topic, self._clock.monotonic, self.waits, self._live, decoded)
+        call.scheme = self.scheme
+        if self.audit is not None:
+            call.audited = partial(self.audit.answered, exchange.head, route.scopes, match.key)
         try:
             if match.key is not ANYONE:
                 self._count_in(call)

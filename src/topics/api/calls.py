@@ -57,6 +57,10 @@ class Call(msgspec.Struct, eq=False):
     _live: "Live | None" = None
     decoded: object = None
     """The body's message, where a fast path has read it already."""
+    scheme: str = "http"
+    """What the server speaks; whoever is in front of it may speak another."""
+    audited: Callable[[int], None] | None = None
+    """Told the status of the answer, where calls are noted."""
     on_done: Callable[[], None] | None = None
     """Closes the books on this request, answered or not."""
     _gone: Callable[[], None] | None = None
@@ -144,4 +148,6 @@ class Call(msgspec.Struct, eq=False):
     ) -> None:
         if self.on_done is not None:
             self._close_books()
+        if self.audited is not None:
+            self.audited(status)
         self.exchange.respond(status, body, content_type, headers)

@@ -1,6 +1,7 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
 from collections.abc import Iterator
+from itertools import accumulate
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -8,12 +9,15 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from topics.api.metrics_summary import ServerState, engine_summary, server_summary
+from topics.api.tallies import Tallies
 from topics.api.topic_series import TopicSeries, are_truncated, as_text, series_of
 from topics.engine import Engine, EngineStats
 from topics.engine.pressure.throttle import ThrottleStats
 from topics.http.server import HttpServer
+from topics.http.tallies import BOUNDS_S
 from topics.storage.objects.meter import StoreStats
 from topics.streams.search.stats import SearchStats
+from topics.system.process import ProcessNumbers
 from topics.wire.v0 import PipelineAnswer
 
 _encode = msgspec.json.Encoder().encode
@@ -38,6 +42,8 @@ class Snapshot(Collector):
         self._http = http
         self._pipeline = pipeline
         self._prefixes = prefixes
+        self.tallies: Tallies | None = None
+        self.process: ProcessNumbers | None = None
         self.by_topic = True
         """Whether each topic has series of its own."""
 
@@ -92,6 +98,10 @@ class Snapshot(Collector):
         yield from _search_metrics(state.search)
         if self._http is not None:
             yield from _http_metrics(self._http)
+        if self.tallies is not None:
+            yield from _route_metrics(self.tallies)
+        if self.process is not None:
+            yield from _process_metrics(self.process)
         if self._pipeline is not None:
             yield from _pipeline_metrics(self._pipeline)
         if self._engine is not None:
@@ -144,6 +154,32 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
     yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)
     yield _counter("topics_http_sent_bytes", "Bytes sent.", counters.bytes_out)
+
+
+def _route_metrics(tallies: Tallies) -> Iterator[Metric]:
+    said = "Answers by route and status; without a route where none was found."
+    answers = CounterMetricFamily("topics_http_route_requests", said, labels=["method", "route", "status"])
+    said = "How long answers took: each of the first thousand of a route, then one in sixteen."
+    took = HistogramMetricFamily("topics_http_request_duration_seconds", said, labels=["method", "route"])
+    for method, path, tally in tallies:
+        for status, count in tally.answers():
+            answers.add_metric([method, path, str(status)], count)
+        if tally.looked:
+            bounds = [*(str(bound) for bound in BOUNDS_S), "+Inf"]
+            below = list(zip(bounds, accumulate(map(float, tally.buckets)), strict=True))
+            took.add_metric([method, path], below, tally.spent_s)
+    yield answers
+    yield took
+
+
+def _process_metrics(now: ProcessNumbers) -> Iterator[Metric]:
+    """Under the names that every dashboard knows."""
+    yield _counter("process_cpu_seconds", "Processor time of the server.", now.cpu_s)
+    yield _gauge("process_resident_memory_bytes", "Memory of the server.", now.resident_bytes)
+    yield _gauge("process_virtual_memory_bytes", "Address space of the server.", now.virtual_bytes)
+    yield _gauge("process_start_time_seconds", "When the server was started, since 1970.", now.started_s)
+    yield _gauge("process_threads", "Threads of the server.", now.threads)
+    yield _gauge("process_max_fds", "File descriptors that the server may have.", now.descriptors_max)
 
 
 def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ from topics.api.metrics import CONTENT_TYPE, Snapshot
 from topics.api.metrics_summary import ServerState
 from topics.api.openapi import build_document, build_page
 from topics.api.openapi_operation import Operation, Parameter
-from topics.api.pages import CONSOLE, Pages, front_door
+from topics.api.pages import CONSOLE, REFERENCE, Pages, front_door
 from topics.api.scrapes import Scrapes
 from topics.api.v0.backups import BACKUP_ROUTES
 from topics.api.v0.queue.queue_routes import QUEUE_ROUTES
@@ -28,9 +28,15 @@ from topics.core.errors import NotReadyError, ShuttingDownError
 from topics.http.exchange import Exchange
 from topics.http.server import HttpServer
 from topics.system.clock import Clock
+from topics.system.process import process_numbers
 from topics.wire.v0 import HealthAnswer, KeyAnswer, PipelineAnswer, ReadyAnswer, SelfAnswer
 
 _encode = msgspec.json.Encoder().encode
+_PLAIN_PAGE = (
+    ("content-security-policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+)
+"""It has one style in it and nothing else."""
 
 
 class OpsHandlers:
@@ -47,6 +53,7 @@ class OpsHandlers:
         self.pipeline_state: Callable[[], PipelineAnswer] = no_pipeline
         """Told by whoever supervises the pipeline."""
         self.console = Pages(CONSOLE)
+        self.reference = Pages(REFERENCE)
         self.limits: Mapping[str, int] = {}
         """What one request or one key may have, by the names of the settings."""
         self._document = b""
@@ -83,10 +90,11 @@ class OpsHandlers:
                 _ops("/healthz", self.health),
                 _ops("/readyz", self.ready),
                 _ops("/v0/openapi.json", self.document),
-                _ops("/docs", self.page),
+                _ops(REFERENCE, self.page),
+                _ops(f"{REFERENCE}/plain", self.plain_page),
                 Route("GET", "/", front_door, ops=True, open=True),
             ),
-            (self._streams, self.console),
+            (self._streams, self.console, self.reference),
         )
 
     def health(self, exchange: Exchange) -> None:
@@ -126,6 +134,7 @@ class OpsHandlers:
         )
         prefixes = match_of(exchange.head).key.prefixes
         snapshot = Snapshot(state, engine, self.http, self.pipeline_state(), prefixes)
+        snapshot.tallies, snapshot.process = self.api.tallies, process_numbers()
         snapshot.by_topic = parse_query(exchange.head.query).get("topics", "").lower() not in ("false", "0")
         if "application/json" in (exchange.head.headers.get("accept") or ""):
             self._scrapes.begin(exchange, snapshot.json_pieces(), "application/json")
@@ -158,7 +167,13 @@ class OpsHandlers:
         exchange.respond(200, self._document)
 
     def page(self, exchange: Exchange) -> None:
-        exchange.respond(200, self._page, "text/html; charset=utf-8")
+        if self.reference.files is None:
+            self.plain_page(exchange)
+        else:
+            self.reference.files.answer(exchange, "")
+
+    def plain_page(self, exchange: Exchange) -> None:
+        exchange.respond(200, self._page, "text/html; charset=utf-8", _PLAIN_PAGE)
 
     def _uptime_ms(self) -> int:
         return int((self._clock.monotonic() - self._started) * 1000)

@@ -13,6 +13,7 @@ from topics.core.errors import quoted
 from topics.http.exchange import Exchange
 
 CONSOLE = "/console"
+REFERENCE = "/docs"
 
 
 class Files(Protocol):

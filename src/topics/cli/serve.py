@@ -24,7 +24,7 @@ def serve(**flags: object) -> int:
     settings = Settings.from_env(
         os.environ, {name: str(int(value)) if isinstance(value, bool) else value for name, value in flags.items()}
     )
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     if flags.pop("api_keys", None) is not None:
         _log.warning("keys on the command line can be seen by everyone on this machine: set TOPICS_API_KEYS instead")
     for name, meant in strangers(os.environ):

@@ -21,6 +21,7 @@ def welcome(address: str, settings: Settings, program: str) -> str:
         ("", f"topics {__version__} listens on {url}"),
         ("data", os.path.abspath(settings.data_dir)),
         ("keys", keys),
+        ("look", f"{url}/console"),
         ("try", f"""{command} append orders '{{"order":1}}'{elsewhere}"""),
         ("", f"{command} tail orders -f{elsewhere}"),
         ("stop", "Ctrl-C"),

@@ -117,6 +117,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         int, _number("Room kept back on the disk, so that deletes still work when it is full; 0 is none.")
     ] = 32 * MIB
 
+    tls_cert_file: Annotated[
+        str | None, _text("PEM file with the certificate, and its chain, to serve https with; unset is http.")
+    ] = None
+    tls_key_file: Annotated[
+        str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
+    ] = None
+    audit_file: Annotated[
+        str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
+    ] = None
+
     # Who may come in.
     api_keys: Annotated[
         str | None, _text("Keys: secret[:scopes[:prefixes]], separated by commas; unset is no auth.")
@@ -145,6 +155,15 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_topics: Annotated[int, _number("Most topics; 0 is no limit.")] = _LIMITS.max_topics
     max_routers: Annotated[int, _number("Most routers; 0 is no limit.")] = _LIMITS.max_routers
     max_total_bytes: Annotated[int, _number("Most live bytes of all topics; 0 is no limit.")] = _LIMITS.max_total_bytes
+    max_topics_per_key: Annotated[
+        int, _number("Most topics and streams under the prefixes of one key; 0 is no limit.")
+    ] = _LIMITS.max_topics_per_key
+    max_routers_per_key: Annotated[int, _number("Most routers under the prefixes of one key; 0 is no limit.")] = (
+        _LIMITS.max_routers_per_key
+    )
+    max_bytes_per_key: Annotated[int, _number("Most live bytes under the prefixes of one key; 0 is no limit.")] = (
+        _LIMITS.max_bytes_per_key
+    )
     max_batch_records: Annotated[int, _number("Most records of one append.", 1)] = _LIMITS.max_batch_records
     max_record_bytes: Annotated[int, _number("Most bytes of one record.", 1)] = _LIMITS.max_record_bytes
     awake_us: Annotated[
@@ -181,6 +200,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     max_transaction_ids: Annotated[
         int, _number("Most ids of transactions that are open or whose last commit is remembered.", 1)
     ] = _LIMITS.max_transaction_ids
+    max_transaction_ids_per_key: Annotated[
+        int, _number("The same for the keys with the same prefixes; 0 is no limit.")
+    ] = _LIMITS.max_transaction_ids_per_key
     max_transaction_parts: Annotated[int, _number("Most parts of one transaction.", 1)] = _LIMITS.max_transaction_parts
     max_transaction_records: Annotated[int, _number("Most records of one transaction.", 1)] = (
         _LIMITS.max_transaction_records
@@ -284,6 +306,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "human", "json"],
         _text("Log lines for people or programs; auto is human on a terminal, json otherwise."),
     ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
+    ] = "info"
+    access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], overrides: Mapping[str, object] | None = None) -> Self:

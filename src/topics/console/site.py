@@ -5,6 +5,7 @@ a few bytes. Nothing here is secret and nothing depends on who asks. A page may 
 else: no inline script, no inline style, no frame around it, and no text of a record can become markup.
 """
 
+import asyncio
 import gzip
 import hashlib
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ _TYPES = {
     ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json",
 }  # fmt: skip
 _COMPRESSED_FROM = 1024
+_LONG_BYTES = 128 * 1024
+"""To compress more than this takes so long that requests of others would notice."""
 STRICT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
@@ -44,6 +47,8 @@ class Site:
     def __init__(self, sources: Mapping[str, Traversable], policy: str = STRICT_POLICY) -> None:
         self._sources = dict(sources)
         self._files: dict[str, _File] = {}
+        self._waiting: dict[str, list[Exchange]] = {}
+        """Who waits for a long file to be compressed, which a thread does."""
         self._headers = (
             ("content-security-policy", policy),
             ("x-content-type-options", "nosniff"),
@@ -61,20 +66,33 @@ class Site:
     def answer(self, exchange: Exchange, path: str) -> None:
         """Gives a file that is there."""
         file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._load(self._sources[path])
-        headers = exchange.head.headers
-        packed = file.packed is not None and accepts_gzip(headers.get_list("accept-encoding"))
-        form = file.packed if packed and file.packed is not None else file.plain
-        if _is_known(headers.get("if-none-match"), form.tag):
-            exchange.respond(304, b"", "", form.headers)
+        if file is not None:
+            _give(exchange, file)
+        elif path in self._waiting:
+            self._waiting[path].append(exchange)
         else:
-            exchange.respond(200, form.body, file.content_type, form.headers)
+            self._load(path, exchange)
 
-    def _load(self, source: Traversable) -> _File:
+    def _load(self, path: str, exchange: Exchange) -> None:
+        source = self._sources[path]
         body = source.read_bytes()
+        if len(body) < _LONG_BYTES:
+            file = self._files[path] = self._make(source.name, body)
+            _give(exchange, file)
+            return
+        self._waiting[path] = [exchange]
+        made = asyncio.get_running_loop().run_in_executor(None, self._make, source.name, body)
+        made.add_done_callback(lambda done: self._made(path, done.result()))
+
+    def _made(self, path: str, file: _File) -> None:
+        self._files[path] = file
+        for exchange in self._waiting.pop(path):
+            if not exchange.gone:
+                _give(exchange, file)
+
+    def _make(self, name: str, body: bytes) -> _File:
         digest = hashlib.sha256(body).hexdigest()[:24]
-        content_type = _TYPES.get("." + source.name.rpartition(".")[2], "application/octet-stream")
+        content_type = _TYPES.get("." + name.rpartition(".")[2], "application/octet-stream")
         plain = self._form(body, f'"{digest}"')
         packed = None
         if len(body) >= _COMPRESSED_FROM:
@@ -85,6 +103,16 @@ class Site:
 
     def _form(self, body: bytes, tag: str, *more: tuple[str, str]) -> _Form:
         return _Form(body, tag, (*self._headers, ("etag", tag), *more))
+
+
+def _give(exchange: Exchange, file: _File) -> None:
+    headers = exchange.head.headers
+    packed = file.packed is not None and accepts_gzip(headers.get_list("accept-encoding"))
+    form = file.packed if packed and file.packed is not None else file.plain
+    if _is_known(headers.get("if-none-match"), form.tag):
+        exchange.respond(304, b"", "", form.headers)
+    else:
+        exchange.respond(200, form.body, file.content_type, form.headers)
 
 
 def _is_known(if_none_match: str | None, tag: str) -> bool:

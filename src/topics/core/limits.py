@@ -51,6 +51,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """0 is unlimited. Only creating a router counts against it."""
     max_total_bytes: int = 0
     """0 is unlimited. Live payload bytes over all topics."""
+    max_topics_per_key: int = 50_000
+    """Topics, streams among them, under the prefixes of one key; 0 is unlimited. Half of all there may be."""
+    max_routers_per_key: int = 5_000
+    max_bytes_per_key: int = 0
 
     max_batch_records: int = 10_000
     max_record_bytes: int = MIB
@@ -82,6 +86,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Open ones of one key; 0 is unlimited."""
     max_transaction_ids: int = 10_000
     """Ids whose last commit is remembered, and open ones."""
+    max_transaction_ids_per_key: int = 5_000
+    """The same for keys with prefixes, those with the same together; 0 is unlimited."""
     max_transaction_parts: int = 10_000
     max_transaction_records: int = 5_000_000
     max_transaction_bytes: int = 256 * MIB

@@ -20,6 +20,7 @@ from topics.engine.state.runs import RunReader, Segment
 from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
 from topics.engine.transaction import WritePath
+from topics.engine.write.quotas import Quotas
 from topics.formats.control import encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import Shard
@@ -65,7 +66,7 @@ class EngineCore:
         self.retention = Retention(self.reader, self._segment_dropped, self.totals)
         self.reserve = options.disk_reserve_seqs
         self.applier = Applier(self.reader, self.retention, self.reserve)
-        self.path = WritePath(self)
+        self.path, self.quotas = WritePath(self), Quotas(self, options.limits)
         """The one way into the log."""
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
         self.added: list[Callable[[Topic], None]] = []
@@ -86,6 +87,8 @@ class EngineCore:
         self.next_topic_id = 1
         # What is on its way to the log counts against the quota before it is published.
         self.total_bytes = self.staged_bytes = 0
+        self.metered = bool(options.limits.max_total_bytes)
+        """Whether bytes are counted against anything but the caps of their topic."""
         # For each shard: the topics that changed, and the ids of those deleted, since the last checkpoint took them.
         self.dirty: list[set[Topic]]
         self.dropped: list[list[int]]

@@ -28,6 +28,7 @@ from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
 from topics.engine.write.holding import HeldTopics
+from topics.engine.write.quotas import Quotas
 from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
@@ -63,6 +64,8 @@ class Books(Protocol):
     staged_bytes: int
     reserve: int
     quiet: bool
+    metered: bool
+    quotas: Quotas
 
     def begin(self) -> None: ...
 
@@ -297,14 +300,20 @@ class WritePath:
     def check_fits(self, topic: Topic, records: Sequence[Record], grows: bool = True) -> None:
         """Raises unless there is room for these records. A move does not let the total of the server grow."""
         books = self.books
-        quota = books.limits.max_total_bytes if grows and topic.name not in SYSTEM_STREAMS else 0
-        if quota or topic.rules.rejects:
-            check_room(topic, len(records), payload_bytes(records), quota, books.used_bytes)
+        metered = grows and books.metered and topic.name not in SYSTEM_STREAMS
+        quota = books.limits.max_total_bytes if metered else 0
+        if metered or topic.rules.rejects:
+            size = payload_bytes(records)
+            check_room(topic, len(records), size, quota, books.used_bytes)
+            if metered:
+                books.quotas.check_bytes(topic.name, size)
 
     def check_moves_in(self, topic: Topic, count: int, size: int) -> None:
         """The same for records that the server's total has already."""
         if topic.rules.rejects:
             check_room(topic, count, size, 0, 0)
+        if self.books.metered:
+            self.books.quotas.check_bytes(topic.name, size)
 
     def takes_notes(self, topic: Topic) -> bool:
         """Whether a frame that nobody waits for can be logged: not for a topic on its way out, nor in a log that is

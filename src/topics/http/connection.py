@@ -27,6 +27,7 @@ from topics.http.pipeline import Pipeline
 from topics.http.progress import Phase, Progress
 from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
 from topics.http.streams import Upgrade
+from topics.http.tls import end_sending
 from topics.http.turns import GREEDY_S, SLICE_S
 
 # Pieces and waiting requests that are dealt with in a slice, however short they take.
@@ -136,10 +137,12 @@ class Connection(asyncio.Protocol):
         """The client sends no more, and may have gone altogether. See `Exchange` for who still answers it."""
         self._input_over = self._eof = True
         self._pipeline.lose_unread()
-        return bool(self._pipeline.exchanges) and not self._lingering
+        one_sided = self._transport is not None and self._transport.can_write_eof()
+        return one_sided and bool(self._pipeline.exchanges) and not self._lingering
 
     def pause_writing(self) -> None:
         self._pipeline.write_paused = True
+        self._hub.recount_soon(self._pipeline)
         self._throttle()
 
     def resume_writing(self) -> None:
@@ -160,6 +163,7 @@ class Connection(asyncio.Protocol):
         if candidate and length is not None:
             self._due_bytes = len(candidate) + len(HEAD_END) + length
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
+        head.peer = self._pipeline.peer
         if hub.draining:
             raise HttpError(Fault.SHUTTING_DOWN)
         try:
@@ -265,10 +269,7 @@ class Connection(asyncio.Protocol):
             transport.close()
             return
         self._lingering = True
-        try:
-            transport.write_eof()
-        except OSError:
-            transport.abort()
+        end_sending(transport)
 
     def end_input(self) -> None:
         self._input_over = True

@@ -118,6 +118,11 @@ class Exchange(msgspec.Struct, eq=False):
         if channel is None or self.answered:
             self._drop_answer()
             return
+        tally = self.head.tally
+        if tally is not None:
+            number = tally.by_status[status] = tally.by_status[status] + 1
+            if not number & tally.mask:
+                tally.look(self, status)
         nbytes = len(body)
         if self.plain and not headers and nbytes < channel.small_bytes:
             prefix = channel.renderer.prefixes.get((status, content_type))
@@ -178,6 +183,8 @@ class Exchange(msgspec.Struct, eq=False):
         chunked = chunked and self.head.http_version == "1.1"
         if not chunked or channel.is_last(self):
             self.keep = False
+        if self.head.tally is not None:
+            self.head.tally.count(self, status)
         stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
         if self.head.allow_origin is not None:
             headers = for_origin(self.head.allow_origin, headers)
@@ -196,6 +203,8 @@ class Exchange(msgspec.Struct, eq=False):
         channel = self.channel
         if channel is None or self.answered or not self.head.upgrade:
             raise RuntimeError("this exchange cannot be upgraded")
+        if self.head.tally is not None:
+            self.head.tally.count(self, 101)
         self.answered = True
         self.channel = None
         self.gone_callback = None
@@ -236,6 +245,7 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
     One that cannot be answered does not keep the answers of the others.
     """
     renderer, prefix = None, b""
+    tally, count = None, 0
     for exchange, body in zip(exchanges, bodies, strict=True):
         channel = exchange.channel
         try:
@@ -245,11 +255,21 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
             if channel.renderer is not renderer:
                 renderer = channel.renderer
                 prefix = renderer.prefix(200, "application/json")
+            if exchange.head.tally is not tally:
+                if tally is not None:
+                    tally.count_many(exchange, 200, count)
+                tally, count = exchange.head.tally, 0
+            if tally is None or tally.mask:
+                count += 1
+            else:
+                tally.count(exchange, 200)
             exchange.answered = True
             exchange.channel = None
             channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+    if tally is not None and count:
+        tally.count_many(exchanges[-1], 200, count)
 
 
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -31,6 +31,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # (`http.adaptive_spin`).
     awake_s: float = 0.0
 
+    # The handshake of TLS, where there is one.
+    handshake_timeout_s: float = 10.0
+
     # A connection between two requests.
     keep_alive_s: float = 75.0
     connections_max: int = 20_000

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from topics.http.headers import Headers
+from topics.http.tallies import Tally
 
 
 class RequestHead(msgspec.Struct, eq=False, gc=False):
@@ -26,8 +27,12 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     context: object = None
     # Which page in a browser may read the answer, as the application decided; empty is none, None that nobody asked.
     allow_origin: str | None = None
+    # The client's address, host:port, where somebody asks for it before there is an exchange.
+    peer: str = ""
     # Whether the application takes a long body as a `LargeBody`, as it decided.
     takes_large: bool = False
+    # Where the application wants the answer counted.
+    tally: Tally | None = None
 
 
 class Answer(NamedTuple):

@@ -20,10 +20,7 @@ from topics.http.messages import RequestHead
 from topics.http.render import CONTINUE, LENGTH_LINES
 from topics.http.steps import Steps
 from topics.http.streams import Stream, Upgrade
-from topics.http.unread import Account
-
-# From here on what was written is counted: less is mostly with the system before anybody could ask.
-_MUCH_BYTES = 16 * 1024
+from topics.http.unread import MUCH_BYTES, Account
 
 NOBODY = Account()
 """Whom unread bytes belong to that the application was not asked about."""
@@ -67,6 +64,7 @@ class Pipeline:
         "_owner",
         "_pieces",
         "_released",
+        "_tight",
         "_transport",
         "corked",
         "exchanges",
@@ -91,7 +89,7 @@ class Pipeline:
         self._account = NOBODY
         self._counted = 0
         self._held_bytes = 0
-        self._released = False
+        self._released = self._tight = False
         self.renderer = hub.renderer
         self.gzip_min_bytes = hub.limits.gzip_min_bytes
         self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
@@ -190,6 +188,10 @@ class Pipeline:
         if unread != self._counted:
             self._hub.unread.change(self._account, unread - self._counted)
             self._counted = unread
+        tight = self._hub.unread.tight
+        if tight is not self._tight:
+            self._tight = tight
+            self._transport.set_write_buffer_limits(high=0 if tight else self._hub.limits.write_buffer_bytes)
 
     def is_last(self, exchange: Exchange) -> bool:
         return self._hub.draining and self.exchanges[-1] is exchange
@@ -225,8 +227,12 @@ class Pipeline:
     # What streams call.
 
     def write(self, data: bytes) -> bool:
-        self._hub.counters.bytes_out += len(data)
+        nbytes = len(data)
+        self._hub.counters.bytes_out += nbytes
         self._transport.write(data)
+        if nbytes > MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
         return not self.write_paused
 
     @property
@@ -264,7 +270,7 @@ class Pipeline:
             nbytes = sum(map(len, pieces))
             self._transport.writelines(pieces)
         self._hub.counters.bytes_out += nbytes
-        if nbytes > _MUCH_BYTES:
+        if nbytes > MUCH_BYTES:
             self.recount()
             self._hub.recount_soon(self)
         return True

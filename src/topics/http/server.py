@@ -9,6 +9,7 @@ from topics.http.application import Application
 from topics.http.connection import Connection
 from topics.http.hub import Counters, Hub, Served
 from topics.http.limits import HttpLimits
+from topics.http.tls import Certificate, TlsListener
 from topics.system.clock import Clock, SystemClock
 
 # Connections that the system may hold for us while the loop is busy; the system has its own bound below it.
@@ -26,7 +27,7 @@ class HttpServer:
     def __init__(self, application: Application, limits: HttpLimits | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._hub = Hub(application, limits or HttpLimits(), self._clock)
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | TlsListener | None = None
         self._timer: asyncio.TimerHandle | None = None
         # The connections that the round of sweeping under way has yet to look at.
         self._unswept: list[Served] = []
@@ -61,12 +62,17 @@ class HttpServer:
         """The protocol of one more connection, for whoever brings its transport."""
         return Connection(self._hub)
 
-    async def start(self, host: str, port: int) -> list[tuple[str, int]]:
+    async def start(self, host: str, port: int, certificate: Certificate | None = None) -> list[tuple[str, int]]:
         """Listens, and returns the addresses bound: a name such as localhost may have several. Raises `OSError`."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
+        if certificate is None:
+            server = self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
+            addresses = [listening.getsockname()[:2] for listening in server.sockets]
+        else:
+            secure = self._listener = TlsListener(self._hub, certificate, self.connection)
+            addresses = await secure.start(host, port, _BACKLOG)
         self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)
-        return [sock.getsockname()[:2] for sock in self._listener.sockets]
+        return addresses
 
     async def drain(self, timeout_s: float) -> bool:
         """Stops. No new connections; requests under way are answered, new ones refused; then everything is closed.

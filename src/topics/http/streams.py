@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from topics.http.unread import FLOOR_BYTES, Account
+
 if TYPE_CHECKING:
     from topics.http.hub import Hub
 
@@ -38,6 +40,8 @@ class StreamChannel(Protocol):
 
     @property
     def buffered_bytes(self) -> int: ...
+
+    def room(self, account: Account) -> int: ...
 
 
 class Stream:
@@ -136,6 +140,10 @@ class Stream:
         """What is written and not yet taken by the client's side of the connection."""
         held = sum(map(len, self._held))
         return held if self._channel is None else held + self._channel.buffered_bytes
+
+    def room(self, account: Account) -> int:
+        """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
+        return FLOOR_BYTES if self._channel is None else self._channel.room(account)
 
     # What the connection calls.
 

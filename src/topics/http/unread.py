@@ -6,12 +6,17 @@ an answer may be (`Exchange.room`), which is less and less the more lies unread.
 asks for later, from where the answer ended. While the budget is used up, a connection that has something unread is
 served no further.
 
+Event streams and WebSockets count as well: they are written to on and on, so that each has what its buffer takes. When
+the budget gets tight no buffer takes more before it is empty.
+
 An account is whoever the application counts together, such as the bearers of one key. It gets half of the budget, so
 that one of them does not take away the room of the others.
 """
 
 from typing import Protocol
 
+MUCH_BYTES = 16 * 1024
+"""From here on what was written is counted: less is mostly with the system before anybody could ask."""
 FLOOR_BYTES = 64 * 1024
 """What an answer may have in any case: mostly the system's own buffer takes it."""
 _PART = 4
@@ -49,6 +54,11 @@ class Unread:
     @property
     def exhausted(self) -> bool:
         return self.held_bytes >= self.max_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether so much lies unread that connections get their buffers back only when they are empty."""
+        return self.held_bytes >= self.max_bytes // 4 * 3
 
     def room(self, account: Account) -> int:
         """How many bytes one more answer may have."""

@@ -39,6 +39,9 @@ MAX_PROOF_STEPS: Final = 100_000
 MAX_PROMOTED_BYTES: Final = 64 * MIB
 """How large an entry may grow by its lenses, which may copy, and add to every element of an array."""
 
+MAX_UNPACKED_BYTES: Final = 64 * MIB
+"""The resources and scopes of the spans of one export: each span is given a copy."""
+
 MAX_KEY_BYTES: Final = KIB
 """A routing key."""
 

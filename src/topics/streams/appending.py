@@ -20,7 +20,7 @@ from topics.core.errors import (
 )
 from topics.core.records import Record
 from topics.engine import AppendResult, Batch, Engine
-from topics.engine.streams.description import REASON
+from topics.engine.streams.description import REASON, Description
 from topics.engine.streams.feature import StreamFeature, check_visible
 from topics.engine.streams.slices import Prepared, Retry
 from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
@@ -179,24 +179,26 @@ class StreamAppender:
         """The records as they are to be stored; None where they are looked at in portions, and come again."""
         description = self._feature.description(topic)
         if description is None:
-            return self._records(content_type, request)
+            return self._records(content_type, request, None)
         if prepared is not None and prepared.description is description:
             return self._feature.admit(topic, lambda: (), False, prepared)
         if request.key is not None and description.has_routing_key:
             raise InvalidRequestError(
                 "Stream-Key not allowed when routingKey is configured", field="Stream-Key", reason=REASON
             )
-        records = self._records(content_type, request)
+        records = self._records(content_type, request, description)
         if self._feature.postpones(topic, records, prepared, self._retry(topic.name, request, done)):
             return None
         return self._feature.admit(topic, lambda: records, False) or records
 
-    def _records(self, content_type: str, request: AppendRequest) -> list[Record]:
+    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> list[Record]:
         limits = self._engine.core.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)
             if not records:
                 raise InvalidRequestError("the body is an empty array: there is nothing to append")
+            if description is not None:
+                records = description.unpack(records)
             check_entries(records, limits, request.key)
         else:
             records = bytes_records(request.body, content_type, request.key)

@@ -201,6 +201,8 @@ class Lifecycle:
             records.append(bytes_record(point.cut, content_type, point.key))
         if request.body and media_type(content_type) == JSON_TYPE:
             values = read_json(request.body, None)
+            if values and description is not None:
+                values = description.unpack(values)
             records = [*records, *values] if records else values
             check_entries(records, limits, None)
         elif request.body:

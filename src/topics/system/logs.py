@@ -12,6 +12,7 @@ from typing import Literal, TextIO
 import msgspec
 
 LogFormat = Literal["auto", "human", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
 
 # What a line says itself. `extra` cannot say it otherwise: a field of such a name gets an underscore behind it.
 _OWN_FIELDS = frozenset({"ts", "level", "logger", "event", "exception"})
@@ -62,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def configure_logs(log_format: LogFormat, stream: TextIO | None = None) -> None:
+def configure_logs(log_format: LogFormat, stream: TextIO | None = None, level: LogLevel = "info") -> None:
     """Sends the log lines of the product and its event loop to `stream` (standard error unless told otherwise).
 
     Calling it again replaces what the earlier call set up, so lines are never doubled.
@@ -77,7 +78,7 @@ def configure_logs(log_format: LogFormat, stream: TextIO | None = None) -> None:
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
-        logger.setLevel(logging.INFO)
+        logger.setLevel(level.upper())
         logger.propagate = False
 
 

@@ -60,6 +60,8 @@ ROWS: dict[str, tuple[Ask, ...]] = {
     "GET /readyz": (Ask("/readyz", answers=[200]),),
     "GET /v0/openapi.json": (Ask("/v0/openapi.json", answers=[200]),),
     "GET /docs": (Ask("/docs", answers=[200]),),
+    "GET /docs/plain": (Ask("/docs/plain", answers=[200]),),
+    "GET /docs/{file}": (Ask("/docs/start.js", answers=[200, 404]), Ask("/docs/{{topic}}", answers=[404])),
     "GET /": (Ask("/", headers={"accept": "text/html"}, answers=[303]), Ask("/", answers=[404])),
     "GET /console": (Ask("/console", answers=[200]),),
     "GET /console/{file}": (Ask("/console/main.js", answers=[200]), Ask("/console/{{topic}}", answers=[404])),

@@ -80,15 +80,17 @@ def test_every_route_is_described_or_meant_not_to_be(server: LiveServer) -> None
     document = httpx.get(f"{server.url}/v0/openapi.json").json()
     assert document["paths"] == DOCUMENT["paths"]
     left_out = {(route.method, route.path) for route in ROUTES.all if route.operation is None}
-    assert left_out == {("GET", path) for path in ("/healthz", "/readyz", "/v0/openapi.json", "/docs", "/")}
-    left_out |= {("GET", "/console"), ("GET", "/console/{file}")}
+    assert left_out == {
+        ("GET", path) for path in ("/healthz", "/readyz", "/v0/openapi.json", "/docs", "/docs/plain", "/")
+    }
+    left_out |= {("GET", "/console"), ("GET", "/console/{file}"), ("GET", "/docs/{file}")}
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     there = {(method, path) for method, path in ROUTES.listed() if method != "OPTIONS"}
     assert described == there - left_out, "a route needs its description, and a description its route"
 
 
 def test_the_page_shows_both_protocols(server: LiveServer) -> None:
-    page = httpx.get(f"{server.url}/docs").text
+    page = httpx.get(f"{server.url}/docs/plain").text
     assert page.index("<h2>/v0</h2>") < page.index("/v0/topics/{topic}") < page.index("<h2>/v1</h2>")
     for path in DOCUMENT["paths"]:
         assert f"<code>{path}</code>" in page

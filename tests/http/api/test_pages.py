@@ -112,3 +112,16 @@ def test_metrics_without_series_by_topic(api: httpx.Client, name: str) -> None:
     assert "topics_topic_head_seq" not in short
     assert "topics_topic_metrics_truncated 1.0" in short
     assert "topics_topic_head_seq" not in api.get("/v0/metrics?topics=0", headers={"accept": "application/json"}).json()
+
+
+def test_the_reference_is_there_with_all_of_its_files(api: httpx.Client) -> None:
+    page = api.get("/docs")
+    assert "docs/swagger-ui-bundle.js" in page.text
+    assert "'unsafe" not in page.headers["content-security-policy"]
+    bundle = api.get("/docs/swagger-ui-bundle.js")
+    assert (bundle.status_code, bundle.headers["content-encoding"]) == (200, "gzip")
+    assert len(bundle.content) > 1_000_000
+    assert api.get("/docs/swagger-ui.css").status_code == api.get("/docs/start.js").status_code == 200
+    refused(api.get("/docs/index.css"), 404, "not_found")
+    slash = api.get("/docs/")
+    assert (slash.status_code, slash.headers["location"]) == (308, "../docs")

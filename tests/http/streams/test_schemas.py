@@ -273,3 +273,31 @@ def test_a_repeated_key_is_compared_with_what_was_sent_where_that_is_known(
     assert (again.status_code, again.json()["deduped"]) == (200, True)
     more = http.post(f"/v0/topics/{name}", json={**body, "records": records * 2, "idempotency_check": True})
     assert more.status_code == 409
+
+
+def test_whole_exports_of_traces_are_taken_apart(http: httpx.Client, path: str) -> None:
+    """One request is one batch: the spans of an export are there together, or none of them is."""
+    create(http, path, JSON)
+    assert http.post(f"{path}/_profile", json={"profile": {"kind": "otel-traces"}}).is_success
+    trace = "5b8efff798038103d269b633813fc60c"
+
+    def export(*ids: str) -> dict[str, Any]:
+        spans = [
+            {"traceId": trace, "spanId": span, "name": "n", "kind": 2, "startTimeUnixNano": "1772020800000000000",
+             "endTimeUnixNano": "1772020800001000000"}
+            for span in ids
+        ]  # fmt: skip
+        resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "checkout"}}]}
+        return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": {"name": "s"}, "spans": spans}]}]}
+
+    assert http.post(path, json=export("00f067aa0ba902b7", "00f067aa0ba902b8")).status_code == 204
+    stored = http.get(f"{path}/pk/{trace}").json()
+    assert [(one["spanId"], one["service"]) for one in stored] == [
+        ("00f067aa0ba902b7", "checkout"), ("00f067aa0ba902b8", "checkout"),
+    ]  # fmt: skip
+    bad = http.post(path, json=export("00f067aa0ba902b9", "no id"))
+    assert bad.status_code == 400 and bad.json()["error"]["detail"]["index"] == 1
+    assert http.post(path, json={"resourceSpans": []}).status_code == 400
+    many = export(*[f"{number:016x}" for number in range(1, 3001)])
+    assert http.post(path, json=many).status_code == 204, "larger than one entry may be"
+    assert http.get(f"{path}/_details").json()["stream"]["next_offset"] == "3002"

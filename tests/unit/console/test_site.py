@@ -1,5 +1,6 @@
 """Files of pages: what is held, in which forms, and who is told that theirs is still the one."""
 
+import asyncio
 import gzip
 import re
 from importlib.resources import files
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.http.fake_exchange import FakeExchange
-from topics.console.files import console_site
+from topics.console.files import console_site, reference_site
 from topics.console.site import Site
 
 STATIC = Path(str(files("topics.console"))) / "static"
@@ -74,3 +75,28 @@ def test_modules_stay_small_and_their_imports_lead_somewhere(name: str) -> None:
     assert len(text.splitlines()) <= 300
     for target in re.findall(r"""(?:from|import\() ?["'](\.[^"']+)["']""", text):
         assert ((STATIC / name).parent / target).resolve().is_file(), target
+
+
+def test_a_long_file_is_compressed_by_a_thread_once_for_all_who_ask(tmp_path: Path) -> None:
+    path = tmp_path / "long.js"
+    path.write_bytes(b"let x = 1;\n" * 50_000)
+    site = Site({"long.js": path})
+    asking = [FakeExchange({"accept-encoding": "gzip"}) for _ in range(3)]
+
+    async def ask() -> None:
+        for exchange in asking:
+            exchange.asked(site, "long.js")
+        assert [exchange.status for exchange in asking] == [0, 0, 0], "nobody is answered on the loop's own time"
+        asking[1].gone = True
+        while not asking[2].status:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert [exchange.status for exchange in asking] == [200, 0, 200]
+    assert gzip.decompress(asking[0].body) == path.read_bytes()
+    assert FakeExchange().asked(site, "long.js").status == 200
+
+
+def test_without_the_package_of_its_files_there_is_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topics.console.files.find_spec", lambda name: None)
+    assert reference_site() is None

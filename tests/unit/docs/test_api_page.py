@@ -33,6 +33,7 @@ from topics.http.server import HttpServer
 from topics.storage.objects.copies import NearCopies
 from topics.storage.objects.tiers import tiered_for_server
 from topics.system.clock import SystemClock
+from topics.system.process import process_numbers
 from topics.testing import FakeDisk, FolderStore, ManualClock, SeededDice
 from topics.wire import queues, v0, watch
 
@@ -229,7 +230,9 @@ def snapshot() -> Snapshot:
     clock = SystemClock()
     api = Api(OpsHandlers(clock).routes(), KeyRing([]), clock, 1, 0)
     state = ServerState(ready=True, recovery_progress=1.0, uptime_ms=1)
-    return Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
+    measured = Snapshot(state, engine, HttpServer(api, HttpLimits(), clock), no_pipeline())
+    measured.tallies, measured.process = api.tallies, process_numbers()
+    return measured
 
 
 # The examples

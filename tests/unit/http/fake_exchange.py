@@ -13,6 +13,9 @@ class FakeExchange:
         first = {name.encode(): value.encode() for name, value in (headers or {}).items()}
         self.head = RequestHead("GET", path.encode(), path, "", Headers(first, []), "1.1", True)
         self.status = 0
+        self.gone = False
+        self.started = 0.0
+        self.peer = "127.0.0.1:1"
         self.body = b""
         self.headers: dict[str, str] = {}
 

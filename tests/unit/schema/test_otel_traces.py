@@ -2,14 +2,17 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.schema.recordings import text
-from topics.core.errors import InvalidRequestError
+from topics.core.errors import BatchTooLargeError, InvalidRequestError
 from topics.schema.contract import Contract
 from topics.schema.intake import Intake
 from topics.schema.profiles.kinds import parse_profile
 from topics.schema.profiles.otel_registry import SCHEMA
 from topics.schema.profiles.otlp import any_value, spans_of_export
+from topics.schema.profiles.otlp_export import ExportLimits, unpack_exports
 from topics.schema.profiles.resource import decide_profile, profile_json
 from topics.schema.validation import EntryValidator
 
@@ -199,3 +202,68 @@ def test_settings_are_shown_as_they_were_told() -> None:
         "observability": {"request": {"eventsStream": "app-events"}},
     }
     assert json.loads(profile_json(parse_profile(told)))["profile"] == told
+
+
+LIMITS = ExportLimits(1_000_000, 10, 20, 30)
+
+
+def unpacked(*documents: object) -> list[Any] | None:
+    found = unpack_exports([text(document) for document in documents], LIMITS)
+    return None if found is None else [json.loads(bytes(one)) for one in found]
+
+
+def test_an_export_is_its_spans_each_with_its_resource_and_scope() -> None:
+    assert unpacked(EXPORT) == list(spans_of_export(EXPORT))
+    assert unpacked(CANONICAL, EXPORT, CANONICAL) == [CANONICAL, *spans_of_export(EXPORT), CANONICAL]
+
+
+def test_other_entries_are_left_alone() -> None:
+    assert unpacked(CANONICAL) is None
+    mentions = {**CANONICAL, "attributes": {"resourceSpans": [1]}}
+    assert unpacked(mentions) == [mentions]
+
+
+_objects = st.dictionaries(st.sampled_from(["a", "spanId", "resource", "}", '"']), st.text(max_size=5), max_size=3)
+_scopes = st.fixed_dictionaries({}, optional={"scope": _objects, "spans": st.lists(_objects, max_size=3)})
+_resources = st.fixed_dictionaries({}, optional={"resource": _objects, "scopeSpans": st.lists(_scopes, max_size=3)})
+
+
+@given(st.lists(_resources, max_size=3))
+def test_taking_apart_the_text_is_taking_apart_the_values(resources: list[Any]) -> None:
+    export = {"resourceSpans": resources}
+    expected = list(spans_of_export(export))
+    if expected:
+        assert unpacked(export) == expected
+    else:
+        with pytest.raises(InvalidRequestError, match="no spans"):
+            unpacked(export)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"resourceSpans": 1}, {"resourceSpans": [1]}, {"resourceSpans": [{"scopeSpans": {}}]},
+        {"resourceSpans": [{"scopeSpans": [{"spans": [1]}]}]}, {"resourceSpans": [{"scopeSpans": [{"spans": "x"}]}]},
+    ],
+)  # fmt: skip
+def test_what_is_no_export_is_refused_by_its_place(document: object) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        unpacked(CANONICAL, document)
+    assert caught.value.detail["index"] == 1
+
+
+@pytest.mark.parametrize("counts", [(11, 1, 1), (3, 7, 1), (3, 2, 6)])
+def test_an_export_has_bounds(counts: tuple[int, int, int]) -> None:
+    resources, scopes, spans = counts
+    export: dict[str, Any] = {"resourceSpans": [{"scopeSpans": [{"spans": [{}] * spans}] * scopes}] * resources}
+    with pytest.raises(BatchTooLargeError):
+        unpacked(export)
+    with pytest.raises(BatchTooLargeError):
+        unpack_exports([text({"resourceSpans": [], "x": "y" * 1_000_000})], LIMITS)
+
+
+def test_a_large_resource_is_not_copied_without_end() -> None:
+    """Ten thousand spans of one resource of 100 KB would be a gigabyte."""
+    export = {"resourceSpans": [{"resource": {"x": "y" * 100_000}, "scopeSpans": [{"spans": [{}] * 10_000}]}]}
+    with pytest.raises(BatchTooLargeError, match="resource"):
+        unpack_exports([text(export)], ExportLimits(2**24, 2**24, 2**24, 2**24))

@@ -37,6 +37,9 @@ class EventSink(Sink):
     def waiting_bytes(self) -> int:
         return self._stream.buffered_bytes
 
+    def frame_room(self) -> int:
+        return self._stream.room(self.key.unread)
+
     def end_with(self, text: bytes) -> None:
         """Says a last word and ends the connection too, as its client may not read on."""
         if not self.closed:

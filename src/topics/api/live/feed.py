@@ -232,13 +232,15 @@ class Feed:
 
     # Reading and encoding.
 
-    def read(self, cursor: Cursor, up_to: Cursor, done: Done) -> None:
-        """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that."""
+    def read(self, cursor: Cursor, up_to: Cursor, done: Done, room: int | None = None) -> None:
+        """Reads from a cursor, at once or later. Says nothing when the topic is gone: everyone is told of that. `room`
+        is how many bytes the one may get whom it is read for."""
         if self.look_if_gone():
             done(TopicNotFoundError(self.topic.name))
             return
         try:
-            self.source.read(self.topics.engine, self.topic, cursor, up_to, done)
+            source = self.source if room is None else self.source.within(room)
+            source.read(self.topics.engine, self.topic, cursor, up_to, done)
         except TopicsError as error:
             done(error)
 

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -133,6 +133,10 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """The cursor behind a seq."""
         return seq
 
+    def within(self, room: int) -> Self:
+        """The same with frames of at most so many bytes, as far as a single record allows it."""
+        return self
+
     def read(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor, done: Done) -> None:
         """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
         raise NotImplementedError
@@ -173,6 +177,9 @@ class Projection(Source, frozen=True, kw_only=True):
 
     def sees(self, topic: Topic) -> bool:
         return topic.guard is None or not topic.guard.hides(topic)
+
+    def within(self, room: int) -> Self:
+        return self if room >= self.max_bytes else msgspec.structs.replace(self, max_bytes=room)
 
     def read(self, engine: Engine, topic: Topic, cursor: int, up_to: int, done: Done) -> None:
         request = ReadRequest(

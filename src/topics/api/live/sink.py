@@ -10,6 +10,7 @@ for the same frame, and be cut off again, for ever. It has to take something, ho
 kernel's buffer takes more of ours, in steps of up to a third of it.
 """
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,10 @@ class Sink:
     def waiting_bytes(self) -> int:
         """What was written and is not taken yet: that it becomes less is how a slow client shows that it reads."""
         return 0
+
+    def frame_room(self) -> int:
+        """How many bytes a frame that is read for it alone may have."""
+        return sys.maxsize
 
     # What the connection's owner calls.
 

@@ -70,7 +70,7 @@ class Subscription:
                     run_queue.add(self)
                 return
             self._reading = True
-            feed.read(self.cursor, feed.position, self._got)
+            feed.read(self.cursor, feed.position, self._got, self.sink.frame_room())
 
     def deliver(self, frame: Frame) -> bool:
         """Hands a frame to the connection; False when it has no room, and then it is to be read again later."""

@@ -34,8 +34,8 @@ NO_STORE: Header = ("cache-control", "no-store")
 def base_url(call: Call) -> str:
     """How the client reached the server: scheme, host and port, and nothing behind them."""
     headers = call.exchange.head.headers
-    scheme = headers.get("x-forwarded-proto", "http").partition(",")[0].strip()
-    return f"{scheme if scheme in ('http', 'https') else 'http'}://{headers.get('host', 'localhost')}"
+    scheme = headers.get("x-forwarded-proto", call.scheme).partition(",")[0].strip()
+    return f"{scheme if scheme in ('http', 'https') else call.scheme}://{headers.get('host', 'localhost')}"
 
 
 def expiry(deadline_ms: int | None) -> tuple[Header, ...]:

@@ -14,6 +14,7 @@ What is neither text nor JSON goes out as base64.
 import math
 import re
 from binascii import b2a_base64
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -87,6 +88,9 @@ class EventSource(Source, frozen=True, kw_only=True):
 
     def place(self, seq: int) -> Position:
         return Position(seq)
+
+    def within(self, room: int) -> Self:
+        return self if room >= self.spec.max_bytes else replace(self, spec=replace(self.spec, max_bytes=room))
 
     def read(self, engine: Engine, topic: Topic, cursor: Position, up_to: Position, done: Done) -> None:
         self.streams.read(topic, replace(self.spec, position=cursor, up_to=up_to.counter), done)

@@ -157,7 +157,7 @@ class RouterController:
             self._change(router, wish, finish)
             return
         self._check_streams(source, dest)
-        self._check_new(wish, source, dest)
+        self._check_new(name, wish, source, dest)
         if source is None:
             self._make(wish.source, again, finish)
         elif dest is None:
@@ -196,10 +196,11 @@ class RouterController:
         if dest is not None and dest.guard is not None:
             dest.guard.check_append(dest)
 
-    def _check_new(self, wish: RouterWish, source: Topic | None, dest: Topic | None) -> None:
+    def _check_new(self, name: str, wish: RouterWish, source: Topic | None, dest: Topic | None) -> None:
         limits = self._core.limits
         if limits.max_routers and len(self._registry.by_name) >= limits.max_routers:
             raise ThrottledError.over_cap("max_routers", limits.max_routers)
+        self._core.quotas.check_router(name, self._registry.by_name)
         if dest is None and not wish.create_dest:
             raise TopicNotFoundError(wish.dest)
         if dest is not None:
@@ -219,6 +220,8 @@ class RouterController:
         if missing and limits.max_topics and len(self._core.by_name) + missing > limits.max_topics:
             # Before either is made: a router that is refused leaves no topics behind.
             raise ThrottledError.over_cap("max_topics", limits.max_topics)
+        ends = ((wish.source, source), (wish.dest, dest))
+        self._core.quotas.check_topics(*(end for end, there in ends if there is None))
 
     def _check_cycle(self, wish: RouterWish, source: Topic, dest: Topic) -> None:
         if wish.rules.allow_cycle:

@@ -15,6 +15,7 @@ from topics.engine.state.tags import match_text
 from topics.engine.streams.description import is_schema_refusal
 from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
+from topics.engine.write.quotas import fits_into
 from topics.engine.write.room import fitting
 from topics.formats.routing import SeqRange
 from topics.schema.limits import MAX_PORTION
@@ -78,7 +79,7 @@ class Packer:
 
     def takes_all(self, dest: Topic) -> bool:
         """Whether a destination takes whatever comes, so that nobody has to see what fits."""
-        return dest.rules.takes_all and not self._core.limits.max_total_bytes
+        return dest.rules.takes_all and not self._core.metered
 
     def admitted(self, dest: Topic, load: Load) -> Load | TopicsError:
         """A load as its destination takes it: all of it, or what stands before the first record that it does not take.
@@ -105,6 +106,9 @@ class Packer:
             return load
         core.expire(dest)
         taken, refused = fitting(dest, copies.sizes, core.limits.max_total_bytes, core.used_bytes)
+        if core.metered and taken:
+            within = fits_into(core.quotas, dest, copies.sizes[:taken])
+            taken, refused = (taken, refused) if within == taken else (within, core.quotas.over_bytes())
         if refused is None:
             return load
         return load.first(taken) if taken else refused

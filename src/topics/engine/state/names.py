@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from sortedcontainers import SortedList
 
+_LAST = 0x10FFFF
+
 
 class SortedNames(Collection[str]):
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -29,6 +31,16 @@ class SortedNames(Collection[str]):
     def discard(self, name: str) -> None:
         """Removes a name, if it is there."""
         self._names.discard(name)
+
+    def count(self, prefix: str) -> int:
+        """How many begin so."""
+        if not prefix:
+            return len(self._names)
+        # The first text behind all that begin so; there is none behind the last character there is.
+        last = ord(prefix[-1])
+        end = len(self._names) if last == _LAST else self._names.bisect_left(prefix[:-1] + chr(last + 1))
+        found: int = end - self._names.bisect_left(prefix)
+        return found
 
     def at(self, place: int) -> Iterator[str]:
         """The names from the one at a place on, counted from 0."""

@@ -55,6 +55,12 @@ class Description:
             return self
         return Description(Contract(Registry(versions, registry.routing_key, registry.search), self.contract.profile))
 
+    def unpack(self, records: list[Record]) -> list[Record]:
+        """The records of an append, where some of them may stand for several."""
+        unpacked = self.contract.profile.unpack([record.data for record in records])
+        # All of a request have the same key, and nothing else.
+        return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]
+
     def admit(self, records: Sequence[Record], now_ms: int, moved: bool) -> Sequence[Record] | None:
         """The records as they are to be stored, None where that is as they are; or a refusal of all of them that names
         the first that is wrong.

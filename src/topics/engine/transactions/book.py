@@ -124,6 +124,10 @@ class Book:
     def open_of(self, owner: str) -> int:
         return sum([entry.owner == owner for entry in self.open.values()])
 
+    def ids_of(self, tenant: str) -> int:
+        """How many ids of a tenant there are."""
+        return sum([name.startswith(tenant + "/") for name in self.known.keys() | self.open.keys()])
+
     # Snapshots
 
     def part(self) -> TransactionsPart:

@@ -143,6 +143,9 @@ class Stager:
             ids = len(book.known.keys() | book.open.keys())
             if ids >= limits.max_transaction_ids or book.known_bytes > _KNOWN_BYTES_MAX:
                 raise ThrottledError.over_cap("max_transaction_ids", limits.max_transaction_ids)
+            most = limits.max_transaction_ids_per_key
+            if most and request.tenant and book.ids_of(request.tenant) >= most:
+                raise ThrottledError.over_cap("max_transaction_ids_per_key", most)
 
     # Staging
 
@@ -158,6 +161,9 @@ class Stager:
         check_records(request.records, core.limits, request.node)
         count, size = len(request.records), payload_bytes(request.records)
         self._check_limits(entry, request.part, count, size)
+        room = core.quotas.room(request.topic) if core.metered else None
+        if room is not None and size > room:
+            raise core.quotas.over_bytes()
         if self._postponed(request, count, size, done, prepared):
             return
         topic = self._feature.topic

@@ -137,7 +137,7 @@ class Appender:
         It is the decision that `append` would come to for such a record, in fewer steps.
         """
         core, limits, rules = self._core, self._core.limits, topic.rules
-        if not rules.plain or limits.max_total_bytes or len(record.data) > limits.max_record_bytes or core.quiet:
+        if not rules.plain or core.metered or len(record.data) > limits.max_record_bytes or core.quiet:
             return False
         if key is not None:
             known = topic.keys
@@ -199,13 +199,12 @@ class Appender:
             core.expire(topic)
         if batch.delay_ms and topic.staged_config.type is not TopicType.QUEUE:
             raise NotAQueueError(topic.name)
-        quota = core.limits.max_total_bytes
-        if rules.rejects or quota:
+        if rules.rejects or core.metered:
             path.check_fits(topic, batch.records)
         key = batch.idempotency_key
         alone = len(batch.records) == 1 and batch.node is None and not batch.delay_ms
         shared = rules.plain if key is None else rules.keyed
-        if alone and shared and extension is None and ts is None and not quota and not core.quiet:
+        if alone and shared and extension is None and ts is None and not core.metered and not core.quiet:
             record = batch.records[0]
             if self.coalescer.take(topic, record, done, answer_each, key):
                 return
@@ -377,6 +376,7 @@ def make_topic(core: EngineCore, name: str, config: TopicConfig) -> Topic:
     limits = core.limits
     if limits.max_topics and core.name_count >= limits.max_topics and not is_server_name(name):
         raise ThrottledError.over_cap("max_topics", limits.max_topics)
+    core.quotas.check_topics(name)
     topic_id = core.next_topic_id
     topic = Topic(topic_id, name, topic_id, config, core.wall())
     topic.shard = core.shard_number(topic_id)

@@ -28,6 +28,8 @@ from websockets.protocol import State
 
 from topics.http.exchange import Exchange
 from topics.http.limits import KIB
+from topics.http.tls import end_sending
+from topics.http.unread import MUCH_BYTES, Account
 from topics.http.websocket.handshake import Handshake
 from topics.http.websocket.message_reader import MessageReader
 
@@ -78,7 +80,9 @@ class WebSocket(asyncio.Protocol):
     """One connection, after its handshake."""
 
     __slots__ = (
+        "_account",
         "_corked",
+        "_counted",
         "_discarded_bytes",
         "_gathered",
         "_gathered_bytes",
@@ -93,15 +97,20 @@ class WebSocket(asyncio.Protocol):
         "_since",
         "_stage",
         "_stuck_at",
+        "_tight",
         "_transport",
         "_write_paused",
     )
 
     _receiver: Receiver
 
-    def __init__(self, exchange: Exchange, handshake: Handshake) -> None:
-        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading."""
+    def __init__(self, exchange: Exchange, handshake: Handshake, account: Account | None = None) -> None:
+        """Takes the connection of `exchange` over and answers the handshake. `begin` starts the reading. What the peer
+        leaves unread is counted for `account`."""
         transport, leftover, hub = exchange.upgrade()
+        self._account = account or Account()
+        self._counted = 0
+        self._tight = False
         self._transport = transport
         self._hub = hub
         self._protocol = handshake.protocol
@@ -143,8 +152,12 @@ class WebSocket(asyncio.Protocol):
         if self._stage is not Stage.OPEN and self._stage is not Stage.FINISHING:
             return False
         if not self._corked:
-            self._hub.counters.bytes_out += len(frame)
+            nbytes = len(frame)
+            self._hub.counters.bytes_out += nbytes
             self._transport.write(frame)
+            if nbytes > MUCH_BYTES:
+                self.recount()
+                self._hub.recount_soon(self)
         else:
             self._gathered.append(frame)
             self._gathered_bytes += len(frame)
@@ -168,6 +181,22 @@ class WebSocket(asyncio.Protocol):
         if self._stage is Stage.GONE:
             return 0
         return self._transport.get_write_buffer_size() + self._gathered_bytes
+
+    def room(self) -> int:
+        """How many bytes may be written at once; less, the more of its account's and of all lie unread."""
+        return self._hub.unread.room(self._account)
+
+    def recount(self) -> None:
+        """Counts what is unread."""
+        if self._stage is Stage.GONE:
+            return
+        unread = self.buffered_bytes
+        self._hub.unread.change(self._account, unread - self._counted)
+        self._counted = unread
+        tight = self._hub.unread.tight
+        if tight is not self._tight:
+            self._tight = tight
+            self._transport.set_write_buffer_limits(high=0 if tight else self._hub.limits.write_buffer_bytes)
 
     def hold(self) -> None:
         """No messages for now: the receiver has enough. More than one call needs only one `release`."""
@@ -221,6 +250,7 @@ class WebSocket(asyncio.Protocol):
         """See the table above."""
         if self._stage is Stage.GONE:
             return
+        self.recount()
         limits = self._hub.limits
         if self._stage is not Stage.OPEN:
             if self._stuck_s(now, _CLOSING) >= limits.linger_timeout_s:
@@ -254,10 +284,12 @@ class WebSocket(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._write_paused = True
+        self._hub.recount_soon(self)
         self._throttle()
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        self.recount()
         if self._stage in (Stage.OPEN, Stage.FINISHING):
             self._call(self._receiver.on_drain)
         self._read_on()
@@ -266,6 +298,7 @@ class WebSocket(asyncio.Protocol):
         if self._stage is Stage.GONE:
             return
         self._stage = Stage.GONE
+        self._hub.unread.change(self._account, -self._counted)
         self._gathered = []
         self._messages.release()
         self._hub.abandon(self)
@@ -328,6 +361,9 @@ class WebSocket(asyncio.Protocol):
     def _send(self, data: bytes) -> None:
         self._hub.counters.bytes_out += len(data)
         self._transport.write(data)
+        if len(data) > MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
 
     def _flush(self) -> None:
         gathered = self._gathered
@@ -354,10 +390,7 @@ class WebSocket(asyncio.Protocol):
         self._stage = Stage.ENDING
         self._since, self._stuck_at = self._hub.monotonic(), _CLOSING
         self._send_control()
-        try:
-            self._transport.write_eof()
-        except OSError:
-            self._transport.abort()
+        end_sending(self._transport)
         self._throttle()
 
     def _ping_or_give_up(self, now: float) -> None:

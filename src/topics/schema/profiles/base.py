@@ -1,5 +1,6 @@
 """What every profile has."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -37,6 +38,10 @@ class Profile(
 
     def canonical(self) -> "Canonical | None":
         """What it installs in a stream that is empty; None for a profile that describes no entries."""
+        return None
+
+    def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
+        """The entries of an append where some of what came stands for several; None where none does."""
         return None
 
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:

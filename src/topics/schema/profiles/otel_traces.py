@@ -5,6 +5,7 @@ are known, too) stands in members of its own; a member that is already there win
 of its attributes can be appended again.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -14,6 +15,7 @@ from topics.schema.profiles.base import Canonical, Profile, integer_of, number_o
 from topics.schema.profiles.evlog import check_stream
 from topics.schema.profiles.otel_registry import SCHEMA, SEARCH
 from topics.schema.profiles.otlp import attributes_of, hex_id, kind_of, moment, nanos_of, status_of
+from topics.schema.profiles.otlp_export import ExportLimits, unpack_exports
 from topics.schema.profiles.redaction import REDACTED, parse_redact_keys, redact
 
 _SECRETS: Final = frozenset(
@@ -92,7 +94,7 @@ class Store(_Strict, frozen=True, kw_only=True):
 
 
 class OtlpLimits(_Strict, frozen=True, kw_only=True):
-    """Bounds of one export; whoever serves the OTLP route looks at them."""
+    """Bounds of one export."""
 
     max_compressed_bytes: _Positive = 4_194_304
     max_decoded_bytes: _Positive = 16_777_216
@@ -132,6 +134,16 @@ class OtelTraces(Profile, frozen=True, kw_only=True, tag="otel-traces"):
     def key_of(self, value: Any) -> str | None:
         key: str = value["traceId"]
         return key
+
+    def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
+        limits = self.otlp_limits
+        return unpack_exports(
+            raws,
+            ExportLimits(
+                limits.max_decoded_bytes, limits.max_resource_spans_per_request, limits.max_scope_spans_per_request,
+                limits.max_spans_per_request,
+            ),
+        )  # fmt: skip
 
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         if not isinstance(value, dict):

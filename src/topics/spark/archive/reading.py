@@ -18,6 +18,7 @@ from topics.spark.archive.masks import WORDS_A_CHUNK, Mask
 from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_part
 from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.archive.store import ArchiveStore
+from topics.spark.promotion import Versions, promoted
 from topics.spark.segments import GROUP_BYTES
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -41,8 +42,25 @@ def read_archive(fs: FileSystem, store: ArchiveStore, state: ArchiveState, topic
     return pa.concat_tables([ARCHIVE_SCHEMA.empty_table(), *tables]).sort_by("seq")
 
 
-def archived_records(spark: "SparkSession", root: str, topic: str | None = None) -> "DataFrame":
-    """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store."""
+def archived_records(
+    spark: "SparkSession", root: str, topic: str | None = None, versions: Versions | None = None
+) -> "DataFrame":
+    """The archived records of a topic, or of all, as a DataFrame. `root` is a folder or the URL of an object store.
+
+    The archive keeps records as they were written. With `versions`, as `topics.spark.promotion.ask_versions` gets them
+    from a server, those of earlier versions of their stream are shown as ones of the current version.
+    """
+    written = _as_written(spark, root, topic)
+    if not versions:
+        return written
+
+    def show(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return promoted(batches, versions)
+
+    return written.mapInArrow(show, _DDL)
+
+
+def _as_written(spark: "SparkSession", root: str, topic: str | None) -> "DataFrame":
     place = check_place(root, "the archive") or root
     store = ArchiveStore(guest_files(place), place)
     state = store.load()

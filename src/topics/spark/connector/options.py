@@ -22,7 +22,7 @@ _KNOWN = (
     "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
     "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
-    "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
+    "promoted", "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark itself reads and passes on."""
@@ -80,6 +80,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_on_loss: bool
     fail_on_missing: bool
     """Whether a topic that is named and not there is an error."""
+    promoted: bool = False
+    """Whether records of earlier versions of their stream are shown as ones of the current version."""
     archive: str | None = None
     """Folder of an archive, whose records come before those that the log still has."""
 
@@ -134,6 +136,7 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         bytes_per_partition=_number(options, "bytesPerPartition", 1, GROUP_BYTES),
         fail_on_loss=_flag(options, "failOnDataLoss", True),
         fail_on_missing=_flag(options, "failOnMissingTopic", True),
+        promoted=_flag(options, "promoted", False),
         archive=_place(options, "archive"),
     )
 

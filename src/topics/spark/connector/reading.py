@@ -11,10 +11,11 @@ from topics.client import Client, TopicNotFound
 from topics.core.ranges import Ranges, SeqRange, difference, union
 from topics.formats.catalog import CatalogTopic
 from topics.spark.connector.loss import Losses
-from topics.spark.connector.options import ReadOptions
+from topics.spark.connector.options import OptionError, ReadOptions
 from topics.spark.connector.origins import losses_within
 from topics.spark.connector.pages import as_batch, open_client, page_request
 from topics.spark.connector.planning import SeqSpan
+from topics.spark.promotion import Versions, ask_versions
 from topics.spark.segments import (
     SEQ_MAX,
     NoCatalogError,
@@ -154,6 +155,16 @@ class SpanReader:
             if answer.next_from_seq <= cursor:
                 return
             cursor = answer.next_from_seq
+
+
+def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
+    """What records of some topics are to be shown as; nothing where they are wanted as they were written."""
+    if not options.promoted:
+        return {}
+    if options.access.http is None:
+        raise OptionError("promoted=true needs a server that tells the lenses of streams: give its address in url")
+    with open_client(options.access) as client:
+        return ask_versions(client, topics)
 
 
 def _held(topic: CatalogTopic) -> Ranges:

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from topics.spark.archive.parts import FilePart
@@ -29,7 +28,7 @@ from topics.spark.connector.offsets import Offsets, from_checkpoint, to_checkpoi
 from topics.spark.connector.options import OptionError, ReadOptions, read_options, write_options
 from topics.spark.connector.origins import Origin, SegmentOrigin, found_positions, origin_of
 from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
-from topics.spark.connector.reading import SpanReader
+from topics.spark.connector.reading import SpanReader, versions_of
 from topics.spark.connector.sink import BatchSink, StreamSink
 from topics.spark.connector.versions import (
     LIMITS,
@@ -37,7 +36,9 @@ from topics.spark.connector.versions import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    arrow_schema,
 )
+from topics.spark.promotion import Versions, promoted
 from topics.spark.segments import ScanOptions, SegmentRef, pack, plan_scan
 from topics.system.clock import SystemClock
 
@@ -53,6 +54,8 @@ class Piece(InputPartition):
         self.spans = spans_ or []
         self.group = group
         self.history = history or []
+        self.versions: Versions = {}
+        """What its records are shown as, where that is not as they were written."""
 
 
 class TopicsDataSource(DataSource):
@@ -89,7 +92,7 @@ class _Columns:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
         if unknown:
             raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
-        self._wanted = to_arrow_schema(schema, timezone="UTC")
+        self._wanted = arrow_schema(schema)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._wanted == RECORD_SCHEMA:
@@ -109,17 +112,18 @@ class TopicsReader(DataSourceReader):
         origin = origin_of(options.access)
         losses = Losses(options.fail_on_loss)
         positions = found_positions(origin, options)
+        versions = versions_of(options, positions)
         history = [Piece(history=parts) for parts in plan_history(options, positions, origin, losses)]
         start = resolve(options.starting, options, positions, origin, start=True)
         end = resolve(options.ending, options, positions, origin, start=False)
         found = spans(start, end, losses)
         _tell(origin, found, losses)
         if isinstance(origin, SegmentOrigin) and not options.starting.by_topic and not options.ending.by_topic:
-            return [*history, *self._segment_pieces(origin)]
+            return _shown([*history, *self._segment_pieces(origin)], versions)
         sizes = {name: position.record_bytes for name, position in positions.items()}
-        return [*history, *(Piece(piece) for piece in packed(found, _size(options), sizes))]
+        return _shown([*history, *(Piece(piece) for piece in packed(found, _size(options), sizes))], versions)
 
-    def _segment_pieces(self, origin: SegmentOrigin) -> list[InputPartition]:
+    def _segment_pieces(self, origin: SegmentOrigin) -> list[Piece]:
         """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
         options = self._options
         if options.starting.word == "latest" or options.ending.word == "earliest":
@@ -179,7 +183,8 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if found and not self._record_bytes:
             self._heads()  # A query that goes on from its checkpoint repeats a batch before it asks where topics stand.
         # A batch that is run again may be cut otherwise: what a sink commits is the batch, not its pieces.
-        return [Piece(piece) for piece in packed(found, _size(self._options), self._record_bytes)]
+        pieces = [Piece(piece) for piece in packed(found, _size(self._options), self._record_bytes)]
+        return _shown(pieces, versions_of(self._options, {one.topic for one in found}))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return self._columns.of(_read(partition, self._options))
@@ -188,6 +193,12 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = self._origin.positions(self._options)
         self._record_bytes = {name: one.record_bytes for name, one in positions.items()}
         return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
+
+
+def _shown(pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
+    for piece in pieces:
+        piece.versions = versions
+    return pieces
 
 
 def _size(options: ReadOptions) -> PieceSize:
@@ -212,6 +223,10 @@ def _not_behind(start: Offsets, end: Offsets) -> Offsets:
 def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(piece, Piece):
         return  # Spark asks for one partition of nothing when there are none.
+    yield from promoted(_read_written(piece, options), piece.versions)
+
+
+def _read_written(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     for part in piece.history:
         yield from read_history(part, options)
     with SpanReader(options) as reader:

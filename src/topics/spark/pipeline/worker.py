@@ -185,7 +185,7 @@ def run_until_idle(
 
 def main() -> int:
     settings = Settings.from_env(os.environ)
-    configure_logs(settings.log_format)
+    configure_logs(settings.log_format, level=settings.log_level)
     # Safe anywhere, since publishing is one step; and quicker than waiting for a job that would be done again anyway.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,6 +1,7 @@
 """The streams of subscriptions: which there are, and which have something new."""
 
 from collections.abc import Callable
+from itertools import islice
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, TopicsError
 from topics.core.names import is_server_name
@@ -11,6 +12,12 @@ from topics.streams.subscriptions.book import Book
 from topics.streams.subscriptions.model import Link, Subscription
 from topics.streams.subscriptions.patterns import literal_prefix
 
+MATCHES_MAX = 10_000
+"""Streams that a pattern may fit when its subscription is made: each is watched, and told of in every answer."""
+_MATCHED_AT_ONCE = 2_000
+_LOOKED_AT_ONCE = 500
+"""What is done in one turn of the loop: a few milliseconds."""
+
 
 class Links:
     def __init__(self, streams: Streams, book: Book, news: Callable[[Subscription], None]) -> None:
@@ -19,6 +26,8 @@ class Links:
         self._book = book
         self._news = news
         """Told of a subscription that has something to do."""
+        self.coming: list[Subscription] = []
+        """Those that are being made: what comes to be meanwhile is theirs, too."""
         for subscription in book.all.values():
             for name in self.matching(subscription):
                 subscription.links.setdefault(name, Link(explicit=False))
@@ -30,6 +39,35 @@ class Links:
             return []
         names = self._core.names_from(literal_prefix(subscription.request.pattern), "")
         return [name for name in names if subscription.matches(name) and not is_server_name(name)]
+
+    def match_all(self, subscription: Subscription, done: Callable[[list[str] | TopicsError], None]) -> None:
+        """The same for somebody who waits: a number of names at a time, as there may be very many to look at."""
+        pattern = subscription.request.pattern
+        found: list[str] = []
+
+        def look(after: str) -> None:
+            names = list(islice(self._core.names_from(literal_prefix(pattern or ""), after), _MATCHED_AT_ONCE))
+            found.extend(name for name in names if subscription.matches(name) and not is_server_name(name))
+            if len(found) > MATCHES_MAX:
+                said = f"pattern: fits more than {MATCHES_MAX} streams"
+                done(InvalidRequestError(said, field="pattern", max=MATCHES_MAX))
+            elif len(names) < _MATCHED_AT_ONCE:
+                done(found)
+            else:
+                self._core.defer(lambda: look(names[-1]))
+
+        if pattern:
+            look("")
+        else:
+            done(found)
+
+    def look_at(self, subscription: Subscription, names: list[str]) -> None:
+        """Looks at some streams, a number of them at a time."""
+        for name in names[:_LOOKED_AT_ONCE]:
+            self.look(subscription, name)
+        rest = names[_LOOKED_AT_ONCE:]
+        if rest:
+            self._core.defer(lambda: self.look_at(subscription, rest))
 
     def tail(self, name: str) -> str:
         topic = self._core.by_name.get(name)
@@ -104,7 +142,7 @@ class Links:
     def _added(self, topic: Topic) -> None:
         if is_server_name(topic.name):
             return
-        for subscription in list(self._book.all.values()):
+        for subscription in [*self._book.all.values(), *self.coming]:
             if topic.name in subscription.links or subscription.matches(topic.name):
                 # What was acknowledged before concerned another stream of that name.
                 subscription.links.setdefault(topic.name, Link(explicit=False)).acked = START

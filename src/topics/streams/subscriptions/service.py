@@ -121,33 +121,42 @@ class Subscriptions:
             return
         self._check_room(owner)
         made = Subscription(subscription_id, request, base_url, self._core.wall(), owner)
-        made.links = {name: Link(explicit=True) for name in request.streams}
-        for name in self._links.matching(made):
-            made.links.setdefault(name, Link(explicit=False))
         # For streams that are there already it begins at their end.
-        for name, link in made.links.items():
-            link.acked = self._links.tail(name)
-        changes = [put_change(made)]
-        changes += [ack_change(made, name, link.acked) for name, link in made.links.items() if link.acked != START]
+        made.links = {name: Link(True, self._links.tail(name)) for name in request.streams}
+        self._coming[subscription_id] = []
+        self._coming_of[owner] += 1
+        self._links.coming.append(made)
 
-        def written(error: TopicsError | None) -> None:
+        def finish(error: TopicsError | None) -> None:
+            self._links.coming.remove(made)
             if error is not None:
                 failed(error)
             else:
                 self._book.add(made)
                 done(made, True)
-                for name in list(made.links):
-                    self._links.look(made, name)
+                self._links.look_at(made, list(made.links))
             for waiting in self._come(subscription_id, owner):
                 waiting()
 
-        self._coming[subscription_id] = []
-        self._coming_of[owner] += 1
-        try:
-            self._book.write(changes, written)
-        except TopicsError:
-            self._come(subscription_id, owner)
-            raise
+        def matched(found: list[str] | TopicsError) -> None:
+            try:
+                if isinstance(found, TopicsError):
+                    raise found
+                self._keep(made, found, finish)
+            except TopicsError as error:
+                finish(error)
+
+        self._links.match_all(made, matched)
+
+    def _keep(self, made: Subscription, matching: list[str], done: Outcome) -> None:
+        """Keeps a new subscription with the streams it has. Those that came to be while they were looked for are among
+        them already, and begin at their beginning."""
+        for name in matching:
+            if name not in made.links:
+                made.links[name] = Link(False, self._links.tail(name))
+        changes = [put_change(made)]
+        changes += [ack_change(made, name, link.acked) for name, link in made.links.items() if link.acked != START]
+        self._book.write(changes, done)
 
     def _come(self, subscription_id: str, owner: Owner) -> list[Callable[[], None]]:
         """One that was on its way is kept, or is not; gives those who waited for that."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from topics.api.auth import ANYONE, Key, Scope
 from topics.api.calls import Call, Waiting
-from topics.api.errors import SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
+from topics.api.errors import ForbiddenError, SlowConsumerError, UnsupportedMessageError, UpgradeRequiredError
 from topics.api.isolation import told_to
 from topics.api.live import Frame, Live, Sink, Subscription
 from topics.api.live.sessions import BEFORE_ALL
@@ -26,13 +26,14 @@ from topics.core.limits import KIB
 from topics.engine import AppendResult, Engine
 from topics.http.websocket.handshake import HandshakeError, read_handshake
 from topics.http.websocket.socket import WebSocket
-from topics.wire.ws import Ping, Position, Publish, Subscribe, Unsubscribe
+from topics.wire.ws import Ping, Position, Publish, RequestId, Subscribe, Unsubscribe
 
 PUBLISHES_MAX = 64
 """Publishes of one socket that may be under way at once; the next ones stay in the socket."""
 PUBLISH_BYTES_MAX = 1024 * KIB
 """The bytes of their messages that may be under way at once. One message is always taken, however long."""
 _TRY_AGAIN_LATER = 1013
+_FORBIDDEN = 403
 
 
 def open_socket(call: Call) -> None:
@@ -45,9 +46,10 @@ def open_socket(call: Call) -> None:
             raise UpgradeRequiredError(error.message, tuple(error.headers)) from error
         raise InvalidRequestError(error.message) from error
     leave = call.live.connections.enter(call.key)
-    socket = WebSocket(call.detach(), handshake)
+    socket = WebSocket(call.detach(), handshake, call.key.unread)
     strict = call.flag("strict", call.engine.core.limits.strict_config)
     session = Session(socket, call.engine, call.live, call.key, leave, call.waits, strict)
+    session.audited = call.audited
     call.waits.add(session)
     socket.begin(session)
 
@@ -73,6 +75,7 @@ class Session(Sink):
         "_unswept",
         "_waiting",
         "_waits",
+        "audited",
         "key",
     )
 
@@ -97,6 +100,8 @@ class Session(Sink):
         self._stopping = False
         self._strict = strict
         self._waits = waits
+        self.audited: Callable[[int], None] | None = None
+        """Told of what the key may not do, where that is noted."""
 
     # What the socket calls.
 
@@ -169,6 +174,9 @@ class Session(Sink):
     def waiting_bytes(self) -> int:
         return self._socket.buffered_bytes
 
+    def frame_room(self) -> int:
+        return self._socket.room()
+
     # Commands.
 
     def _publish(self, command: Publish, text: bytes) -> None:
@@ -179,7 +187,7 @@ class Session(Sink):
         def done(outcome: AppendResult | TopicsError) -> None:
             self._publish_bytes -= nbytes
             if isinstance(outcome, TopicsError):
-                frame = error_frame(told_to(self.key, outcome), command.request_id)
+                frame = self._refusal(outcome, command.request_id)
             else:
                 spent_ms = (self.run_queue.seconds() - started) * 1000.0
                 frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
@@ -211,7 +219,12 @@ class Session(Sink):
         try:
             self._replies.now(self._follow(command))
         except TopicsError as error:
-            self._replies.now(error_frame(told_to(self.key, error), command.request_id))
+            self._replies.now(self._refusal(error, command.request_id))
+
+    def _refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
+        if self.audited is not None and isinstance(error, ForbiddenError):
+            self.audited(_FORBIDDEN)
+        return error_frame(told_to(self.key, error), request_id)
 
     def _follow(self, command: Subscribe) -> bytes:
         """Checks everything, then begins with everything: a command that is refused changes nothing."""

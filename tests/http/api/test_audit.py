@@ -1,0 +1,148 @@
+"""The audit log: who was refused, and who removed or changed something; never a secret."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.http.api.conftest import wait_until_ready
+from tests.http.api.sockets import open_socket
+from tests.http.live import LiveServer
+
+# Only to fail instead of hanging.
+_PATIENCE_S = 30.0
+ONE = {"records": [{"data": 1}]}
+
+
+def until(true: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + _PATIENCE_S
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "audit.jsonl"
+        self.live = LiveServer(
+            folder, api_keys="secret-boss,secret-acme::acme:,secret-reader:read", audit_file=str(self.file),
+            pipeline="off",
+        )  # fmt: skip
+
+    def client(self, key: str | None) -> httpx.Client:
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        return httpx.Client(base_url=self.live.url, headers=headers, timeout=30.0)
+
+    def entries(self, path: str, count: int = 1) -> list[dict[str, Any]]:
+        """What is noted of a path, once there is so much of it."""
+
+        def found() -> list[dict[str, Any]]:
+            return [entry for entry in map(json.loads, self.file.read_text().splitlines()) if entry.get("path") == path]
+
+        until(lambda: len(found()) >= count)
+        return found()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("audit"))
+    with made.live:
+        wait_until_ready(made.live.url)
+        yield made
+
+
+def shape(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in ("event", "status", "code", "method"))
+
+
+def test_who_may_not_is_noted(site: Site) -> None:
+    with site.client(None) as nobody, site.client("wrong") as stranger, site.client("secret-acme") as acme:
+        nobody.get("/v0/topics/a1")
+        stranger.get("/v0/topics/a1?token=secret-boss")
+        acme.get("/v0/topics/a1")
+        acme.post("/v1/stream/a1", json=[1])
+    with site.client("secret-reader") as reader:
+        reader.post("/v0/topics/a1", json=ONE)
+    entries = site.entries("/v0/topics/a1", 4)
+    assert [shape(entry) for entry in entries] == [
+        ("refused", 401, "unauthorized", "GET"), ("refused", 401, "unauthorized", "GET"),
+        ("refused", 403, "forbidden", "GET"), ("refused", 403, "forbidden", "POST"),
+    ]  # fmt: skip
+    assert [bool(entry.get("key")) for entry in entries] == [False, False, True, True]
+    assert entries[2]["key"] != entries[3]["key"]
+    assert all(entry["peer"].startswith("127.0.0.1:") and entry["ts"] > 1_500_000_000_000 for entry in entries)
+    assert shape(site.entries("/v1/stream/a1")[0])[:2] == ("refused", 403)
+
+
+def test_what_only_the_body_tells_is_noted_too(site: Site) -> None:
+    with site.client("secret-acme") as acme:
+        answer = acme.put("/v0/routers/acme:r", json={"source": "acme:1", "dest": "other"})
+        assert answer.status_code == 403
+        assert acme.post("/v0/watch", json={"topics": {"other": {}}}).status_code == 403
+    assert shape(site.entries("/v0/routers/acme:r")[0])[:2] == ("refused", 403)
+    assert shape(site.entries("/v0/watch")[0])[:2] == ("refused", 403)
+    with open_socket(site.live.url, "secret-acme") as socket:
+        socket.refused({"op": "publish", "topic": "other", **ONE}, "forbidden")
+    assert shape(site.entries("/v0/ws")[0])[:2] == ("refused", 403)
+
+
+def test_what_removes_or_changes_is_noted_and_the_rest_is_not(site: Site) -> None:
+    with site.client("secret-boss") as boss:
+        boss.post("/v0/topics/b1", json=ONE).raise_for_status()
+        boss.post("/v0/topics/b1/diff", json={}).raise_for_status()
+        boss.put("/v0/topics/b1", json={"cap_records": 5}).raise_for_status()
+        boss.post("/v0/topics/b1/delete", json={"before_seq": 2}).raise_for_status()
+        boss.delete("/v0/topics/b1").raise_for_status()
+        boss.put("/v1/stream/b2", headers={"content-type": "application/json"}).raise_for_status()
+        boss.delete("/v1/stream/b2").raise_for_status()
+    changed = [shape(entry)[0::3] for entry in site.entries("/v0/topics/b1", 2)]
+    assert changed == [
+        ("called", "PUT"),
+        ("called", "DELETE"),
+    ]
+    assert shape(site.entries("/v0/topics/b1/delete")[0])[:2] == ("called", 200)
+    assert [shape(entry)[1::2] for entry in site.entries("/v1/stream/b2")] == [(204, "DELETE")]
+
+
+def test_no_secret_is_in_it(site: Site) -> None:
+    with site.client("secret-boss") as boss, site.client(None) as nobody:
+        wid = boss.post("/v0/watch", json={"topics": {"t": {}}}).json().get("wid") or "x"
+        token = boss.post("/v0/tokens", json={}).json()["token"]
+        nobody.get(f"/v1/stream/c1?token={token}x")
+        nobody.delete(f"/v0/watch/{wid}")
+        nobody.get("/v0/topics/c1", headers={"authorization": "Bearer secret-guess"})
+        site.entries("/v0/topics/c1")
+    text = site.file.read_text()
+    assert all(secret not in text for secret in ("secret-", token, f"/watch/{wid}"))
+    assert site.file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_was_moved_away_is_opened_anew(site: Site) -> None:
+    with site.client(None) as nobody:
+        nobody.get("/v0/topics/d1")
+        site.entries("/v0/topics/d1")
+        moved = site.file.rename(site.file.with_suffix(".old"))
+        os.kill(site.live.pid, signal.SIGHUP)
+        until(site.file.exists)
+        nobody.get("/v0/topics/d2")
+        site.entries("/v0/topics/d2")
+        assert "/v0/topics/d2" not in moved.read_text() and "/v0/topics/d1" not in site.file.read_text()
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    made = Site(tmp_path)
+    made.file.symlink_to("/dev/full")
+    with made.live, made.client(None) as nobody, made.client("secret-boss") as boss:
+        wait_until_ready(made.live.url)
+        for number in range(50):
+            assert nobody.get(f"/v0/topics/{number}").status_code == 401
+        assert boss.post("/v0/topics/t", json=ONE).status_code == 201
+        until(lambda: "the audit log cannot be written" in made.live.log())
+        assert made.live.log().count("the audit log cannot be written") == 1
+        made.live.stop()

@@ -1,0 +1,100 @@
+"""Both forms of a stream's entries on Spark: as they were written, and as the current version of its schema has them.
+
+What the server shows is what Spark shows, wherever the entries come from: the server, its files, the archive.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.http.live import LiveServer
+from tests.spark.looking import sealed_to, wait_until
+from tests.spark.test_pipeline import pipeline, run_all
+from tests.unit.streams.describing import lens, rename
+from topics.client import Client
+from topics.spark.archive.reading import archived_records
+from topics.spark.promotion import ask_versions
+
+STREAM = "orders"
+
+
+@pytest.fixture
+def archiving(tmp_path: Path) -> Iterator[LiveServer]:
+    with LiveServer(
+        tmp_path, archive="1", pipeline="off", segment_max_events="50", snapshot_interval_ms="200"
+    ) as live:  # fmt: skip
+        with Client(live.url) as client:
+            client.list_topics()
+        evolve_twice(live.url)
+        wait_until(lambda: sealed_to(tmp_path / "data", STREAM) >= 100, "most of it is sealed")
+        yield live
+
+
+def evolve_twice(url: str) -> None:
+    """Fifty entries of each of three versions: `{"a":…}`, `{"b":…}`, `{"c":…}`."""
+    path = f"{url}/v1/stream/{STREAM}"
+    httpx.put(path, headers={"content-type": "application/json"}).raise_for_status()
+    for version, member in enumerate("abc", 1):
+        body: dict[str, Any] = {"schema": {"type": "object", "required": [member], "properties": {member: {}}}}
+        if version > 1:
+            before = "abc"[version - 2]
+            body["lens"] = lens(STREAM, version - 1, rename(f"/{before}", f"/{member}"))
+        httpx.post(f"{path}/_schema", json=body).raise_for_status()
+        entries = json.dumps([{member: version * 100 + number} for number in range(50)])
+        httpx.post(path, content=entries, headers={"content-type": "application/json"}).raise_for_status()
+
+
+def as_the_server_shows(url: str) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = httpx.get(f"{url}/v1/stream/{STREAM}").json()
+    return shown
+
+
+def entries_of(frame: DataFrame) -> list[dict[str, Any]]:
+    return [json.loads(row.data) for row in frame.orderBy("seq").collect()]
+
+
+def load(spark: SparkSession, **options: str) -> DataFrame:
+    return spark.read.format("topics").options(topic=STREAM, minPartitions="3", **options).load()
+
+
+def test_both_forms_of_the_entries(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    shown, written = as_the_server_shows(archiving.url), [*"a" * 50, *"b" * 50, *"c" * 50]
+    assert [*map("".join, shown)] == ["c"] * 150
+    for place in ({"mode": "http"}, {"path": str(tmp_path / "data")}):
+        raw = entries_of(load(spark, url=archiving.url, **place))
+        assert [*map("".join, raw)] == written
+        assert entries_of(load(spark, url=archiving.url, promoted="true", **place)) == shown
+    frame = spark.readStream.format("topics").options(
+        topic=STREAM, url=archiving.url, promoted="true", startingOffsets="earliest"
+    )  # fmt: skip
+    seen: list[dict[str, Any]] = []
+    query = (
+        frame.load()
+        .writeStream.foreachBatch(lambda batch, number: seen.extend(entries_of(batch)))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert seen == shown
+
+
+def test_the_archive_keeps_one_and_shows_both(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    run_all(pipeline(spark, tmp_path))
+    place = str(tmp_path / "data" / "archive")
+    shown = as_the_server_shows(archiving.url)
+    raw = entries_of(archived_records(spark, place, STREAM))
+    assert [*map("".join, raw)] == [*"a" * 50, *"b" * 50, *"c" * 50][: len(raw)]
+    with Client(archiving.url) as client:
+        versions = ask_versions(client, [STREAM, "not there"])
+        assert entries_of(archived_records(spark, place, STREAM, versions)) == shown[: len(raw)]
+        # What the log no longer has comes out of the archive, in the same form.
+        client.put_topic(STREAM, {"cap_records": 60})
+        client.append(STREAM, {"c": 1})
+    whole = entries_of(load(spark, url=archiving.url, archive=place, promoted="true"))
+    assert whole == [*shown, {"c": 1}]

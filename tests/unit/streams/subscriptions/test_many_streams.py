@@ -1,0 +1,89 @@
+"""Patterns over very many streams: looked at in turns, bounded, and none that comes meanwhile is missed."""
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.engine.conftest import append, open_engine
+from topics.core.errors import InvalidRequestError, TopicsError
+from topics.streams import Streams
+from topics.streams.offsets import START
+from topics.streams.subscriptions import links
+from topics.streams.subscriptions.model import Subscription, SubscriptionRequest
+from topics.streams.subscriptions.service import Subscriptions
+
+
+class World:
+    def __init__(self) -> None:
+        self.engine = open_engine()
+        self.later: deque[Callable[[], None]] = deque()
+        self.made: list[Subscription] = []
+        self.failed: list[TopicsError] = []
+        self.subscriptions = Subscriptions(
+            Streams(self.engine),
+            lambda *args: None,
+            lambda s, f: lambda: None,
+            True,
+        )
+
+    def put(self, pattern: str) -> None:
+        request = SubscriptionRequest(type="pull-wake", pattern=pattern, wake_stream="wakes")
+        self.subscriptions.put("s", request, "http://x", lambda made, new: self.made.append(made), self.failed.append)
+
+    def put_off(self) -> None:
+        self.engine.core.defer = self.later.append
+
+    def turns(self, count: int | None = None) -> int:
+        done = 0
+        while self.later and (count is None or done < count):
+            self.later.popleft()()
+            done += 1
+        return done
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(links, "_MATCHED_AT_ONCE", 10)
+    monkeypatch.setattr(links, "_LOOKED_AT_ONCE", 5)
+    return World()
+
+
+def test_names_are_looked_at_a_number_at_a_time(world: World) -> None:
+    for number in range(45):
+        append(world.engine, f"n{number:02}", 1)
+    world.put_off()
+    world.put("*")
+    assert not world.made
+    turns = world.turns()
+    assert turns >= 45 // 10 + 45 // 5 - 1
+    (made,) = world.made
+    assert {f"n{number:02}" for number in range(45)} <= set(made.links)
+    assert all(link.acked != START for link in made.links.values()), "it begins at the end of what was there"
+
+
+def test_what_comes_to_be_meanwhile_is_watched_from_its_beginning(world: World) -> None:
+    for number in range(45):
+        append(world.engine, f"n{number:02}", 1)
+    world.put_off()
+    world.put("*")
+    world.turns(2)
+    append(world.engine, "a-new", 1)  # Behind the place that is being looked at.
+    append(world.engine, "z-new", 1)
+    world.turns()
+    (made,) = world.made
+    assert made.links["a-new"].acked == made.links["z-new"].acked == START
+    assert {"a-new", "z-new"} <= made.pending
+
+
+def test_a_pattern_that_fits_too_many_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "MATCHES_MAX", 20)
+    for number in range(30):
+        append(world.engine, f"n{number:02}", 1)
+    world.put_off()
+    world.put("n*")
+    world.turns()
+    assert not world.made and isinstance(world.failed[0], InvalidRequestError)
+    world.put("n1*")
+    world.turns()
+    assert len(world.made[0].links) == 10
