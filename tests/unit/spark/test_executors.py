@@ -1,5 +1,7 @@
 """What a client of Spark Connect makes of its session; the jobs themselves run in tests/spark."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -52,3 +54,9 @@ def test_a_session_is_given_back_also_when_its_server_is_gone(gone: bool) -> Non
     assert is_remote(session)
     SparkExecutor(session).close()
     assert session.stopped == 1
+
+
+def test_tasks_need_nothing_of_iceberg() -> None:
+    """Executors of a cluster have what docs/spark.md names, and pyiceberg is not among it."""
+    code = "import sys, topics.spark.pipeline.executors; sys.exit('pyiceberg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -2,14 +2,17 @@
 
 import io
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.table import Table
+from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from tests.unit.spark.archives import ROOT, advance, archived, run_all, state_of, topic_of
@@ -42,7 +45,9 @@ from topics.spark.table.manifests import SMALL_MANIFESTS_MAX
 from topics.spark.table.pointers import FolderPointer, Version
 from topics.spark.table.positions import hidden_positions
 from topics.spark.table.table import ArchiveTable
+from topics.storage.layout import Layout
 from topics.storage.objects.tiers import tiered
+from topics.storage.posix import PosixFileSystem
 from topics.storage.replaced import read_whole, replace_file
 from topics.testing import FakeDisk, ManualClock, SeededDice
 from topics.testing.objects import FolderStore
@@ -466,3 +471,37 @@ def test_only_the_seqs_of_an_object_are_fetched_to_find_deleted_rows() -> None:
     fetched = store.fetched[path]
     assert 0 < fetched < fs.open(f"{ROOT}/{path}").size() / 4
     assert len(table_rows(fs)) == 240
+
+
+def test_readers_may_come_at_any_moment(tmp_path: Path) -> None:
+    """A reader beside a pipeline that commits all the time never fails, and never sees what was not there."""
+    root = str(tmp_path / "data" / "archive")
+    folder = Folder(PosixFileSystem(), layout=Layout(str(tmp_path / "data")))
+    seen: list[set[int]] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            rows = StaticTable.from_metadata(root).scan(selected_fields=("seq",)).to_arrow()["seq"].to_pylist()
+            assert len(rows) == len(set(rows))
+            seen.append(set(rows))
+
+    def write(number: int) -> None:
+        folder.append("orders", *[Record.of(n, tag=f"t{number}-{n % 5}") for n in range(10)])
+        if number:
+            folder.delete("orders", tag=f"t{number - 1}-1")
+        folder.seal()
+        run_shown(folder.disk, folder, number, root)
+
+    write(0)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for number in range(1, 11):
+            write(number)
+        over.set()
+        reading.result(timeout=60)
+    assert len(seen) > 1 and len(table_rows(folder.disk, root=root)) == 11 * 10 - 10 * 2
+    # A snapshot is one of those that the rounds have made: it has all records up to some round.
+    for rows in seen:
+        last = max(rows)
+        assert last % 10 == 0 and all(seq in rows for seq in range(1, last + 1) if (seq - 1) % 5 != 1)
