@@ -11,7 +11,7 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.dictionary import Dictionary
 from topics.indexing.fresh.index import FreshIndex, FreshPart
-from topics.indexing.parts import Ask, Entries, Entry, Part, Span
+from topics.indexing.parts import Ask, Budget, Entries, Entry, Part, Span
 from topics.indexing.plans import aggregate, search
 from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
@@ -129,3 +129,20 @@ def test_an_index_knows_what_it_takes() -> None:
     index.add([Entry(number, {"requestId": f"{number:032}"}, 1) for number in range(10_000)])
     assert index.memory_bytes > before + 10_000 * 32
     assert index.last == 9_999
+
+
+def test_a_query_of_many_clauses_ends_with_its_time() -> None:
+    config = parse_search({**LOGS, "rollups": SUMS["rollups"]})
+    index = FreshIndex(config, 1)
+    index.add([Entry(number, {"eventTime": number, "service": f"s{number}", "status": 1}, 1) for number in range(50)])
+    part = FreshPart(index, Span(0, 49, 50))
+    query = bind_search(" OR ".join(f"service:s{number}" for number in range(200)), config)
+    clock = iter(range(1000))
+    budget = Budget(lambda: float(next(clock)), 20.0, 1 << 40)
+    ask = Ask(config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, False), size=20)
+    found = part.search(ask, budget)
+    assert (found.hits, found.missed, found.first_missed, budget.spent) == ([], 50, 0, "time")
+    assert next(clock) < 60, "it looked at no more clauses than it had time for"
+    body = {"rollup": "r", "from": 0, "to": 100, "interval": "1m", "q": "service:s1"}
+    totalled = part.aggregate(parse_aggregation(json.dumps(body).encode(), config, 1), budget)
+    assert (totalled.missed, totalled.table.groups) == (50, {})

@@ -12,7 +12,7 @@ from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.batches import Batch, Decoder, PlainBatch, Pointer
 from topics.indexing.fresh.columns import GrowingColumn, Keywords
 from topics.indexing.fresh.filling import Filler
-from topics.indexing.fresh.masks import Judge
+from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, total
 from topics.indexing.parts import Ask, Budget, Entry, Found, KeysFound, Span, Totalled
@@ -108,7 +108,11 @@ class FreshPart:
 
     def search(self, ask: Ask, budget: Budget) -> Found:
         numbers = self._numbers
-        judge = Judge(self._index.columns, len(numbers))
+        judge = Judge(self._index.columns, len(numbers), budget)
+        try:
+            judge.mask(ask.predicate)
+        except Late:
+            return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
         matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
         matched = len(matching)
         scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
@@ -131,8 +135,11 @@ class FreshPart:
         return self._index.count_between(self.span.first, self.span.last)
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
-        judge = Judge(self._index.columns, len(self._numbers))
-        table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
+        judge = Judge(self._index.columns, len(self._numbers), budget)
+        try:
+            table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
+        except Late:
+            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
         if table is None:
             budget.out_of_memory()
             return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from topics.indexing.columns import Column, Floats, Mask, TextColumn, WordsColumn
+from topics.indexing.parts import Budget
 from topics.indexing.predicates import (
     All,
     Any_,
@@ -25,17 +26,25 @@ from topics.indexing.predicates import (
 )
 
 
+class Late(Exception):
+    """The time of a query was over between two of its clauses."""
+
+
 class Judge:
     """Judges the first `count` rows. It remembers the masks of one query, which scores ask for again."""
 
-    def __init__(self, columns: Mapping[str, Column], count: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], count: int, budget: Budget | None = None) -> None:
+        """With a budget it raises `Late` when that is spent: a query may have hundreds of clauses, each a pass."""
         self._columns = columns
         self._count = count
+        self._budget = budget
         self._known: dict[int, tuple[Predicate, Mask]] = {}
 
     def mask(self, predicate: Predicate) -> Mask:
         known = self._known.get(id(predicate))
         if known is None:
+            if self._budget is not None and self._budget.is_late():
+                raise Late
             # The predicate is kept, because its id is only its own as long as it lives.
             known = self._known[id(predicate)] = (predicate, self._judge(predicate))
         return known[1]

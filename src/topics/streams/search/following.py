@@ -37,10 +37,21 @@ class Chunk:
         self.sent_bytes = 0
 
 
+class Tally:
+    """What all indexes take together, kept where it changes: there may be thousands of them."""
+
+    __slots__ = ("memory_bytes",)
+
+    def __init__(self) -> None:
+        self.memory_bytes = 0
+
+
 class Followed:
     """One index, as far as the server knows it."""
 
-    def __init__(self, index: int, topic: Topic, description: Description, generation: int, start: int) -> None:
+    def __init__(
+        self, index: int, topic: Topic, description: Description, generation: int, start: int, tally: Tally
+    ) -> None:
         self.index = index
         self.topic = topic
         self.description = description
@@ -50,25 +61,23 @@ class Followed:
         self.through = start
         self.chunks: list[Chunk] = []
         """What it holds, the oldest first. They are forgotten one by one."""
-        self._told_memory = EMPTY_BYTES
-        self._untold_bytes = 0
+        self._tally = tally
+        self.memory_bytes = 0
+        """What the index takes: as it was told, and what that may have become since."""
+        self.weigh(EMPTY_BYTES)
         self.was_asked = False
         """Whether a query ever came for it."""
         self.target = start
         self.feeding = False
         self.waiting: list[tuple[int, Brought]] = []
 
-    @property
-    def memory_bytes(self) -> int:
-        """What the index takes: as it was told, and what that may have become since."""
-        return self._told_memory + MEMORY_PER_BYTE * self._untold_bytes
-
     def weigh(self, memory_bytes: int) -> None:
-        self._told_memory, self._untold_bytes = memory_bytes, 0
+        self._tally.memory_bytes += memory_bytes - self.memory_bytes
+        self.memory_bytes = memory_bytes
 
     def sent(self, size: int) -> None:
         self.chunks[-1].sent_bytes += size
-        self._untold_bytes += size
+        self.weigh(self.memory_bytes + MEMORY_PER_BYTE * size)
 
     @property
     def sent_bytes(self) -> int:
@@ -105,6 +114,7 @@ class Follower:
         self._stream_bytes = stream_bytes
         self._memory_bytes = memory_bytes
         self._indexes = 0
+        self._tally = Tally()
         # The one that was asked last is the last.
         self._followed: dict[int, Followed] = {}
 
@@ -141,7 +151,7 @@ class Follower:
         self._indexes += 1
         start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
         self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
-        begun = Followed(self._indexes, topic, description, self._searcher.generation, start)
+        begun = Followed(self._indexes, topic, description, self._searcher.generation, start, self._tally)
         self._followed[topic.id] = begun
         return begun
 
@@ -162,9 +172,7 @@ class Follower:
             self._feed(followed)
 
     def _feed(self, followed: Followed) -> None:
-        if followed.generation != self._searcher.generation or self._followed.get(followed.topic.id) is not followed:
-            followed.feeding = False
-            followed.failed(SearchUnavailableError("the index was dropped; search again"))
+        if self._is_gone(followed):
             return
         if not self._searcher.is_writable:
             self._searcher.when_writable(lambda: self._feed(followed))
@@ -179,7 +187,18 @@ class Follower:
         except TopicsError as error:
             self._got(followed, error)
 
+    def _is_gone(self, followed: Followed) -> bool:
+        """Whether an index that is being filled was given up meanwhile; who waits for it is then told."""
+        is_known = self._followed.get(followed.topic.id) is followed
+        if is_known and followed.generation == self._searcher.generation:
+            return False
+        followed.feeding = False
+        followed.failed(SearchUnavailableError("the index was dropped; search again"))
+        return True
+
     def _got(self, followed: Followed, outcome: Pack | TopicsError) -> None:
+        if self._is_gone(followed):
+            return
         if isinstance(outcome, TopicsError):
             followed.feeding = False
             followed.failed(outcome)
@@ -220,30 +239,32 @@ class Follower:
 
     def weigh(self, followed: Followed, memory_bytes: int) -> None:
         """Notes what an index takes."""
+        if self._followed.get(followed.topic.id) is not followed:
+            # A query was slower than whoever dropped its index.
+            return
         followed.weigh(memory_bytes)
         self._make_room(followed)
 
     def _make_room(self, followed: Followed) -> None:
         """Drops the indexes that nobody asked for longest, until those that are left fit."""
-        total = sum(known.memory_bytes for known in self._followed.values())
+        if self._tally.memory_bytes <= self._memory_bytes:
+            return
         for known in list(self._followed.values()):
-            if total <= self._memory_bytes:
+            if self._tally.memory_bytes <= self._memory_bytes:
                 break
             if known is followed or known.feeding:
                 continue
-            total -= known.memory_bytes
             del self._followed[known.topic.id]
             self._forget(known)
-        while total > self._memory_bytes and len(followed.chunks) > 1:
+        while self._tally.memory_bytes > self._memory_bytes and len(followed.chunks) > 1:
             # Alone it takes more than all may.
-            total -= followed.memory_bytes
             self._trim(followed)
-            total += followed.memory_bytes
 
     def _forget(self, known: Followed) -> None:
+        known.weigh(0)
         if known.generation == self._searcher.generation:
             self._searcher.send(Drop(known.index))
 
     @property
     def memory_bytes(self) -> int:
-        return sum(known.memory_bytes for known in self._followed.values())
+        return self._tally.memory_bytes
