@@ -91,3 +91,9 @@ def test_without_a_server_nobody_tells_the_lenses() -> None:
         versions_of(options(promoted="true"), ["s"])
     with pytest.raises(OptionError, match="promoted"):
         options(promoted="yes")
+
+
+def test_a_pattern_does_not_mean_the_streams_that_the_server_writes() -> None:
+    everything = read_options({"topicPattern": "*"}, streaming=False)
+    assert everything.wants("orders") and not everything.wants("__registry__")
+    assert read_options({"topic": "__registry__"}, streaming=False).wants("__registry__")
