@@ -331,7 +331,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     engine.start(asyncio.get_running_loop())
     tune_collector()
     front.open(engine)
-    supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: engine.checkpointer.catalog.work_number)
+    supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
@@ -343,6 +343,12 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     await engine.close()
     await front.http.drain(settings.drain_ms / 1000.0)
     _logger.info("stopped")
+
+
+def _work_number(engine: Engine, settings: Settings) -> int:
+    """The last catalog in which anything changed that a pipeline with these settings works on."""
+    catalog = engine.checkpointer.catalog
+    return catalog.work_number if _is_on(settings.archive) else catalog.families_number
 
 
 def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:

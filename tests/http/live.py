@@ -40,6 +40,8 @@ class LiveServer:
             "TOPICS_PORT_FILE": str(port_file),
             "TOPICS_DATA_DIR": str(self._folder / "data"),
             "TOPICS_WAL_SHARDS": "1",
+            # Whoever tests the families says so: no other test wants a Spark beside it.
+            "TOPICS_SEARCH_FAMILIES": "off",
         }
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -23,6 +24,11 @@ from tests.property.search_model import (
     values_of,
 )
 from topics.indexing.aggregation import Aggregation, parse_aggregation
+from topics.indexing.companions.building import build
+from topics.indexing.companions.identity import plan_of
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.companions.merging import merge
+from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh import columns
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.grammar import (
@@ -46,6 +52,7 @@ from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
 from topics.indexing.sorting import parse_sort
 from topics.indexing.values import shown
+from topics.schema.registry import Registry, Version
 from topics.schema.search import SearchConfig
 
 names = st.from_regex(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,5}", fullmatch=True)
@@ -91,7 +98,8 @@ def short_postings() -> Iterator[None]:
         yield
 
 
-Kind = Literal["scan", "fresh"]
+Kind = Literal["scan", "fresh", "companion", "merged"]
+KINDS: tuple[Kind, ...] = ("scan", "fresh", "companion", "merged")
 
 
 class Cut(NamedTuple):
@@ -113,20 +121,58 @@ def split(
         left = [row for row in rows if row.number not in removed]
         if kinds[begin] == "scan":
             parts.append(Scan(Entries(Span(begin, end - 1, len(left)), left)))
-        else:
+        elif kinds[begin] == "fresh":
             parts.append(fresh_part(rows, config, Span(begin, end - 1, len(left)), removed))
+        else:
+            is_merged = kinds[begin] == "merged"
+            parts.append(companion_part(rows, config, Span(begin, end - 1, len(left), "index"), removed, is_merged))
     return parts
+
+
+SPARE = {"key": "b", "word": "b a", "int": 3, "num": 1, "time": 1}
+
+
+def companion_part(
+    rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int], is_merged: bool
+) -> CompanionPart:
+    """A companion that has more than the part, in blocks of three rows. A merged one was made of two others, and some
+    of what is removed was left out then."""
+    registry = Registry((Version(b"{}", None, 0),), None, msgspec.json.encode(config))
+    ranges = [(number, number) for number in sorted(removed)]
+    before, behind = Entry(span.first - 1, SPARE, 1, "k"), Entry(span.last + 1, SPARE, 1, "k")
+    if is_merged:
+        half = len(rows) // 2
+        cut = rows[half].number if rows else span.first
+        data = bytearray()
+        merge(
+            [
+                opened(registry, [before, *rows[:half]], span.first - 1, cut - 1),
+                opened(registry, [*rows[half:], behind], cut, span.last + 1),
+            ],
+            data.extend,
+            ranges[::2],
+        )
+        companion = Companion(bytes(data))
+    else:
+        companion = opened(registry, [before, *rows, behind], span.first - 1, span.last + 1)
+    companion.check()
+    return CompanionPart(companion, span, plan_of(registry), ranges)
+
+
+def opened(registry: Registry, rows: list[Entry], first: int, last: int) -> Companion:
+    data = bytearray()
+    build(registry, [[row] for row in rows], 1, first, last, data.extend, block_rows=3)
+    return Companion(bytes(data))
 
 
 def fresh_part(rows: list[Entry], config: SearchConfig, span: Span, removed: Collection[int]) -> FreshPart:
     """An index that has more than the part, came in several batches, and was asked before it was full."""
     index = FreshIndex(config, 1)
-    spare = {"key": "b", "word": "b a", "int": 3, "num": 1, "time": 1}
-    index.add([Entry(span.first - 1, spare, 1, "k")])
+    index.add([Entry(span.first - 1, SPARE, 1, "k")])
     for row in rows:
         index.add([row])
         index.columns["key"].dictionary.ranks()  # type: ignore[attr-defined]
-    index.add([Entry(span.last + 1, spare, 1, "k")])
+    index.add([Entry(span.last + 1, SPARE, 1, "k")])
     return FreshPart(index, span, [(number, number) for number in sorted(removed)])
 
 
@@ -154,7 +200,7 @@ cases = configs().flatmap(
         sorts(config),
     )
 )
-splits = st.lists(st.builds(Cut, st.integers(1, 11), st.sampled_from(("scan", "fresh"))), max_size=3)
+splits = st.lists(st.builds(Cut, st.integers(1, 11), st.sampled_from(KINDS)), max_size=3)
 
 
 @given(cases, splits, st.integers(1, 5))
@@ -189,6 +235,7 @@ def test_what_a_spent_budget_leaves_out_is_never_told_too_small(
         assert all(number >= page.coverage.first_missed for number in expected.keys() - found.keys())
 
 
+removals = st.sets(st.integers(0, 11), max_size=6)
 aggregations = configs().flatmap(
     lambda config: st.tuples(
         st.just(config),
@@ -200,17 +247,27 @@ aggregations = configs().flatmap(
 EDGES = (-60_001, -1, 0, 1, 60_000, 60_001, 3_600_001, 1 << 40)
 
 
-@given(aggregations, splits, st.tuples(st.sampled_from(EDGES), st.sampled_from(EDGES)), st.sampled_from(("1m", "1h")))
+@given(
+    aggregations,
+    splits,
+    st.tuples(st.sampled_from(EDGES), st.sampled_from(EDGES)),
+    st.sampled_from(("1m", "1h")),
+    st.one_of(st.just(set()), removals),
+)
 @effort(300)
 def test_an_aggregation_is_a_group_by(
-    case: tuple[SearchConfig, list[Any], Node | None, list[str]], cuts: list[Cut], edges: tuple[int, int], interval: str
+    case: tuple[SearchConfig, list[Any], Node | None, list[str]],
+    cuts: list[Cut],
+    edges: tuple[int, int],
+    interval: str,
+    removed: set[int],
 ) -> None:
     config, values, node, wanted = case
     group_by = tuple(name for name in wanted if name)
     ask = aggregation(config, node, group_by, edges, interval)
-    sums = aggregate(split(values, cuts, config), ask, plenty())
+    sums = aggregate(split(values, cuts, config, removed), ask, plenty())
     assert sums.coverage.complete
-    expected = plain_sums(values, node, ask)
+    expected = plain_sums([value for number, value in enumerate(values) if number not in removed], node, ask)
     event(f"{min(len(expected), 3)} groups")
     assert {
         key: dict(zip(ask.contributions().names, states, strict=True)) for key, states in sums.table.groups.items()
@@ -287,9 +344,6 @@ def plain_sums(values: list[Any], node: Node | None, ask: Aggregation) -> dict[A
             "num": Summed(len(members), sum(amounts), min(amounts), max(amounts), histogram),
         }
     return sums
-
-
-removals = st.sets(st.integers(0, 11), max_size=6)
 
 
 @given(cases, splits, removals)

@@ -4,6 +4,7 @@ back after a kill, a search finds what a plain filter over its live entries find
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -19,12 +20,19 @@ from topics.indexing.grammar import Clause, Node, Text, print_query
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
 from topics.searching.messages import SearchQuery
+from topics.spark.families.planning import FamilyRules
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.rounds import Pipeline
+from topics.storage.layout import Layout
 from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.search.companions import Companions
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
 from topics.testing import FakeDisk, ManualClock, SeededDice, Survival
 
+LAYOUT = Layout("data")
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536, segment_max_events=4)
 JSON = "application/json"
 NUMBERED = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}
@@ -44,7 +52,11 @@ steps = st.lists(
             st.just("append"), st.lists(entries.filter(lambda entry: isinstance(entry, dict)), min_size=1, max_size=3)
         ),
         st.tuples(st.just("append"), st.lists(st.just({"key": "a", "word": "a b"}), min_size=1, max_size=3)),
-        st.tuples(st.sampled_from(("delete", "delete before", "evolve", "kill", "checkpoint", "fork", "look"))),
+        st.tuples(
+            st.sampled_from(
+                ("delete", "delete before", "evolve", "kill", "checkpoint", "fork", "look", "index", "index")
+            )
+        ),
     ),
     max_size=9,
 )
@@ -65,7 +77,11 @@ class Life:
     def open(self) -> None:
         self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="a")
         now = self.clock.monotonic
-        search = StreamSearch(self.engine, InlineSearcher(now), at_once, now, stream_bytes=self.held_bytes)
+        disk = self.disk
+        searcher = InlineSearcher(now, lambda path: disk.open(path).map())
+        # It looks at manifests each time it is asked.
+        companions = Companions(disk, LAYOUT, count().__next__)
+        search = StreamSearch(self.engine, searcher, at_once, now, stream_bytes=self.held_bytes, companions=companions)
         self.streams = Streams(self.engine, search=search)
 
     @staticmethod
@@ -99,9 +115,23 @@ class Life:
             self.forks += 1
             source, self.name = self.name, f"f{self.forks}"
             self.ask(lambda done: self.streams.create(self.name, CreateRequest(fork=ForkFrom(source)), done))
+        elif what == "index":
+            self.index()
         elif what == "look":
             # An index that is there already has to be brought up to date.
             self.search(None, [("offset", False)], 5)
+
+    def index(self) -> None:
+        """Seals everything, and lets the pipeline make companions of it and merge them."""
+        for topic in self.engine.core.by_name.values():
+            self.engine.core.before_change(topic)
+            self.engine.sealer.cut(topic)
+        self.engine.run_job(self.engine.checkpointer.job())
+        product = FamilyProduct(self.disk, LAYOUT, FamilyRules(fan_out=2), SeededDice(self.count))
+        pipeline = Pipeline(self.disk, LAYOUT, [product], InlineExecutor(self.disk), self.clock)
+        while pipeline.round():
+            pass
+        assert not pipeline.status.quarantined
 
     def append(self, values: list[dict[str, Any]]) -> None:
         for value in values:

@@ -22,6 +22,7 @@ from topics.engine import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
 from topics.spark.pipeline.supervisor import Supervisor
+from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
 from topics.streams.subscriptions import SubscriptionLimits
 from topics.system.machine import cpu_count
@@ -48,11 +49,12 @@ class FakeEngine:
             scheduler=SimpleNamespace(on_put_off=[]),
             shards=[],
             room=SimpleNamespace(short=None),
+            layout=Layout("nowhere"),
             quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None
         self.backups = SimpleNamespace(lag_ms=None)
-        self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0))
+        self.checkpointer = SimpleNamespace(catalog=SimpleNamespace(work_number=0, families_number=0))
 
     def recover(self, *_: object, progress: Callable[[float], None], **__: object) -> "FakeEngine":
         progress(0.42)

@@ -283,6 +283,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = "idle"
     pipeline_poll_ms: Annotated[int, _number("How often a running pipeline looks for new sealed work.", 100)] = 5_000
     pipeline_idle_ms: Annotated[int, _number("How long a pipeline without work stays before it ends.", 0)] = 60_000
+    search_families: Annotated[
+        Literal["auto", "off"],
+        _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
+    ] = "auto"
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
     archive_dir: Annotated[
         str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")

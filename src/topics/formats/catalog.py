@@ -69,6 +69,8 @@ class CatalogTopic(msgspec.Struct, array_like=True, frozen=True):
     """Ranges that a crash or damage took."""
     removals: list[CatalogRemoval]
     """Deletes that the archive has not confirmed, oldest first; only kept where there is an archive."""
+    contract: bytes = b""
+    """What a stream promises about its entries (`topics.schema.contract`); empty where that is nothing."""
 
 
 class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
@@ -79,6 +81,8 @@ class CatalogHead(msgspec.Struct, array_like=True, frozen=True):
     topics: int
     tracked: bool = False
     """Whether the engine keeps deletes for an archive: one made from this catalog will hear of every later delete."""
+    has_contracts: bool = False
+    """Whether streams are here with their contracts; earlier servers left them out."""
 
 
 class Catalog(msgspec.Struct, frozen=True):
@@ -116,10 +120,15 @@ def encode_topic(topic: CatalogTopic) -> bytes:
     return _encoder.encode(topic)
 
 
+def contract_in(entry: bytes) -> bytes:
+    """What a stream promises, of an encoded topic."""
+    return _topic_decoder.decode(entry).contract
+
+
 def encode_catalog(number: int, now_ms: int, topics: Iterable[bytes], tracked: bool = False) -> bytes:
     """The whole file; the topics are already encoded, since most of them are the same as last time."""
     parts = [msgspec.Raw(topic) for topic in topics]
-    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts), tracked), parts))
+    body = MAGIC + _encoder.encode(_RawFile(CatalogHead(number, now_ms, len(parts), tracked, True), parts))
     return body + _CHECKSUM.pack(xxh3_64_intdigest(body))
 
 

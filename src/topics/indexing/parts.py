@@ -112,6 +112,8 @@ class Totalled(msgspec.Struct, kw_only=True):
     """What a part adds to an aggregation."""
 
     table: Table
+    rolled: bool = False
+    """Whether some of it had been added up before."""
     looked_at: int = 0
     missed: int = 0
     first_missed: int | None = None

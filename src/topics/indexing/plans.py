@@ -36,6 +36,8 @@ class Coverage(msgspec.Struct, kw_only=True):
     scanned_segments: int = 0
     indexed_segments: int = 0
     candidates: int = 0
+    rolled: bool = False
+    """Whether some of an aggregation had been added up before."""
     spent: str | None = None
 
     @property
@@ -176,6 +178,7 @@ class Adding:
             coverage.miss(span, span.rows, None)
             return
         totalled = part.aggregate(self._ask, self._budget)
+        coverage.rolled |= totalled.rolled
         coverage.looked(span, totalled.looked_at)
         coverage.miss(span, totalled.missed, totalled.first_missed)
         if not self._table.merge(totalled.table):

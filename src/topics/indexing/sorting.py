@@ -8,7 +8,8 @@ The values of a hit's keys are its place. A page that goes on behind the place o
 neither that hit nor any before it, whatever was appended in between.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -72,6 +73,26 @@ class Sort(msgspec.Struct, frozen=True):
                 is_greater = _rank(value) > _rank(bound)
                 return is_greater is key.ascending
         return False
+
+    def is_surely_behind(self, best: Sequence[Any], place: Place) -> bool:
+        """Whether every hit comes behind a place whose values of the first keys are at best these."""
+        for key, value, bound in zip(self.keys, best, place, strict=False):
+            if value != bound:
+                is_greater = _rank(value) > _rank(bound)
+                return is_greater is key.ascending
+        return False
+
+    def order_by(self, best: Mapping[int, Sequence[Any]]) -> list[int]:
+        """Numbers of groups of hits in the order of the values that the first keys of their hits have at best."""
+        ordered = list(best)
+        known = min(map(len, best.values()), default=0)
+        for index, key in reversed(list(enumerate(self.keys[:known]))):
+            ordered.sort(key=partial(_rank_of, best, index), reverse=not key.ascending)
+        return ordered
+
+
+def _rank_of(best: Mapping[int, Sequence[Any]], index: int, number: int) -> tuple[Any, ...]:
+    return _rank(best[number][index])
 
 
 def _rank(value: Any) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 import socket
 import sys
 
+from topics.searching.mapping import map_file
 from topics.searching.messages import Messages
 from topics.searching.worker import Worker
 from topics.system.clock import SystemClock
@@ -12,7 +13,7 @@ _READ_BYTES = 1 << 20
 
 def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
-    worker, messages = Worker(SystemClock().monotonic), Messages()
+    worker, messages = Worker(SystemClock().monotonic, map_file), Messages()
     try:
         while data := connection.recv(_READ_BYTES):
             for message in messages.feed(data):

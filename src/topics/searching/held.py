@@ -1,10 +1,9 @@
 """What the searching process holds of a stream: its description, and its newest entries as columns, chunk by chunk."""
 
-from bisect import bisect_right
-from typing import Any
-
 from topics.core.ranges import SeqRange
-from topics.indexing.fresh.batches import Batch, Decoder, PlainBatch, read_value
+from topics.indexing.companions.identity import plan_of
+from topics.indexing.entries import EntryReader
+from topics.indexing.fresh.batches import Decoder
 from topics.indexing.fresh.index import FreshIndex, FreshPart
 from topics.indexing.parts import Span
 from topics.schema.registry import Registry
@@ -27,7 +26,8 @@ class Held:
         self.registry = registry
         self.config = registry.search_config
         self.version = registry.current_version
-        self._promoter = registry.promoter if registry.current_version > 1 else None
+        self._reader = EntryReader(registry)
+        self.plan = plan_of(registry)
         self._chunks: list[FreshIndex] = []
         self._decoder = FreshIndex(self.config, self.version).decoder()
         self._decoders: dict[tuple[str, ...] | None, Decoder] = {}
@@ -62,22 +62,8 @@ class Held:
             numbers += range(first_seq, first_seq + view.count)
             raws += data_parts(view, 0, view.count)
             keys += self._keys_in(view, with_keys)
-        promoter, begin = self._promoter, 0
-        if promoter is not None and numbers and numbers[0] <= promoter.current_from:
-            begin = bisect_right(numbers, promoter.current_from)
-            values = [self._value(*entry) for entry in zip(numbers[:begin], raws, strict=False)]
-            index.add_batch(PlainBatch(numbers[:begin], values, keys[:begin]))
-        if begin < len(numbers):
-            index.add_batch(self._batch(decoder, numbers[begin:], raws[begin:], keys[begin:]))
+        self._reader.fill(index, decoder, numbers, raws, keys)
         return sum(map(len, raws))
-
-    def _batch(
-        self, decoder: Decoder, numbers: list[int], raws: list[bytes | memoryview], keys: list[str | None]
-    ) -> Batch:
-        """Entries of the current version. A stream that is searched for its keys alone is not parsed."""
-        if self.config is None:
-            return PlainBatch(numbers, [None] * len(raws), keys)
-        return decoder.batch(numbers, raws, keys)
 
     def _keys_in(self, view: View, wanted: bool) -> list[str | None]:
         keys: list[str | None] = [None] * view.count
@@ -107,19 +93,3 @@ class Held:
     @property
     def memory_bytes(self) -> int:
         return sum(chunk.memory_bytes for chunk in self._chunks)
-
-    def _value(self, seq: int, raw: bytes | memoryview) -> Any:
-        """An entry of an earlier version, promoted."""
-        if self.config is None:
-            return None
-        value = read_value(raw)
-        promoter = self._promoter
-        assert promoter is not None
-        # Seqs begin with 1, and a registry counts entries from 0.
-        if promoter.is_current(promoter.version_of(seq - 1)):
-            return value
-        try:
-            return promoter.chain(promoter.version_of(seq - 1)).apply(value, len(raw))
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-            # As a read does: an entry that cannot be promoted stays as it is. The attempt may have changed it.
-            return read_value(raw)

@@ -111,8 +111,17 @@ class Ask(_Head, frozen=True):
     """Whether more parts follow: what was found is then kept under `request` until it is finished."""
 
 
+class Mapped(msgspec.Struct, array_like=True, frozen=True):
+    """A companion that is asked about the entries from `first` to `last`."""
+
+    path: str
+    first: int
+    last: int
+
+
 class More(_Head, frozen=True):
-    """Further parts of a query that stays: the entries of the body, and those of the index from `first` to `last`."""
+    """Further parts of a query that stays: the entries of the body, those of a companion, and those of the index from
+    `first` to `last`; of all but the body, those that are not `removed`."""
 
     request: int
     asked: int
@@ -121,6 +130,7 @@ class More(_Head, frozen=True):
     first: int = 1
     last: int = 0
     removed: tuple[SeqRange, ...] = ()
+    mapped: Mapped | None = None
 
 
 class Finish(_Head, frozen=True):
@@ -173,6 +183,12 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     spent: str | None = None
     memory_bytes: int = 0
     """Of the index that was asked."""
+    indexed: int = 0
+    """Entries that were looked at in companions."""
+    rolled: bool = False
+    """Whether some of an aggregation had been added up before."""
+    unreadable: str = ""
+    """Why the companion that was to be asked cannot be; nothing was asked of it then."""
 
 
 class Answer(_Head, frozen=True):

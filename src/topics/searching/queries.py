@@ -7,6 +7,8 @@ import msgspec
 
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation, parse_aggregation
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh.index import FreshPart
 from topics.indexing.parts import Ask as PlanAsk
 from topics.indexing.parts import Budget, Span
@@ -33,6 +35,7 @@ class Asked:
         """The fields that it looks at; None is all of them."""
         self._running = self._begin(query)
         self._scanned = 0
+        self._indexed = 0
 
     def _begin(self, query: Query) -> Running:
         held = self._held
@@ -69,6 +72,15 @@ class Asked:
             index, _ = self._held.columns(self._names, pieces, body, isinstance(self._running, Listing))
             self._running.take(FreshPart(index, span))
 
+    def take_companion(self, companion: Companion, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
+        """Asks a companion about a range of its entries."""
+        rows = companion.count_between(first, last)
+        span = Span(first, last, rows, "index")
+        if self._running.wants(span):
+            before = self._running.coverage.looked_at
+            self._running.take(CompanionPart(companion, span, self._held.plan, removed))
+            self._indexed += self._running.coverage.looked_at - before
+
     @property
     def enough(self) -> bool:
         return self._running.enough
@@ -96,6 +108,8 @@ class Asked:
         coverage = self._running.coverage
         return Result(
             scanned=self._scanned,
+            indexed=self._indexed,
+            rolled=coverage.rolled,
             looked_at=coverage.looked_at,
             missed=coverage.missed,
             first_missed=coverage.first_missed,

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+from topics.core.ranges import SeqRange
+from topics.indexing.companions.files import CompanionDamagedError
 from topics.indexing.predicates import bind_filter, fields_of
 from topics.schema.registry import decode_registry
 from topics.searching.free_filters import filter_records
 from topics.searching.held import Held
+from topics.searching.library import Library, MapFile, UnreadableError
 from topics.searching.messages import (
     NO_INDEX,
     Add,
@@ -14,6 +17,7 @@ from topics.searching.messages import (
     Drop,
     Filter,
     Finish,
+    Mapped,
     Message,
     More,
     Open,
@@ -26,8 +30,9 @@ from topics.searching.queries import Asked
 
 
 class Worker:
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], map_file: MapFile) -> None:
         self._now = now
+        self._library = Library(map_file)
         self._held: dict[int, Held] = {}
         self._asked: dict[int, Asked] = {}
 
@@ -69,11 +74,23 @@ class Worker:
                 return Answer(head.request, self._asked.pop(head.asked).finish())
             asked = self._asked[head.asked]
             asked.take_entries(head.pieces, body)
+            if head.mapped is not None:
+                self._ask_companion(asked, head.mapped, head.removed)
             asked.take_fresh(head.first, head.last, head.removed)
             return Answer(head.request, asked.progress)
+        except UnreadableError as error:
+            return Answer(head.request, Result(unreadable=str(error) or type(error).__name__))
         except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
+
+    def _ask_companion(self, asked: Asked, mapped: Mapped, removed: tuple[SeqRange, ...]) -> None:
+        """Raises UnreadableError, and then the query knows nothing of it."""
+        try:
+            asked.take_companion(self._library.open(mapped.path), mapped.first, mapped.last, removed)
+        except CompanionDamagedError as error:
+            self._library.close(mapped.path)
+            raise UnreadableError(f"{mapped.path}: {error}") from error
 
     def _index(self, index: int) -> Held:
         held = self._held.get(index)

@@ -10,6 +10,7 @@ meta/catalog                     what readers of the sealed segments need to kno
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
 near/                            copies of what is in the object store; can be fetched again
 archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
+families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log
 pipeline/                        what the pipeline remembers between its runs; no part of the log
 backup/                          which backups are this folder's, and log files that the next one wants
 restoring                        there while a restore is at work; no server starts then
@@ -66,6 +67,11 @@ class Layout(NamedTuple):
     @property
     def archive(self) -> str:
         return f"{self.root}/archive"
+
+    @property
+    def families(self) -> str:
+        """What makes searches of history quick (`storage.companions`)."""
+        return f"{self.root}/families"
 
     @property
     def pipeline(self) -> str:

@@ -22,6 +22,7 @@ from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.own_names import is_own_stream
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
 from topics.streams.search.coverage import IndexCoverage, NothingIndexed
+from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
 from topics.streams.touch import StreamTouch, Touches
@@ -49,7 +50,8 @@ class Streams:
         self._contracts = Contracts(engine)
         self._later = later
         self._touches: Touches | None = None
-        self.coverage: IndexCoverage = NothingIndexed()
+        companions = self.search.companions
+        self.coverage: IndexCoverage = NothingIndexed() if companions is None else FamilyCoverage(companions)
         """How far indexes on the disk cover streams; whoever builds some says so here."""
 
     def create(self, name: str, request: CreateRequest, done: CreatedDone) -> None:

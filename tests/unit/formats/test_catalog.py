@@ -11,7 +11,7 @@ TOPIC = CatalogTopic(5, "orders", 5, b"{}", 12, 2, 1, [SEGMENT], [(11, 11)], [Ca
 def test_a_catalog_is_read_back() -> None:
     data = catalog.encode_catalog(7, 9, [catalog.encode_topic(TOPIC)])
     found = catalog.decode_catalog(data)
-    assert found.head == CatalogHead(7, 9, 1, False)
+    assert found.head == CatalogHead(7, 9, 1, False, True)
     assert found.topics == [TOPIC]
     assert found.by_name() == {"orders": TOPIC}
     assert found.by_id() == {5: TOPIC}

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
+from topics.indexing.columns import Snapshot
 from topics.indexing.extraction import reader
 from topics.indexing.fresh import filling
 from topics.indexing.fresh.batches import Decoder, PlainBatch, read_value
-from topics.indexing.fresh.columns import Keywords, Snapshot, WordColumn, column_for
+from topics.indexing.fresh.columns import Keywords, WordColumn, column_for
 from topics.indexing.fresh.filling import Filler, calendar_ms
 from topics.indexing.values import date_of
 from topics.schema.pointers import MISSING, finder

@@ -113,7 +113,10 @@ def test_it_has_the_settings_of_the_server_and_no_keys(tmp_path: Path) -> None:
     assert told.read_text() == "3g"
 
 
-@pytest.mark.parametrize(("settings", "state"), [({"pipeline": "off"}, "off"), ({"archive": "0"}, "off"), ({}, "idle")])
+@pytest.mark.parametrize(
+    ("settings", "state"),
+    [({"pipeline": "off"}, "off"), ({"archive": "0", "search_families": "off"}, "off"), ({}, "idle")],
+)
 def test_it_is_off_where_nobody_wants_it(tmp_path: Path, settings: dict[str, str], state: str) -> None:
     assert make(tmp_path, "", [0], **settings).state == state
 

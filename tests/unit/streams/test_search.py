@@ -79,7 +79,7 @@ class Timers:
 class World:
     def __init__(self, engine: Engine, now: Callable[[], float] = lambda: 0.0, **limits: int) -> None:
         self.searcher, self.timers = Watched(), Timers()
-        search = StreamSearch(engine, self.searcher, self.timers, now, **limits)
+        search = StreamSearch(engine, self.searcher, self.timers, now, **limits)  # type: ignore[arg-type]
         self.streams = Streams(engine, search=search)
 
     def describe(self, name: str) -> None:

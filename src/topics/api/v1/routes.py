@@ -33,7 +33,9 @@ from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
 from topics.searching.process import SearchProcess
+from topics.storage.posix import PosixFileSystem
 from topics.streams import Position, Streams
+from topics.streams.search.companions import Companions
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
@@ -189,6 +191,7 @@ class StreamsApi:
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
                 self._options.search_memory_bytes, self._options.search_scan_bytes, self._options.max_searches,
                 self._options.max_searches_per_key,
+                Companions(PosixFileSystem(), engine.core.layout, SystemClock.monotonic),
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams

@@ -13,11 +13,13 @@ from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.extraction import declared_fields
 from topics.indexing.grammar import parse_query, print_query
+from topics.indexing.predicates import bind_search
 from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
 from topics.searching.messages import Hit
 from topics.streams.offsets import Position, offset_of
+from topics.streams.search.families import families_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
@@ -98,7 +100,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "took_ms": took,
         "timed_out": outcome.spent == "time",
         "timeout_ms": asked.timeout_ms,
-        "coverage": _search_coverage(topic, outcome, took, shown.decoded),
+        "coverage": _search_coverage(asked, outcome, took, shown.decoded),
         "total": shown.total,
         "hits": shown.hits,
         "next_search_after": None if shown.next_place is None else shown_place(asked, shown.next_place),
@@ -133,6 +135,8 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
                 "bytes": outcome.scanned_bytes,
             }
         )
+    if outcome.indexed_segments:
+        parts.append({"part": "companions", "segments": outcome.indexed_segments, "entries": result.indexed})
     if outcome.missed:
         parts.append({"part": "omitted", "entries_at_most": outcome.missed, "spent": outcome.spent})
     return {
@@ -150,11 +154,13 @@ def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
     ]
 
 
-def _search_coverage(topic: Topic, outcome: Outcome, took: int, decoded: int) -> dict[str, Any]:
-    result = outcome.result
+def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded: int) -> dict[str, Any]:
+    result, families = outcome.result, list[str]()
+    if outcome.indexed_segments:
+        families = families_of(bind_search(asked.query.q, asked.config).predicate, asked.sort.fields, asked.config)
     return {
-        **_coverage(topic, outcome),
-        "indexed_segments": 0,
+        **_coverage(asked.topic, outcome),
+        "indexed_segments": outcome.indexed_segments,
         "scanned_segments": outcome.scanned_segments,
         **dict.fromkeys(_ZEROS, 0),
         "scanned_tail_docs": outcome.looked_at_fresh,
@@ -165,7 +171,7 @@ def _search_coverage(topic: Topic, outcome: Outcome, took: int, decoded: int) ->
         "segment_payload_bytes_fetched": outcome.scanned_bytes,
         "sort_time_ms": 0,
         "peak_hits_held": len(result.hits),
-        "index_families_used": [],
+        "index_families_used": families,
     }
 
 
@@ -222,14 +228,20 @@ def aggregate_body(topic: Topic, ask: Aggregation, outcome: Outcome) -> dict[str
         "interval": ask.interval or None,
         "coverage": {
             **_coverage(topic, outcome),
-            "used_rollups": False,
-            "indexed_segments": 0,
+            "used_rollups": outcome.result.rolled,
+            "indexed_segments": outcome.indexed_segments,
             "scanned_segments": outcome.scanned_segments,
             "scanned_tail_docs": outcome.looked_at_fresh,
-            "index_families_used": [],
+            "index_families_used": _aggregate_families(outcome),
         },
         "buckets": msgspec.Raw(outcome.result.buckets),
     }
+
+
+def _aggregate_families(outcome: Outcome) -> list[str]:
+    if not outcome.indexed_segments:
+        return []
+    return ["agg"] if outcome.result.rolled else ["col"]
 
 
 def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]:
@@ -240,7 +252,7 @@ def keys_body(topic: Topic, outcome: Outcome, spent_ms: float) -> dict[str, Any]
         "took_ms": int(spent_ms),
         "coverage": {
             "complete": outcome.complete,
-            "indexed_segments": 0,
+            "indexed_segments": outcome.indexed_segments,
             "scanned_uploaded_segments": 0,
             "scanned_local_segments": outcome.scanned_segments,
             "scanned_wal_rows": outcome.looked_at_fresh,

@@ -5,6 +5,7 @@ states that the snapshot holds, off the loop, so that the two cannot tell differ
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import msgspec
 from xxhash import xxh3_64_digest
@@ -14,12 +15,17 @@ from topics.formats.catalog import (
     CatalogRemoval,
     CatalogSegment,
     CatalogTopic,
+    contract_in,
     decode_parts,
     encode_catalog,
     encode_topic,
 )
 from topics.formats.removals import REMOVALS_PART, decode_removals
 from topics.formats.snapshot import SegmentState, SnapshotHead, TopicState, decode_topic
+from topics.formats.stream import PART_NAME as STREAM_PART
+from topics.formats.stream import decode_part
+from topics.schema.contract import decode_contract
+from topics.schema.registry import Registry
 from topics.storage.catalog import read_catalog_bytes, write_catalog
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -37,6 +43,9 @@ class CatalogKeeper:
         """Whether deletes are kept for an archive (`engine.upkeep.removals`)."""
         self.work_number = 0
         """The last one in which anything changed that a pipeline would have to work on: segments and removals."""
+        self.families_number = 0
+        """The same, of streams that ask for indexes alone."""
+        self._families_changed = False
         self._work: dict[int, bytes] = {}
         self.on_published: list[Callable[[], None]] = []
         """Called off the loop behind each publication."""
@@ -50,9 +59,11 @@ class CatalogKeeper:
             head, entries = decode_parts(data)
         except ValueError:
             return False
-        if head.number != snapshot:
+        if head.number != snapshot or not head.has_contracts:
             return False
         self._entries, self.number, self.work_number = entries, head.number, head.number
+        if any(asks_for_indexes(contract_in(entry)) for entry in entries.values()):
+            self.families_number = head.number
         return True
 
     def take(self, state: bytes) -> None:
@@ -65,6 +76,7 @@ class CatalogKeeper:
         if self._work.get(topic.topic_id, b"") != work:
             self._work[topic.topic_id] = work
             self._changed = True
+            self._families_changed |= asks_for_indexes(entry.contract)
         if entry.segments or entry.earliest > 1:
             self._entries[topic.topic_id] = encode_topic(entry)
         else:
@@ -74,13 +86,17 @@ class CatalogKeeper:
         """Replaces the file, durably."""
         for topic_id in head.dropped:
             self._work.pop(topic_id, None)
-            if self._entries.pop(topic_id, None) is not None:
+            gone = self._entries.pop(topic_id, None)
+            if gone is not None:
                 self._changed = True
+                self._families_changed |= asks_for_indexes(contract_in(gone))
         data = encode_catalog(head.number, head.now_ms, self._entries.values(), self.tracked)
         write_catalog(self._fs, self._layout, data)
         self.number = head.number
         if self._changed:
             self.work_number, self._changed = head.number, False
+        if self._families_changed:
+            self.families_number, self._families_changed = head.number, False
         for told in self.on_published:
             told()
 
@@ -90,7 +106,20 @@ def catalog_topic(state: TopicState) -> CatalogTopic:
     return CatalogTopic(
         state.topic_id, state.name, state.epoch, state.config, state.head, state.earliest, state.evict_floor,
         [_segment(segment) for segment in state.segments], [(lost.first, lost.last) for lost in state.lost], removals,
+        _contract(state),
     )  # fmt: skip
+
+
+def _contract(state: TopicState) -> bytes:
+    part = state.parts.get(STREAM_PART)
+    return b"" if part is None else decode_part(part).contract
+
+
+@lru_cache(maxsize=256)
+def asks_for_indexes(contract: bytes) -> bool:
+    """Whether a pipeline makes indexes of a stream. Streams by the thousand have few contracts."""
+    registry = decode_contract(contract).registry if contract else Registry()
+    return registry.search is not None or registry.routing_key is not None
 
 
 def encode_work(entry: CatalogTopic) -> bytes:
@@ -98,7 +127,7 @@ def encode_work(entry: CatalogTopic) -> bytes:
     if not entry.segments and not entry.removals:
         return b""
     spans = [(segment.first_seq, segment.count) for segment in entry.segments]
-    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals)))
+    return xxh3_64_digest(msgspec.msgpack.encode((spans, entry.removals, entry.contract)))
 
 
 def _segment(state: SegmentState) -> CatalogSegment:

@@ -70,7 +70,7 @@ class Removals:
         self._layout = core.layout
         self._checkpointer = checkpointer
         self._wanted = core.options.track_removals
-        self.on = self._wanted or fs.exists(core.layout.pipeline)
+        self.on = self._wanted or fs.exists(core.layout.pipeline_seen)
         """Also where an archive was kept once: what it holds must not outlive a delete."""
         self.confirmed = self._read_confirmed()
         core.features.add(self)

@@ -6,11 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-Mask = NDArray[np.bool_]
-Numbers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int32]
-
 _FIRST_ROOM = 64
 
 

@@ -1,31 +1,24 @@
-"""Columns: one field of all entries.
+"""Columns that grow: one field of all entries that came so far."""
 
-A column has the values of its field in the order of the entries, and for each value the row it belongs to. Most fields
-have exactly one value an entry; then the values are the rows and nothing has to be spread.
-
-A column of words has the words of its texts, with a `GAP` behind each text, so that no phrase reaches into the next.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from topics.indexing.columns import GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
 from topics.indexing.extraction import FieldValues
-from topics.indexing.fresh.arrays import Growing, Mask, Numbers
+from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.dictionary import Dictionary
 from topics.indexing.words import words_and_gaps
 from topics.schema.search import Field
 
-GAP = "\n"
-"""No word is one."""
 POSTING_WORDS = 1 << 16
 
 
-class Column:
-    """The values of one field as numbers: typed ones as themselves, texts as codes."""
+class GrowingColumn(Column):
+    """A column that entries are added to."""
 
     def __init__(self, kind: Any) -> None:
         self.values = Growing(kind)
@@ -53,19 +46,32 @@ class Column:
     def encode(self, values: list[Any]) -> Sequence[Any] | NDArray[Any]:
         return values
 
-    def snapshot(self, count: int) -> "Snapshot":
-        """What the first rows have."""
+    def snapshot(self, count: int) -> Snapshot:
         rows = self._rows.filled
         end = count if self.is_single else int(np.searchsorted(rows, count))
         return Snapshot(self.values.filled[:end], None if self.is_single else rows[:end], count)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.filled.dtype
+
+    def has_field(self, count: int) -> Mask:
+        return self.present.filled[:count]
+
+    @property
+    def rows(self) -> NDArray[np.int32]:
+        """The row of each value."""
+        return self._rows.filled
 
     @property
     def memory_bytes(self) -> int:
         return self.values.memory_bytes + self._rows.memory_bytes + self.present.memory_bytes
 
 
-class Keywords(Column):
+class Keywords(GrowingColumn, TextColumn):
     """A column of texts."""
+
+    dictionary: Dictionary
 
     def __init__(self) -> None:
         super().__init__(np.int32)
@@ -79,7 +85,7 @@ class Keywords(Column):
         return super().memory_bytes + self.dictionary.memory_bytes
 
 
-class WordColumn(Keywords):
+class WordColumn(Keywords, WordsColumn):
     """A column of words. Where a word stands is found in postings, which are made for a few thousand words at a time
     and never touched again; only behind the last of them every word is looked at."""
 
@@ -120,7 +126,6 @@ class WordColumn(Keywords):
             self._postings.append((codes[order], order + begin))
 
     def places(self, code: int) -> NDArray[np.int64]:
-        """Where a word stands among all words, ascending."""
         found = []
         for codes, places in self._postings:
             begin, end = codes.searchsorted((code, code + 1))
@@ -129,6 +134,9 @@ class WordColumn(Keywords):
         behind = len(self._postings) * POSTING_WORDS
         found.append(np.flatnonzero(self.values.filled[behind:] == code) + behind)
         return np.concatenate(found)
+
+    def beginning(self, prefix: str) -> NDArray[np.int64]:
+        return np.flatnonzero(self.dictionary.begin_with(prefix, self.values.filled))
 
     @property
     def memory_bytes(self) -> int:
@@ -139,58 +147,9 @@ def _with_gaps(field: tuple[Any, ...]) -> tuple[str, ...]:
     return (*field[0], GAP) if len(field) == 1 else tuple(word for text in field for word in (*text, GAP))
 
 
-def column_for(field: Field) -> Column:
+def column_for(field: Field) -> GrowingColumn:
     if field.kind == "text":
         return WordColumn()
     if field.kind == "keyword":
         return Keywords()
-    return Column({"integer": np.int64, "date": np.int64, "float": np.float64, "bool": np.int8}[field.kind])
-
-
-class Snapshot:
-    """The values of the first rows of a column."""
-
-    __slots__ = ("count", "rows", "values")
-
-    def __init__(self, values: NDArray[Any], rows: NDArray[np.int32] | None, count: int) -> None:
-        self.values = values
-        self.rows = rows
-        """The row of each value; None where the values are the rows."""
-        self.count = count
-
-    def rows_where(self, chosen: Mask) -> Mask:
-        """The rows of which some value is chosen."""
-        if self.rows is None:
-            return chosen
-        mask = np.zeros(self.count, np.bool_)
-        mask[self.rows[chosen]] = True
-        return mask
-
-    def rows_at(self, places: NDArray[np.int64]) -> Mask:
-        """The rows of the values at some places."""
-        mask = np.zeros(self.count, np.bool_)
-        mask[places if self.rows is None else self.rows[places]] = True
-        return mask
-
-    def single(self) -> tuple[NDArray[Any], Mask, Mask]:
-        """One value for each row, whether it has one at all, and whether it has several."""
-        if self.rows is None:
-            return self.values, np.ones(self.count, np.bool_), np.zeros(self.count, np.bool_)
-        counts = np.bincount(self.rows, minlength=self.count)
-        values = np.zeros(self.count, self.values.dtype)
-        values[self.rows] = self.values
-        return values, counts > 0, counts > 1
-
-    def extreme(self, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool) -> tuple[NDArray[Any], Mask]:
-        """The least or greatest ranked value of each row, and whether it has one."""
-        ranked = rank(self.values)
-        if self.rows is None:
-            return ranked, np.ones(self.count, np.bool_)
-        found = np.zeros(self.count, ranked.dtype)
-        has = np.zeros(self.count, np.bool_)
-        if len(ranked):
-            starts = np.flatnonzero(np.diff(self.rows, prepend=-1))
-            owners = self.rows[starts]
-            found[owners] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
-            has[owners] = True
-        return found, has
+    return GrowingColumn({"integer": np.int64, "date": np.int64, "float": np.float64, "bool": np.int8}[field.kind])

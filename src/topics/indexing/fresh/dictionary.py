@@ -2,10 +2,12 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from topics.indexing.fresh.arrays import Codes, Mask, Numbers
+from topics.indexing.columns import Codes, Mask, Numbers
 
 _TEXT_BYTES = 160
 """What a short text takes in a dictionary besides its characters."""
@@ -77,6 +79,18 @@ class Dictionary:
         self._sort()
         place = bisect_left(self._ordered, text)
         return 2 * place if place < len(self._ordered) and self._ordered[place] == text else 2 * place - 1
+
+    def ranked(self, codes: NDArray[Any]) -> Numbers:
+        ranks: Numbers = self.ranks()[codes]
+        return ranks
+
+    def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.having_prefix(prefix)[codes]
+        return mask
+
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        mask: Mask = self.having_part(part)[codes]
+        return mask
 
     def having_prefix(self, prefix: str) -> Mask:
         """For each code, whether its text begins so."""

@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
+from topics.indexing.columns import Numbers
 from topics.indexing.extraction import reader
-from topics.indexing.fresh.arrays import Numbers
-from topics.indexing.fresh.columns import Column, Keywords, WordColumn, column_for
+from topics.indexing.fresh.columns import GrowingColumn, Keywords, WordColumn, column_for
 from topics.indexing.words import NORMALIZERS
 from topics.schema.pointers import MISSING
 from topics.schema.search import Field
@@ -54,7 +54,7 @@ class Filler:
         return True
 
 
-def _encoder(field: Field, column: Column) -> tuple[frozenset[type], Encode]:
+def _encoder(field: Field, column: GrowingColumn) -> tuple[frozenset[type], Encode]:
     """Which kinds of values can be taken at once, and how."""
     if isinstance(column, Keywords):
         dictionary = column.dictionary

@@ -1,23 +1,22 @@
 """The fresh index of one stream, and the part that it is."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation
+from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.columns import Mask, Numbers
 from topics.indexing.extraction import pointer_of
-from topics.indexing.fresh.arrays import Growing, Mask, Numbers
+from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.batches import Batch, Decoder, PlainBatch, Pointer
-from topics.indexing.fresh.columns import Column, Keywords
+from topics.indexing.fresh.columns import GrowingColumn, Keywords
 from topics.indexing.fresh.filling import Filler
 from topics.indexing.fresh.masks import Judge
-from topics.indexing.fresh.selection import Order, place_value
+from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, total
 from topics.indexing.parts import Ask, Budget, Entry, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import Predicate, has_scores
-from topics.indexing.sorting import OFFSET, SCORE, Hit
 from topics.schema.pointers import MISSING
 from topics.schema.search import Binding, Field, SearchConfig
 
@@ -36,7 +35,7 @@ class FreshIndex:
         for queries that need none besides."""
         fields = {} if config is None else config.fields
         self._fillers: list[tuple[Pointer | None, Filler]] = []
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, GrowingColumn] = {}
         for name in fields if names is None else dict.fromkeys(names):
             filler = Filler(fields[name])
             self.columns[name] = filler.column
@@ -113,38 +112,8 @@ class FreshPart:
         matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
         matched = len(matching)
         scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
-        rows = self._first(ask, matching, scores)
-        hits = [self._hit(ask, int(row), 0.0 if scores is None else float(scores[row])) for row in rows]
+        hits = first_hits(ask, self._index.columns, numbers, matching, scores)
         return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
-
-    def _first(self, ask: Ask, matching: Numbers, scores: Any) -> Numbers:
-        by_offset = ask.sort.by_offset
-        if by_offset is not None:
-            # Rows are in the order of their numbers already.
-            found = self._numbers[matching]
-            if by_offset.ascending:
-                begin = 0 if ask.after is None else int(np.searchsorted(found, ask.after[0], "right"))
-                return matching[begin : begin + ask.size]
-            end = len(found) if ask.after is None else int(np.searchsorted(found, ask.after[0]))
-            return matching[max(end - ask.size, 0) : end][::-1]
-        order = Order(ask.sort, self._index.columns, self._numbers, scores, matching)
-        if ask.after is not None:
-            behind = order.behind(ask.after)
-            order.restrict(behind)
-            matching = matching[behind]
-        return matching[order.first(ask.size)] if len(matching) else matching
-
-    def _hit(self, ask: Ask, row: int, score: float) -> Hit:
-        number = int(self._numbers[row])
-        place = tuple(
-            number
-            if key.name == OFFSET
-            else score
-            if key.name == SCORE
-            else place_value(self._index.columns[key.name], row, len(self._numbers), key.ascending)
-            for key in ask.sort.keys
-        )
-        return Hit(place, number, score)
 
     def _alive(self) -> Mask:
         """The rows of the span that were not removed."""
@@ -166,7 +135,7 @@ class FreshPart:
         table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
         if table is None:
             budget.out_of_memory()
-            return Totalled(table=Sheet.empty(ask), missed=self.span.rows, first_missed=self.span.first)
+            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
         return Totalled(table=table, looked_at=self._looked_at())
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

@@ -1,12 +1,12 @@
 """Predicates over columns: a mask of the rows that match, and their scores."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from operator import ge, gt, le, lt
 from typing import Any
 
 import numpy as np
 
-from topics.indexing.fresh.arrays import Floats, Mask
-from topics.indexing.fresh.columns import Column, Keywords, WordColumn
+from topics.indexing.columns import Column, Floats, Mask, TextColumn, WordsColumn
 from topics.indexing.predicates import (
     All,
     Any_,
@@ -28,7 +28,7 @@ from topics.indexing.predicates import (
 class Judge:
     """Judges the first `count` rows. It remembers the masks of one query, which scores ask for again."""
 
-    def __init__(self, columns: dict[str, Column], count: int) -> None:
+    def __init__(self, columns: Mapping[str, Column], count: int) -> None:
         self._columns = columns
         self._count = count
         self._known: dict[int, tuple[Predicate, Mask]] = {}
@@ -53,14 +53,14 @@ class Judge:
             return joined
         column = self._columns[predicate.field]  # type: ignore[attr-defined]
         if isinstance(predicate, Exists):
-            return column.present.filled[: self._count]
+            return column.has_field(self._count)
         if isinstance(predicate, HasWords | HasPhrase):
-            assert isinstance(column, WordColumn)
+            assert isinstance(column, WordsColumn)
             return self._words(column, predicate)
         values = column.snapshot(self._count)
         return values.rows_where(_choose(column, predicate)(values.values))
 
-    def _words(self, column: WordColumn, predicate: HasWords | HasPhrase) -> Mask:
+    def _words(self, column: WordsColumn, predicate: HasWords | HasPhrase) -> Mask:
         words = column.snapshot(self._count)
         dictionary = column.dictionary
         beginning = predicate.words[-1] if isinstance(predicate, HasWords) and predicate.prefix else None
@@ -74,7 +74,7 @@ class Judge:
         for code in dict.fromkeys(codes):
             mask &= words.rows_at(column.places(code))
         if beginning is not None:
-            mask &= words.rows_where(dictionary.having_prefix(beginning)[words.values])
+            mask &= words.rows_at(column.beginning(beginning))
         return mask
 
     def scores(self, predicate: Predicate) -> Floats:
@@ -93,7 +93,7 @@ class Judge:
         return np.full(self._count, float(getattr(predicate, "score", 0.0)))
 
 
-def _phrase_places(column: WordColumn, words: Any, codes: list[int]) -> Any:
+def _phrase_places(column: WordsColumn, words: Any, codes: list[int]) -> Any:
     """Where a phrase begins. It can only stand around the places of its rarest word."""
     places = [column.places(code) for code in codes]
     rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))
@@ -107,7 +107,7 @@ def _phrase_places(column: WordColumn, words: Any, codes: list[int]) -> Any:
 
 def _choose(column: Column, predicate: Predicate) -> Callable[[Any], Mask]:
     """Which values of a column fit a clause."""
-    if isinstance(column, Keywords):
+    if isinstance(column, TextColumn):
         return _choose_texts(column, predicate)
     if isinstance(predicate, Equals):
         value: Any = predicate.value
@@ -119,19 +119,18 @@ def _choose(column: Column, predicate: Predicate) -> Callable[[Any], Mask]:
     return (lambda values: values < high) if predicate.high_open else (lambda values: values <= high)
 
 
-def _choose_texts(column: Keywords, predicate: Predicate) -> Callable[[Any], Mask]:
+def _choose_texts(column: TextColumn, predicate: Predicate) -> Callable[[Any], Mask]:
     dictionary = column.dictionary
     if isinstance(predicate, Equals):
         code = dictionary.code(str(predicate.value))
         return lambda values: np.zeros(len(values), np.bool_) if code is None else values == code
     if isinstance(predicate, StartsWith):
-        return lambda codes: dictionary.having_prefix(predicate.prefix)[codes]
+        return lambda codes: dictionary.begin_with(predicate.prefix, codes)
     if isinstance(predicate, Contains):
-        return lambda codes: dictionary.having_part(predicate.part)[codes]
+        return lambda codes: dictionary.contain(predicate.part, codes)
     assert isinstance(predicate, Within)
     bound, is_low = (predicate.high, False) if predicate.low is None else (predicate.low, True)
     is_open = predicate.low_open if is_low else predicate.high_open
-    rank, ranks = dictionary.rank(str(bound)), dictionary.ranks()
-    less, least = (ranks < rank, ranks <= rank) if not is_low else (ranks > rank, ranks >= rank)
-    chosen = less if is_open else least
-    return lambda codes: chosen[codes]
+    rank = dictionary.rank(str(bound))
+    compare = (gt if is_open else ge) if is_low else (lt if is_open else le)
+    return lambda codes: np.asarray(compare(dictionary.ranked(codes), rank))

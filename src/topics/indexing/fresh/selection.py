@@ -1,13 +1,14 @@
 """The first rows of an order, without sorting all of them."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.fresh.arrays import Floats, Mask, Numbers
-from topics.indexing.fresh.columns import Column, Keywords
-from topics.indexing.sorting import OFFSET, SCORE, Key, Place, Sort
+from topics.indexing.columns import Column, Floats, Mask, Numbers, TextColumn
+from topics.indexing.parts import Ask
+from topics.indexing.sorting import OFFSET, SCORE, Hit, Key, Place, Sort
 
 Ordinal = NDArray[Any]
 """Numbers of which a smaller one comes first."""
@@ -18,7 +19,7 @@ class Order:
     turned around bit by bit, because the least of all integers has no negative."""
 
     def __init__(
-        self, sort: Sort, columns: dict[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
+        self, sort: Sort, columns: Mapping[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
     ) -> None:
         self._sort = sort
         self._columns = columns
@@ -34,10 +35,7 @@ class Order:
             return [_turned(scores, key.ascending)]
         column = self._columns[key.name]
         found, has = column.snapshot(len(self._numbers)).extreme(
-            (lambda codes: column.dictionary.ranks()[codes])
-            if isinstance(column, Keywords)
-            else (lambda values: values),
-            key.ascending,
+            column.dictionary.ranked if isinstance(column, TextColumn) else (lambda values: values), key.ascending
         )
         return [_turned((~has).view(np.int8)[candidates], key.ascending), _turned(found[candidates], key.ascending)]
 
@@ -58,10 +56,10 @@ class Order:
             return [_turned(np.float64(bound), key.ascending)]
         column = self._columns[key.name]
         value: Any = 0 if bound is None else bound
-        if isinstance(column, Keywords):
+        if isinstance(column, TextColumn):
             value = np.int64(0 if bound is None else column.dictionary.rank(bound))
         else:
-            value = column.values.filled.dtype.type(value)
+            value = column.dtype.type(value)
         return [_turned(np.int8(bound is None), key.ascending), _turned(value, key.ascending)]
 
     def restrict(self, chosen: Mask) -> None:
@@ -106,7 +104,48 @@ def place_value(column: Column, row: int, count: int, ascending: bool) -> Any:
     if not len(values):
         return None
     choose = min if ascending else max
-    if isinstance(column, Keywords):
+    if isinstance(column, TextColumn):
         return choose(column.dictionary.texts[code] for code in values)
     value = choose(values.tolist())
     return bool(value) if values.dtype == np.int8 else value
+
+
+def first_hits(
+    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
+) -> list[Hit]:
+    """The first hits among the rows that match, which are in the order of their numbers."""
+    rows = _first_rows(ask, columns, numbers, matching, scores)
+    return [_hit(ask, columns, numbers, int(row), 0.0 if scores is None else float(scores[row])) for row in rows]
+
+
+def _first_rows(
+    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
+) -> Numbers:
+    by_offset = ask.sort.by_offset
+    if by_offset is not None:
+        # Rows are in this order already.
+        found = numbers[matching]
+        if by_offset.ascending:
+            begin = 0 if ask.after is None else int(np.searchsorted(found, ask.after[0], "right"))
+            return matching[begin : begin + ask.size]
+        end = len(found) if ask.after is None else int(np.searchsorted(found, ask.after[0]))
+        return matching[max(end - ask.size, 0) : end][::-1]
+    order = Order(ask.sort, columns, numbers, scores, matching)
+    if ask.after is not None:
+        behind = order.behind(ask.after)
+        order.restrict(behind)
+        matching = matching[behind]
+    return matching[order.first(ask.size)] if len(matching) else matching
+
+
+def _hit(ask: Ask, columns: Mapping[str, Column], numbers: Numbers, row: int, score: float) -> Hit:
+    number = int(numbers[row])
+    place = tuple(
+        number
+        if key.name == OFFSET
+        else score
+        if key.name == SCORE
+        else place_value(columns[key.name], row, len(numbers), key.ascending)
+        for key in ask.sort.keys
+    )
+    return Hit(place, number, score)

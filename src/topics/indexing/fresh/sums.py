@@ -1,7 +1,7 @@
 """Aggregations over columns: groups by their codes, sums by one pass each."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import UNSET
@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from topics.indexing import limits
 from topics.indexing.aggregation import Aggregation, GroupKey, Table
-from topics.indexing.fresh.arrays import Mask, Numbers
-from topics.indexing.fresh.columns import Column, Keywords
+from topics.indexing.columns import Column, Mask, Numbers, TextColumn
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.measures import Counted, State, Summed
 from topics.indexing.predicates import bind_search
@@ -23,8 +22,21 @@ _FEW = 1 << 20
 """Codes that a table is made for; beyond, they are sorted."""
 
 
+class Summaries(Protocol):
+    """What aggregations need besides the columns of fields: entries that are summaries already, by rollup and
+    measure."""
+
+    def known(self, rollup: str, measure: str, count: int) -> Mask:
+        """Which of the first rows are one."""
+        ...
+
+    def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
+        """Those of some rows that are one."""
+        ...
+
+
 class Sheet:
-    """What aggregations need besides the columns of fields: entries that are summaries already, one list a measure."""
+    """The summaries of entries that come, one list a measure."""
 
     def __init__(self, config: SearchConfig | None) -> None:
         self.states: dict[tuple[str, str], list[Summed | None]] = {}
@@ -43,17 +55,29 @@ class Sheet:
         for contribute, states in self._contribute:
             states += [contribute(value, ()) for value in values]
 
-    @staticmethod
-    def empty(ask: Aggregation) -> Table:
-        return Table(ask)
+    def known(self, rollup: str, measure: str, count: int) -> Mask:
+        states = self.states[rollup, measure]
+        return np.fromiter((state is not None for state in states[:count]), np.bool_, count)
+
+    def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
+        states = self.states[rollup, measure]
+        return [state for row in rows.tolist() if (state := states[row]) is not None]
 
     @property
     def memory_bytes(self) -> int:
         return sum(_STATE_BYTES * len(states) for states in self.states.values())
 
 
-def total(sheet: Sheet, columns: dict[str, Column], judge: Judge, alive: Mask, ask: Aggregation) -> Table | None:
+def total(
+    summaries: Summaries,
+    columns: Mapping[str, Column],
+    judge: Judge,
+    alive: Mask,
+    ask: Aggregation,
+    max_groups: int | None = None,
+) -> Table | None:
     """The sums of the rows that are alive; None when there are too many groups."""
+    most = limits.MAX_GROUPS if max_groups is None else max_groups
     rollup = ask.rollup
     count = len(alive)
     times, has_time, many_times = columns[rollup.timestamp_field].snapshot(count).single()
@@ -68,16 +92,17 @@ def total(sheet: Sheet, columns: dict[str, Column], judge: Judge, alive: Mask, a
             amounts[name], has, many = columns[measure.field].snapshot(count).single()
             mask &= has & ~many
         elif isinstance(measure, SummaryParts):
-            states = sheet.states[ask.name, name]
-            mask &= np.fromiter((state is not None for state in states[:count]), np.bool_, count)
+            mask &= summaries.known(ask.name, name, count)
     rows = np.flatnonzero(mask)
     moments = times[rows]
     starts = moments // ask.interval_ms * ask.interval_ms if ask.interval_ms else np.full(len(rows), ask.from_ms)
-    groups, keys = _group(rows, starts, ask, columns, count)
-    if len(keys) > limits.MAX_GROUPS:
+    groups, keys = _group(rows, starts, ask, columns, count, most)
+    if len(keys) > most:
         return None
     table = Table(ask)
-    measures = [_measure(rollup, name, ask, rows, groups, len(keys), amounts, sheet, judge) for name in _wanted(ask)]
+    measures = [
+        _measure(rollup, name, ask, rows, groups, len(keys), amounts, summaries, judge) for name in _wanted(ask)
+    ]
     table.groups = {key: tuple(states[index] for states in measures) for index, key in enumerate(keys)}
     return table
 
@@ -95,7 +120,7 @@ class _Axis(NamedTuple):
 
 
 def _group(
-    rows: Numbers, starts: Numbers, ask: Aggregation, columns: dict[str, Column], count: int
+    rows: Numbers, starts: Numbers, ask: Aggregation, columns: Mapping[str, Column], count: int, most: int
 ) -> tuple[Numbers, list[GroupKey]]:
     """The group of each row, and the keys of the groups."""
     axes = [_time_axis(starts, ask.interval_ms or 1)]
@@ -108,7 +133,7 @@ def _group(
         size = len(firsts)
     keys = [
         GroupKey(axes[0].show(int(axes[0].codes[place])), tuple(axis.show(int(axis.codes[place])) for axis in axes[1:]))
-        for place in firsts[: limits.MAX_GROUPS + 1].tolist()
+        for place in firsts[: most + 1].tolist()
     ]
     return joined, keys
 
@@ -135,7 +160,7 @@ def _time_axis(starts: Numbers, interval: int) -> _Axis:
 
 def _dimension_axis(column: Column, rows: Numbers, count: int) -> _Axis:
     values, has, _ = column.snapshot(count).single()
-    if isinstance(column, Keywords):
+    if isinstance(column, TextColumn):
         texts = column.dictionary.texts
         null = len(texts)
         return _Axis(
@@ -148,7 +173,7 @@ def _dimension_axis(column: Column, rows: Numbers, count: int) -> _Axis:
 
 
 def _shown(column: Column, value: Any) -> str:
-    return shown(bool(value)) if column.values.filled.dtype == np.int8 else shown(value)
+    return shown(bool(value)) if column.dtype == np.int8 else shown(value)
 
 
 def _measure(
@@ -159,7 +184,7 @@ def _measure(
     groups: Numbers,
     size: int,
     amounts: dict[str, NDArray[Any]],
-    sheet: Sheet,
+    summaries: Summaries,
     judge: Judge,
 ) -> list[State]:
     measure = rollup.measures[name]
@@ -171,9 +196,8 @@ def _measure(
     if isinstance(measure, Summary):
         return list(_summaries(amounts[name][rows], groups, size, measure.histogram is not UNSET))
     merged = [Summed() for _ in range(size)]
-    states = sheet.states[ask.name, name]
-    for row, group in zip(rows.tolist(), groups.tolist(), strict=True):
-        merged[group].merge(states[row])
+    for state, group in zip(summaries.at(ask.name, name, rows), groups.tolist(), strict=True):
+        merged[group].merge(state)
     return list(merged)
 
 

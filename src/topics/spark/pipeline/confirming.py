@@ -27,6 +27,13 @@ class Confirmations:
                 "put back from an older copy. Move the archive and the folder pipeline away to begin again"
             )
 
+    def begin(self) -> None:
+        """Leaves word that there is something to confirm to, before there is: every server that starts from now on
+        keeps deletes."""
+        if not self._fs.exists(self._layout.pipeline_seen):
+            self._fs.make_dirs(self._layout.pipeline)
+            replace_file(self._fs, self._layout.pipeline_seen, b"0")
+
     def confirm(self, number: int) -> None:
         if number > self._confirmed():
             self._fs.make_dirs(self._layout.pipeline)

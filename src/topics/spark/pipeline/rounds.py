@@ -59,7 +59,10 @@ class Pipeline:
         executor: Executor,
         clock: Clock,
         rules: FrameRules | None = None,
+        confirms: bool = True,
     ) -> None:
+        """It `confirms` deletes where a product, or one of an earlier run, keeps copies that they must reach."""
+        self._confirms = confirms
         self._fs = fs
         self._layout = layout
         self._products = products
@@ -83,7 +86,7 @@ class Pipeline:
         shut_out = {product.name: self._shut_out(product.name, now) for product in self._products}
         chores = self._look(view, shut_out, now)
         worked = self._work(view, shut_out, chores, now)
-        if not self._sick:
+        if self._confirms and not self._sick:
             self._confirmations.confirm(
                 min([product.confirmed(view.number) for product in self._products], default=view.number)
             )

@@ -50,9 +50,11 @@ class Supervisor:
         self._not_before = 0.0
         self.restarts = 0
         """How often the process ended badly and was or will be started again."""
-        missing = [name for name in ("pyspark", "pyiceberg") if find_spec(name) is None]
+        self.archives = settings.archive in ("1", "true")
+        needed = ("pyspark", "pyiceberg") if self.archives else ("pyspark",)
+        missing = [name for name in needed if find_spec(name) is None]
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
-        self.enabled = settings.pipeline == "auto" and settings.archive in ("1", "true")
+        self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
 
     @property
@@ -76,7 +78,11 @@ class Supervisor:
 
     def start(self) -> None:
         if self.enabled and self.reason is not None:
-            _log.warning("the pipeline cannot run", extra={"reason": self.reason})
+            told = _log.warning if self.archives else _log.info
+            told(
+                "the pipeline cannot run: pip install 'topics[spark]' brings what it needs",
+                extra={"reason": self.reason},
+            )
         self._status = load_status(self._fs, self._layout)
         if self.enabled and self.reason is None:
             self._task = asyncio.create_task(self._keep())

@@ -23,9 +23,12 @@ import msgspec
 from topics.config.settings import Settings
 from topics.core.errors import TopicsError
 from topics.spark.archive.planning import DELETED_SHARE, ArchiveRules
+from topics.spark.families.planning import FamilyRules
 from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.confirming import Confirmations
 from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
@@ -128,7 +131,10 @@ def make_pipeline(
             file_bytes=settings.archive_file_bytes,
         )
         products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice(), table_of(settings, fs, rules)))
-    return Pipeline(fs, layout, products, executor, clock)
+    confirms = bool(products) or fs.exists(layout.pipeline_seen)
+    if settings.search_families == "auto":
+        products.append(FamilyProduct(fs, layout, FamilyRules(), SystemDice()))
+    return Pipeline(fs, layout, products, executor, clock, confirms=confirms)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:
@@ -151,8 +157,9 @@ def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:
 def check_tracked(fs: FileSystem, layout: Layout) -> None:
     """Refuses to archive beside a server that would not tell of deletes: the archive would show them for ever.
 
-    Without a server nothing is deleted, and the next one to start keeps deletes because the pipeline has a folder now.
+    Without a server nothing is deleted, and the next one to start keeps deletes because it finds that there was a run.
     """
+    Confirmations(fs, layout).begin()
     catalog = read_catalog(fs, layout)
     if catalog is None or catalog.head.tracked:
         return

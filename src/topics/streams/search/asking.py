@@ -1,8 +1,9 @@
 """One query over one stream, part by part.
 
 What is fresh is asked of the index, once all that the query has to see was brought to it. What is older than the index
-is read from the stream and looked at entry by entry, the newest first, as long as time and bytes last; a query that
-wants the oldest entries first begins at the other end. What was not looked at is told.
+is asked of companions. Where there is none it is read from the stream and looked at entry by entry, the newest first,
+as long as time and bytes last; a query that wants the oldest entries first begins at the other end. What was not looked
+at is told.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,8 @@ from topics.engine.read import first_readable
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
 from topics.indexing.sorting import OFFSET
-from topics.searching.messages import Ask, Finish, More, Query, Question, Result, SearchQuery
+from topics.searching.messages import Ask, Finish, Mapped, More, Query, Question, Result, SearchQuery
+from topics.streams.search.companions import Companions, IndexedStretch
 from topics.streams.search.following import Followed, Follower
 from topics.streams.search.outcome import OutcomeDone, account
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
@@ -34,6 +36,8 @@ class Means(NamedTuple):
     later: Later
     now: Callable[[], float]
     scan_bytes: int
+    companions: Companions | None = None
+    """None where there is no disk to look for any."""
 
 
 class Asking:
@@ -49,13 +53,15 @@ class Asking:
         self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), topic.head))
         self._fresh: Stretch | None = None
         """What the index was asked about."""
-        self._left: list[Stretch] = []
-        """What is still to be scanned, the next one last."""
+        self._left: list[Stretch | IndexedStretch] = []
+        """What is still to be looked at, by companions or by a scan, the next one last."""
         self._planned_through = 0
         self._scanned: list[Stretch] = []
         self._skipped: list[Stretch] = []
         """What a read did not get to, though nobody knows why."""
         self._scanned_bytes = 0
+        self._indexed: list[Stretch] = []
+        """What companions were asked about."""
         self._asked: int | None = None
         """The number of the question, while it waits for further parts."""
         self._enough = False
@@ -71,6 +77,7 @@ class Asking:
 
     def begin(self, description: Description, timeout_s: float) -> None:
         """Raises SearchUnavailableError."""
+        self._description = description
         self._followed = self._means.follower.of(self._topic, description)
         self._cancel = self._means.later(timeout_s, self._late)
         if self._ascending and self._plan_scan():
@@ -95,7 +102,11 @@ class Asking:
         if self._enough or self._spent is not None:
             self._finish()
         elif self._left or (self._ascending and self._plan_scan()):
-            self._scan(self._left[-1])
+            part = self._left[-1]
+            if isinstance(part, IndexedStretch):
+                self._look_up(part)
+            else:
+                self._scan(part)
         elif self._fresh is None:
             self._bring()
         else:
@@ -167,10 +178,41 @@ class Asking:
         first = max(self._wanted.first, self._planned_through + 1)
         last = min(self._followed.start, self._wanted.last)
         self._planned_through = max(last, self._planned_through)
-        self._left = stretches(self._topic, first, last, PACK_BYTES) if first <= last else []
+        self._left = self._laid_out(first, last) if first <= last else []
         if not self._ascending:
             self._left.reverse()
         return bool(self._left)
+
+    def _laid_out(self, first: int, last: int) -> list[Stretch | IndexedStretch]:
+        """What is to be looked at of a range, the newest first: companions, and what none of them has."""
+        companions = self._means.companions
+        found: list[Stretch | IndexedStretch] = []
+        if companions is not None:
+            for part in reversed(companions.choose(self._topic, self._description, self._query, first, last)):
+                found += stretches(self._topic, part.last + 1, last, PACK_BYTES)
+                found.append(part)
+                last = part.first - 1
+        return found + stretches(self._topic, first, last, PACK_BYTES)
+
+    def _look_up(self, part: IndexedStretch) -> None:
+        self._left.pop()
+        stretch = Stretch(part.first, part.last)
+        removed, asked = self._removed(stretch), self._asked
+        assert asked is not None
+        mapped = Mapped(part.path, part.first, part.last)
+
+        def told(result: Result | SearchUnavailableError) -> None:
+            if isinstance(result, Result) and result.unreadable:
+                assert self._means.companions is not None
+                self._means.companions.distrust(self._topic, part.path, result.unreadable)
+                instead = self._laid_out(part.first, part.last)
+                self._left += instead if self._ascending else reversed(instead)
+                self._next()
+            else:
+                self._indexed.append(stretch)
+                self._told(result)
+
+        self._means.searcher.ask(lambda request: More(request, asked, removed=removed, mapped=mapped), told)
 
     def _scan(self, part: Stretch) -> None:
         request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
@@ -215,15 +257,14 @@ class Asking:
 
     def _tell(self, make: Callable[[int], Question], body: tuple[bytes | memoryview, ...] = ()) -> None:
         """Asks something after which there is more to do."""
+        self._means.searcher.ask(make, self._told, body)
 
-        def told(result: Result | SearchUnavailableError) -> None:
-            if isinstance(result, SearchUnavailableError):
-                self._cancel()
-                self._done(result)
-            else:
-                self._take(result)
-
-        self._means.searcher.ask(make, told, body)
+    def _told(self, result: Result | SearchUnavailableError) -> None:
+        if isinstance(result, SearchUnavailableError):
+            self._cancel()
+            self._done(result)
+        else:
+            self._take(result)
 
     def _take(self, result: Result) -> None:
         self._enough, self._spent = result.enough, self._spent or result.spent
@@ -255,14 +296,15 @@ class Asking:
         wanted, fresh = self._wanted, self._fresh
         missed: list[Stretch] = []
         if not self._enough:
-            missed += (*self._left, *self._skipped)
+            missed += (*(Stretch(part.first, part.last) for part in self._left), *self._skipped)
             # Behind what was, or would have been, scanned.
             begin = max(wanted.first, self._planned_through + 1)
             missed.append(Stretch(begin if fresh is None else max(begin, fresh.last + 1), wanted.last))
         looked = fresh or Stretch(wanted.first, wanted.first - 1)
         self._done(
             account(
-                self._topic, result, self._head, looked, self._scanned, self._scanned_bytes, missed, self._spent,
+                self._topic, result, self._head, looked, self._scanned, self._scanned_bytes, self._indexed, missed,
+                self._spent,
             )
         )  # fmt: skip
 

@@ -88,8 +88,18 @@ class Followed:
 
 
 class Follower:
-    def __init__(self, engine: Engine, searcher: Searcher, later: Later, stream_bytes: int, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        searcher: Searcher,
+        later: Later,
+        stream_bytes: int,
+        memory_bytes: int,
+        covered: Callable[[Topic, Description], int] = lambda topic, description: 0,
+    ) -> None:
+        """`covered` tells up to which seq a stream has indexes that need not be made here."""
         self._engine = engine
+        self._covered = covered
         self._searcher = searcher
         self._later = later
         self._stream_bytes = stream_bytes
@@ -129,7 +139,7 @@ class Follower:
 
     def _begin(self, topic: Topic, description: Description) -> Followed:
         self._indexes += 1
-        start = window_start(topic, self._stream_bytes)
+        start = max(window_start(topic, self._stream_bytes), self._covered(topic, description))
         self._searcher.send(Open(self._indexes, encode_registry(description.contract.registry)))
         begun = Followed(self._indexes, topic, description, self._searcher.generation, start)
         self._followed[topic.id] = begun

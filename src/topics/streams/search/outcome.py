@@ -26,6 +26,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What was looked at entry by entry, in the order in which it was."""
     scanned_segments: int = 0
     scanned_bytes: int = 0
+    indexed_segments: int = 0
+    """Segments that companions answered for."""
     spent: str | None = None
     """The budget that ran out."""
 
@@ -40,7 +42,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def looked_at_fresh(self) -> int:
         """Entries that the index has looked at."""
-        return self.result.looked_at - self.result.scanned
+        return self.result.looked_at - self.result.scanned - self.result.indexed
 
 
 OutcomeDone = Callable[[Outcome | TopicsError], None]
@@ -53,6 +55,7 @@ def account(
     fresh: Stretch,
     scanned: Sequence[Stretch],
     scanned_bytes: int,
+    indexed: Sequence[Stretch],
     missed: Sequence[Stretch],
     spent: str | None,
 ) -> Outcome:
@@ -76,6 +79,7 @@ def account(
         scanned=tuple(scanned),
         scanned_segments=_segments_in(topic, scanned),
         scanned_bytes=scanned_bytes,
+        indexed_segments=_segments_in(topic, indexed),
         spent=spent,
     )
 

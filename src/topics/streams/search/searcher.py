@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from topics.core.errors import SearchUnavailableError
+from topics.searching.mapping import map_file
 from topics.searching.messages import Answer, Head, Messages, Question, Result, encode_message
 
 ResultDone = Callable[[Result | SearchUnavailableError], None]
@@ -40,8 +41,9 @@ class InlineSearcher:
     is_writable = True
     generation = 0
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], map_file: Callable[[str], memoryview] = map_file) -> None:
         self._now = now
+        self._map_file = map_file
         self._worker: object = None
         self._messages = Messages()
         self._requests = 0
@@ -65,7 +67,7 @@ class InlineSearcher:
         from topics.searching.worker import Worker  # noqa: PLC0415
 
         if self._worker is None:
-            self._worker = Worker(self._now)
+            self._worker = Worker(self._now, self._map_file)
         assert isinstance(self._worker, Worker)
         (message,) = self._messages.feed(encode_message(head, body))
         return self._worker.take(message)

@@ -13,6 +13,7 @@ from topics.searching.messages import Query
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
+from topics.streams.search.companions import Companions
 from topics.streams.search.fetching import Fetch, Fetched
 from topics.streams.search.filtering import FilteredDiff, FilteredRead
 from topics.streams.search.following import Follower
@@ -37,13 +38,16 @@ class StreamSearch:
         scan_bytes: int = SCAN_BYTES,
         max_queries: int = 0,
         max_queries_per_tenant: int = 0,
+        companions: Companions | None = None,
     ) -> None:
         """`now` is the clock that the searching process has, too. Of what has a maximum, 0 is no limit."""
+        self.companions = companions
         self._engine = engine
         self._searcher = searcher
         self._later = later
         self._now = now
-        self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes)
+        covered = {} if companions is None else {"covered": companions.covered_through}
+        self._follower = Follower(engine, searcher, later, stream_bytes, memory_bytes, **covered)
         self._scan_bytes = scan_bytes
         self._max_queries = max_queries
         self._max_queries_per_tenant = max_queries_per_tenant
@@ -96,7 +100,7 @@ class StreamSearch:
             done(outcome)
 
         asking = Asking(
-            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes),
+            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions),
             topic,
             query,
             begun + timeout_s,

@@ -109,8 +109,11 @@ def test_without_an_archive_nothing_is_kept(disk: FakeDisk) -> None:
     assert topic(engine, "orders").parts is None
 
 
-def test_a_folder_that_ever_had_a_pipeline_keeps_them(disk: FakeDisk) -> None:
+def test_a_folder_that_ever_had_an_archive_keeps_them(disk: FakeDisk) -> None:
     disk.make_dirs(LAYOUT.pipeline)
+    # A pipeline that makes indexes alone has no copies that a delete must reach.
+    assert not open_engine(disk.clone()).removals.on
+    replace_file(disk, LAYOUT.pipeline_seen, b"0")
     assert open_engine(disk).removals.on
 
 
@@ -140,6 +143,7 @@ def test_without_an_archive_they_are_forgotten_and_with_a_former_one_somebody_is
     engine.close_inline()
     former = disk.clone()
     former.make_dirs(LAYOUT.pipeline)
+    replace_file(former, LAYOUT.pipeline_seen, b"0")
     for folder, ranges in ((disk, []), (former, [(1, 2)])):
         again = open_engine(folder)
         append(again, "orders", 9)

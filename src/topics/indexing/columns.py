@@ -1,0 +1,145 @@
+"""Columns: one field of many entries, as a query asks for it, wherever its arrays are.
+
+A column has the values of its field in the order of the entries, and for each value the row it belongs to. Most fields
+have exactly one value an entry; then the values are the rows and nothing has to be spread. Texts are codes of a
+dictionary. A column of words has the words of its texts, with a gap behind each text, so that no phrase reaches into
+the next.
+
+There are two kinds of them: columns that grow as entries come (`topics.indexing.fresh`) and columns that are mapped
+from a file (`topics.indexing.companions`). Whoever judges, sorts or sums asks both the same questions, and so gets the
+same answers.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int32]
+
+GAP = "\n"
+"""Stands behind each text of a column of words. No word is one."""
+
+
+class Snapshot:
+    """The values of the first rows of a column."""
+
+    __slots__ = ("_rows", "count", "values")
+
+    def __init__(self, values: NDArray[Any], rows: NDArray[Any] | None, count: int) -> None:
+        self.values = values
+        self._rows = rows
+        self.count = count
+
+    @property
+    def rows(self) -> NDArray[Any] | None:
+        """The row of each value; None where the values are the rows."""
+        return self._rows
+
+    def rows_where(self, chosen: Mask) -> Mask:
+        """The rows of which some value is chosen."""
+        rows = self.rows
+        if rows is None:
+            return chosen
+        mask = np.zeros(self.count, np.bool_)
+        mask[rows[chosen]] = True
+        return mask
+
+    def rows_at(self, places: NDArray[Any]) -> Mask:
+        """The rows of the values at some places."""
+        rows = self.rows
+        mask = np.zeros(self.count, np.bool_)
+        mask[places if rows is None else rows[places]] = True
+        return mask
+
+    def single(self) -> tuple[NDArray[Any], Mask, Mask]:
+        """One value for each row, whether it has one at all, and whether it has several."""
+        rows = self.rows
+        if rows is None:
+            return self.values, np.ones(self.count, np.bool_), np.zeros(self.count, np.bool_)
+        counts = np.bincount(rows, minlength=self.count)
+        values = np.zeros(self.count, self.values.dtype)
+        values[rows] = self.values
+        return values, counts > 0, counts > 1
+
+    def extreme(self, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool) -> tuple[NDArray[Any], Mask]:
+        """The least or greatest ranked value of each row, and whether it has one."""
+        ranked, rows = rank(self.values), self.rows
+        if rows is None:
+            return ranked, np.ones(self.count, np.bool_)
+        found = np.zeros(self.count, ranked.dtype)
+        has = np.zeros(self.count, np.bool_)
+        if len(ranked):
+            starts = np.flatnonzero(np.diff(rows, prepend=-1))
+            owners = rows[starts]
+            found[owners] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
+            has[owners] = True
+        return found, has
+
+
+class Texts(Protocol):
+    """A dictionary: the codes of the distinct texts of a column."""
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The text of each code."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def code(self, text: str) -> int | None: ...
+
+    def rank(self, text: str) -> int:
+        """The rank of a text; one between two others if it has no code."""
+        ...
+
+    def ranked(self, codes: NDArray[Any]) -> Numbers:
+        """The ranks of the texts of some codes: a smaller one comes first."""
+        ...
+
+    def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
+        """Of which codes the text begins so."""
+        ...
+
+    def contain(self, part: str, codes: NDArray[Any]) -> Mask:
+        """Of which codes the text has this one in it."""
+        ...
+
+
+class Column(ABC):
+    """The values of one field as numbers: typed ones as themselves, texts as codes."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]: ...
+
+    @abstractmethod
+    def snapshot(self, count: int) -> Snapshot:
+        """What the first rows have."""
+
+    @abstractmethod
+    def has_field(self, count: int) -> Mask:
+        """Which of the first rows have the field at all, as null perhaps."""
+
+
+class TextColumn(Column):
+    """A column of texts."""
+
+    dictionary: Texts
+
+
+class WordsColumn(TextColumn):
+    """A column of the words of texts."""
+
+    @abstractmethod
+    def places(self, code: int) -> NDArray[Any]:
+        """Where a word stands among all words, ascending."""
+
+    @abstractmethod
+    def beginning(self, prefix: str) -> NDArray[Any]:
+        """Where words stand that begin so, in any order."""

@@ -1,0 +1,203 @@
+"""Making one companion out of several that follow each other, without looking at any entry again.
+
+Columns are put one behind the other. Dictionaries become one by a merge of sorted texts, and places by counting, so
+nothing is sorted and no more than one column is in memory. What was deleted meanwhile can be left out: then its texts
+are gone as well.
+"""
+
+from collections.abc import Iterator, Sequence
+from heapq import merge as merge_sorted
+from typing import Any, Final
+
+import numpy as np
+
+from topics.core.ranges import SeqRange
+from topics.indexing.columns import GAP, Mask, Numbers
+from topics.indexing.companions.files import SectionWriter, Write, bytes_of
+from topics.indexing.companions.identity import Plan
+from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
+from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
+from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
+from topics.indexing.companions.summaries import write_summaries
+from topics.indexing.companions.texts import MappedTexts, narrow, pack_texts
+
+_TEXTS_AT_A_TIME: Final = 1 << 16
+
+
+def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRange] = ()) -> CompanionHead:
+    """Writes one companion for all entries of some of one generation, in order, but for those that were removed."""
+    first, last = companions[0].head, companions[-1].head
+    sources = [_Source(companion, removed) for companion in companions]
+    rows = sum(source.rows for source in sources)
+    writer = SectionWriter(write)
+    if rows != last.last - first.first + 1:
+        writer.add("numbers", np.concatenate([source.numbers() for source in sources]))
+    fields = {}
+    for name in first.fields:
+        column = _join([source.column(companion.column(name)) for source, companion in _pairs(sources, companions)])
+        fields[name] = write_column(writer, f"field/{name}", column, first.block_rows)
+    key = _join([source.column(companion.key) for source, companion in _pairs(sources, companions)])
+    key_head = write_column(writer, KEY, key, first.block_rows)
+    for name in first.plan.sums:
+        write_summaries(writer, f"sums/{name}", _states(sources, name))
+    whole = all(source.keep is None for source in sources)
+    rollups = _merge_rollups(writer, companions, rows) if whole else {}
+    head = CompanionHead(
+        epoch=first.epoch, generation=first.generation, first=first.first, last=last.last, rows=rows,
+        block_rows=first.block_rows, level=max(companion.head.level for companion in companions) + 1,
+        plan=Plan(first.plan.fields, rollups, first.plan.sums), fields=fields, key=key_head,
+    )  # fmt: skip
+    writer.finish(head)
+    return head
+
+
+def _pairs(sources: Sequence["_Source"], companions: Sequence[Companion]) -> Iterator[tuple["_Source", Companion]]:
+    return zip(sources, companions, strict=True)
+
+
+class _Source:
+    """A companion and which of its rows are kept."""
+
+    def __init__(self, companion: Companion, removed: Sequence[SeqRange]) -> None:
+        self.companion = companion
+        keep = np.ones(companion.head.rows, np.bool_)
+        for first, last in removed:
+            lo, hi = companion.row_range(first, last)
+            keep[lo:hi] = False
+        self.keep: Mask | None = None if bool(keep.all()) else keep
+        """None where that is all of them."""
+        self.rows = int(np.count_nonzero(keep))
+
+    def numbers(self) -> Array:
+        numbers = self.companion.numbers_of(0, self.companion.head.rows)
+        return numbers if self.keep is None else numbers[self.keep]
+
+    def column(self, stored: StoredColumn) -> StoredColumn:
+        return stored if self.keep is None else _kept(stored, self.keep)
+
+    def states(self, name: str) -> Iterator[bytes]:
+        rollup, _, measure = name.partition("/")
+        raw, ends = self.companion.summaries.texts(rollup, measure)
+        texts = MappedTexts(raw, ends).encoded
+        rows = range(len(texts)) if self.keep is None else np.flatnonzero(self.keep).tolist()
+        return (texts[row] for row in rows)
+
+
+def _states(sources: Sequence[_Source], name: str) -> Iterator[bytes]:
+    for source in sources:
+        yield from source.states(name)
+
+
+def _kept(stored: StoredColumn, keep: Mask) -> StoredColumn:
+    """A column without some rows, and without the texts that only they had."""
+    counts = stored.counts()
+    values = stored.values[np.repeat(keep, counts)]
+    left = counts[keep]
+    rows = len(left)
+    starts = None if bool((left == 1).all()) else narrow(np.append(0, np.cumsum(left)))
+    present = None if stored.present is None else stored.present[keep]
+    if present is not None and bool(present.all()):
+        present = None
+    if not stored.is_text:
+        return StoredColumn(stored.kind, rows, values, starts, present)
+    used, codes = np.unique(values, return_inverse=True)
+    encoded = stored.texts.encoded
+    texts = MappedTexts(*pack_texts(encoded[code] for code in used.tolist()))
+    return _with_places(stored.kind, rows, narrow(codes), starts, present, texts)
+
+
+def _with_places(
+    kind: str, rows: int, codes: Array, starts: Array | None, present: Array | None, texts: MappedTexts
+) -> StoredColumn:
+    gap = texts.code(GAP) if kind == "text" else None
+    return StoredColumn(kind, rows, codes, starts, present, texts, *code_places(codes, len(texts), gap))
+
+
+def _join(columns: Sequence[StoredColumn]) -> StoredColumn:
+    kind, rows = columns[0].kind, sum(column.rows for column in columns)
+    starts = None
+    if any(column.starts is not None for column in columns):
+        counts = np.concatenate([column.counts() for column in columns])
+        starts = narrow(np.append(0, np.cumsum(counts)))
+    present = None
+    if any(column.present is not None for column in columns):
+        present = np.concatenate([np.ones(c.rows, np.bool_) if c.present is None else c.present for c in columns])
+    if not columns[0].is_text:
+        return StoredColumn(kind, rows, np.concatenate([c.values for c in columns]), starts, present)
+    texts, codes_of = _join_texts([column.texts for column in columns])
+    values = narrow(np.concatenate([codes[column.values] for codes, column in zip(codes_of, columns, strict=True)]))
+    return StoredColumn(kind, rows, values, starts, present, texts, *_join_places(columns, codes_of, len(texts)))
+
+
+def _join_texts(sources: Sequence[MappedTexts]) -> tuple[MappedTexts, list[Array]]:
+    """One dictionary, and for each old one the new codes of its texts."""
+    codes_of: list[Array] = [np.zeros(len(source), np.int64) for source in sources]
+
+    def distinct() -> Iterator[bytes]:
+        code, before = -1, b""
+        runs: list[Any] = [_numbered(source, number) for number, source in enumerate(sources)]
+        for text, number, old in merge_sorted(*runs):
+            if code < 0 or text != before:
+                code, before = code + 1, text
+                yield text
+            codes_of[number][old] = code
+
+    return MappedTexts(*pack_texts(distinct())), codes_of
+
+
+def _numbered(source: MappedTexts, number: int) -> Iterator[tuple[bytes, int, int]]:
+    raw = bytes_of(source.raw)
+    begin = 0
+    for first in range(0, len(source), _TEXTS_AT_A_TIME):
+        # Numbers of an array are slow to come by one after the other.
+        for code, end in enumerate(source.ends[first : first + _TEXTS_AT_A_TIME].tolist(), first):
+            yield bytes(raw[begin:end]), number, code
+            begin = end
+
+
+def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], size: int) -> tuple[Array, Array]:
+    """The places of each code in all columns. Those of one column stand before those of the next."""
+    counts_of: list[Numbers] = [np.diff(np.append(0, column.stops.astype(np.int64))) for column in columns]
+    totals = np.zeros(size, np.int64)
+    for codes, counts in zip(codes_of, counts_of, strict=True):
+        totals[codes] += counts
+    stops = np.cumsum(totals)
+    nexts = stops - totals
+    places = np.zeros(int(stops[-1]) if size else 0, np.int64)
+    behind = 0
+    for column, codes, counts in zip(columns, codes_of, counts_of, strict=True):
+        begins = np.cumsum(counts) - counts
+        targets = np.arange(len(column.places)) + np.repeat(nexts[codes] - begins, counts)
+        places[targets] = column.places.astype(np.int64) + behind
+        nexts[codes] += counts
+        behind += len(column.values)
+    return narrow(places), narrow(stops)
+
+
+def _merge_rollups(writer: SectionWriter, companions: Sequence[Companion], rows: int) -> dict[str, str]:
+    """Adds what all of them have added up alike; the rollups of it."""
+    merged: dict[str, str] = {}
+    for name, digest in companions[0].head.plan.rollups.items():
+        if any(companion.head.plan.rollups.get(name) != digest for companion in companions):
+            continue
+        rolled: Rolled = {}
+        for interval, level in _levels(companions[0], name):
+            sources = [read_rollup(companion.file, name, interval, level) for companion in companions]
+            known = [source for source in sources if source is not None]
+            groups = merge_groups(known, most_groups(rows)) if len(known) == len(sources) else None
+            if groups is not None:
+                rolled[interval, level] = groups
+        if write_rollups(writer, name, rolled):
+            merged[name] = digest
+    return merged
+
+
+def _levels(companion: Companion, name: str) -> list[tuple[int, str]]:
+    found = []
+    for section in companion.file.names():
+        kind, _, rest = section.partition("/")
+        if kind == "rollup" and rest.endswith("/starts"):
+            rollup, interval, level, _ = rest.split("/")
+            if rollup == name:
+                found.append((int(interval), level))
+    return found

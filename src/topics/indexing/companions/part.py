@@ -1,0 +1,147 @@
+"""The part of a plan that a companion is.
+
+It is asked block by block, in the order in which hits are wanted, and stops as soon as no block can have a better one.
+A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the fresh index.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from topics.core.ranges import SeqRange
+from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.columns import Mask, Numbers
+from topics.indexing.companions.identity import Plan
+from topics.indexing.companions.mapped import Companion, Rows
+from topics.indexing.companions.pruning import candidates, chance_of
+from topics.indexing.companions.topping import Ranking
+from topics.indexing.companions.totals import Totals
+from topics.indexing.fresh.masks import Judge
+from topics.indexing.fresh.selection import first_hits
+from topics.indexing.parts import Ask, Budget, Found, KeysFound, Span, Totalled
+from topics.indexing.predicates import has_scores
+
+_FEW_ROWS: Final = 16_384
+_KEYS_BETWEEN_LOOKS: Final = 256
+
+
+class Living:
+    """Which rows of a companion are in the span that is asked for and were not removed since."""
+
+    def __init__(self, companion: Companion, span: Span, removed: Sequence[SeqRange]) -> None:
+        self._companion = companion
+        self.lo, self.hi = companion.row_range(span.first, span.last)
+        self._span = span
+        here = [(first, last) for first, last in removed if last >= span.first and first <= span.last]
+        bounds = np.array(sorted(here), np.int64).reshape(-1, 2)
+        self._firsts, self._lasts = bounds[:, 0], bounds[:, 1]
+
+    def mask(self, numbers: Numbers) -> Mask:
+        mask: Mask = (numbers >= self._span.first) & (numbers <= self._span.last)
+        if len(self._firsts):
+            at = np.searchsorted(self._firsts, numbers, "right") - 1
+            mask &= ~((at >= 0) & (numbers <= self._lasts[at]))
+        return mask
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every row is alive."""
+        return self.lo == 0 and self.hi == self._companion.head.rows and not len(self.dead_rows())
+
+    def dead_rows(self) -> Numbers:
+        """Rows between the first and the last one that are not alive."""
+        ranges = [self._companion.row_range(first, last) for first, last in zip(self._firsts, self._lasts, strict=True)]
+        found = [np.arange(lo, hi) for lo, hi in ranges if lo < hi]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+class CompanionPart:
+    def __init__(self, companion: Companion, span: Span, plan: Plan, removed: Sequence[SeqRange] = ()) -> None:
+        """`plan` is that of the stream as it is described now."""
+        self._companion = companion
+        self._plan = plan
+        self.span = span
+        self._living = Living(companion, span, removed)
+
+    def search(self, ask: Ask, budget: Budget) -> Found:
+        ranking = Ranking(self._companion, ask)
+        found = Found(hits=[], candidates=0)
+        for rows in self._chunks(ask, ranking):
+            if budget.is_late():
+                self._miss(found)
+                break
+            self._look(ask, rows, found)
+            ranking.cut(found.hits)
+        return found
+
+    def _look(self, ask: Ask, rows: Rows, found: Found) -> None:
+        judge = Judge(rows, rows.count)
+        matching = np.flatnonzero(judge.mask(ask.predicate) & self._living.mask(rows.numbers))
+        found.matched += len(matching)
+        found.candidates = (found.candidates or 0) + rows.count
+        found.looked_at += rows.count
+        if len(matching):
+            scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
+            found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
+
+    def _chunks(self, ask: Ask, ranking: "Ranking") -> Iterator[Rows]:
+        """The rows to look at, those with the first hits first."""
+        companion, living = self._companion, self._living
+        picked = candidates(companion, ask.predicate, _FEW_ROWS)
+        if picked is not None:
+            picked = picked[(picked >= living.lo) & (picked < living.hi)]
+            if len(picked):
+                yield Rows(companion, 0, companion.head.rows, picked)
+            return
+        chance, bounds = chance_of(companion, ask.predicate), companion.bounds
+        for block in ranking.order(self._blocks()):
+            if ranking.is_done(block):
+                continue
+            lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
+            if lo < hi and chance(block):
+                yield Rows(companion, lo, hi)
+
+    def _blocks(self) -> range:
+        """The blocks with rows of the span."""
+        size, living = self._companion.head.block_rows, self._living
+        return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
+
+    def _miss(self, found: Found | Totalled) -> None:
+        found.missed = max(self.span.rows - found.looked_at, 0)
+        found.first_missed = self.span.first
+
+    def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
+        totals = Totals(self._companion, self._living, self._plan, ask)
+        totalled = Totalled(table=Table(ask))
+        for step in totals.steps(list(self._blocks())):
+            if budget.is_late():
+                self._miss(totalled)
+                return totalled
+            table = step()
+            if table is None or not totalled.table.merge(table):
+                budget.out_of_memory()
+                return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
+        totalled.looked_at = self._living.hi - self._living.lo
+        totalled.rolled = totals.rolled
+        return totalled
+
+    def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
+        column, living = self._companion.key, self._living
+        found = KeysFound(keys=[], looked_at=living.hi - living.lo)
+        code = 0 if after is None else column.texts.place(after)
+        if after is not None and code < len(column.texts) and column.texts[code] == after:
+            code += 1
+        whole, seen = living.is_whole, 0
+        while code < len(column.texts) and len(found.keys) < limit:
+            seen += 1
+            if seen % _KEYS_BETWEEN_LOOKS == 0 and budget.is_late():
+                found.missed = self.span.rows
+                break
+            if whole or self._is_alive(column.rows_at(column.places_of(code, code + 1))):
+                found.keys.append(column.texts[code])
+            code += 1
+        return found
+
+    def _is_alive(self, rows: Any) -> bool:
+        return bool(self._living.mask(Rows(self._companion, 0, 0, np.asarray(rows, np.int64)).numbers).any())

@@ -1,0 +1,134 @@
+"""Sums in a companion: those of rollups that were added up when it was made, and entries that are summaries already.
+
+A state is JSON: of a count the number, of a summary `[count, sum, least, greatest, histogram | null]`. Integers have no
+end in Python and none in JSON, so they come back as they were; a sum that is no number is not stored at all.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from topics.indexing.columns import Mask, Numbers
+from topics.indexing.companions.files import SectionFile, SectionWriter, bytes_of
+from topics.indexing.companions.stored import Array
+from topics.indexing.companions.texts import pack_texts
+from topics.indexing.measures import Counted, State, Summed
+from topics.indexing.rollups import Group
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class NotStorableError(Exception):
+    """A sum that is no number."""
+
+
+def pack_state(state: State) -> Any:
+    if isinstance(state, Counted):
+        return state.count
+    assert isinstance(state, Summed)
+    numbers = (state.count, state.sum, state.min, state.max, *(state.histogram or {}).values())
+    if not all(number is None or isinstance(number, int) or isfinite(number) for number in numbers):
+        raise NotStorableError
+    histogram = None if state.histogram is None else {str(bound): count for bound, count in state.histogram.items()}
+    return [state.count, state.sum, state.min, state.max, histogram]
+
+
+def unpack_state(packed: Any) -> State:
+    if not isinstance(packed, list):
+        return Counted(packed)
+    count, total, least, most, histogram = packed
+    return Summed(
+        count, total, least, most, None if histogram is None else {int(bound): n for bound, n in histogram.items()}
+    )
+
+
+class StoredSummaries:
+    """Entries that are summaries already."""
+
+    def __init__(self, file: SectionFile) -> None:
+        self._file = file
+
+    def known(self, rollup: str, measure: str, lo: int, hi: int, picked: Numbers | None) -> Mask:
+        ends = self._file.array(f"sums/{rollup}/{measure}/ends")
+        rows = np.arange(lo, hi) if picked is None else picked
+        begins = np.where(rows > 0, ends[rows - 1], 0)
+        return np.asarray(ends[rows] > begins)
+
+    def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
+        prefix = f"sums/{rollup}/{measure}"
+        ends, states = self._file.array(f"{prefix}/ends"), self._file.array(f"{prefix}/states")
+        raw = bytes_of(states)
+        found: list[Summed] = []
+        for row in rows.tolist():
+            state = unpack_state(_decode(raw[int(ends[row - 1]) if row else 0 : int(ends[row])]))
+            assert isinstance(state, Summed)
+            found.append(state)
+        return found
+
+    def texts(self, rollup: str, measure: str) -> tuple[Array, Array]:
+        """All of them, and where each ends."""
+        prefix = f"sums/{rollup}/{measure}"
+        return self._file.array(f"{prefix}/states"), self._file.array(f"{prefix}/ends")
+
+
+def write_summaries(writer: SectionWriter, prefix: str, states: Iterable[bytes]) -> None:
+    raw, ends = pack_texts(states)
+    writer.add(f"{prefix}/states", raw)
+    writer.add(f"{prefix}/ends", ends)
+
+
+def pack_summary(state: Summed | None) -> bytes:
+    return b"" if state is None else _encode(pack_state(state))
+
+
+class StoredGroup(NamedTuple):
+    """One group of a rollup: its bucket, the values of its dimensions, and what was added up."""
+
+    start_ms: int
+    group: Group
+    states: tuple[State, ...]
+
+
+class PackedRollup(NamedTuple):
+    starts: Numbers
+    states: Array
+    ends: Array
+
+
+def pack_rollup(groups: Sequence[StoredGroup]) -> PackedRollup:
+    """Groups in the order of their buckets. Raises NotStorableError."""
+    try:
+        packed = [_encode([group.group, [pack_state(state) for state in group.states]]) for group in groups]
+    except ValueError as error:
+        # An integer with more digits than Python writes.
+        raise NotStorableError from error
+    return PackedRollup(np.array([group.start_ms for group in groups], np.int64), *pack_texts(packed))
+
+
+def write_rollup(writer: SectionWriter, prefix: str, packed: PackedRollup) -> None:
+    for name, array in zip(PackedRollup._fields, packed, strict=True):
+        writer.add(f"{prefix}/{name}", array)
+
+
+class StoredRollup:
+    """The groups of a rollup at one interval."""
+
+    def __init__(self, file: SectionFile, prefix: str) -> None:
+        self.starts: Numbers = file.array(f"{prefix}/starts")
+        self._ends = file.array(f"{prefix}/ends")
+        states = file.array(f"{prefix}/states")
+        self._raw = bytes_of(states)
+
+    def between(self, first_ms: int, end_ms: int) -> tuple[int, int]:
+        """The groups whose buckets begin from `first_ms` on and before `end_ms`."""
+        lo, hi = np.searchsorted(self.starts, (first_ms, end_ms))
+        return int(lo), int(hi)
+
+    def group(self, index: int) -> StoredGroup:
+        raw = self._raw[int(self._ends[index - 1]) if index else 0 : int(self._ends[index])]
+        group, states = _decode(raw)
+        return StoredGroup(int(self.starts[index]), tuple(group), tuple(unpack_state(state) for state in states))

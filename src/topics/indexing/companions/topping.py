@@ -1,0 +1,63 @@
+"""The blocks of a companion in the order in which their hits are wanted, and when the others need not be looked at."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.parts import Ask
+from topics.indexing.predicates import All, Any_, Best, Negated, Predicate
+from topics.indexing.sorting import OFFSET, SCORE, Hit, Key, Place
+
+
+class Ranking:
+    """The best hits so far of one search."""
+
+    def __init__(self, companion: Companion, ask: Ask) -> None:
+        self._companion = companion
+        self._ask = ask
+        self._best: dict[int, list[Any]] = {}
+        self._last: Place | None = None
+
+    def order(self, blocks: Iterable[int]) -> list[int]:
+        keys = self._ask.sort.keys
+        self._best = {block: [self._best_value(key, block) for key in keys] for block in blocks}
+        return self._ask.sort.order_by(self._best)
+
+    def cut(self, hits: list[Hit]) -> None:
+        """Leaves the best hits."""
+        size = self._ask.size
+        self._ask.sort.arrange(hits)
+        del hits[size:]
+        self._last = hits[-1].place if len(hits) == size else None
+
+    def is_done(self, block: int) -> bool:
+        """Whether nothing in a block can be among the best."""
+        if self._last is None or self._ask.count_all:
+            return False
+        return self._ask.sort.is_surely_behind(self._best[block], self._last)
+
+    def _best_value(self, key: Key, block: int) -> Any:
+        """The first value in the order of a key that a hit of a block can have. Null is greater than every value."""
+        companion = self._companion
+        if key.name == SCORE:
+            return 0.0 if key.ascending else most_score(self._ask.predicate)
+        if key.name == OFFSET:
+            row = int(companion.bounds[block] if key.ascending else companion.bounds[block + 1] - 1)
+            return int(companion.numbers_of(row, row + 1)[0])
+        blocks = companion.blocks(key.name)
+        assert blocks is not None
+        count = int(blocks.counts[block])
+        if count == 0 or (not key.ascending and count < blocks.rows[block]):
+            return None
+        value = (blocks.lows if key.ascending else blocks.highs)[block].item()
+        column = companion.column(key.name)
+        return column.texts[value] if column.is_text else value
+
+
+def most_score(predicate: Predicate) -> float:
+    """No entry that matches has a greater score."""
+    if isinstance(predicate, All | Any_):
+        return sum(most_score(part) for part in predicate.parts)
+    if isinstance(predicate, Best):
+        return max(most_score(part) for part in predicate.parts)
+    return 0.0 if isinstance(predicate, Negated) else float(getattr(predicate, "score", 0.0))

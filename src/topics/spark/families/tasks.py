@@ -1,0 +1,138 @@
+"""What a task of the families does: segments in, companions out; or companions in, one out."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from topics.indexing.companions.building import freeze
+from topics.indexing.companions.mapped import Companion, CompanionHead
+from topics.indexing.companions.merging import merge
+from topics.indexing.entries import EntryReader
+from topics.indexing.fresh.index import FreshIndex
+from topics.spark.families.planning import Merge, subject_of
+from topics.spark.segments import SegmentRef
+from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
+
+
+class FamilyMade(msgspec.Struct):
+    """What a task made for one stream."""
+
+    topic_id: int
+    epoch: int
+    topic: str
+    generation: str
+    files: list[CompanionFile] = []
+    replaced: list[str] = []
+    rows: int = 0
+    text_bytes: int = 0
+    segments: int = 0
+
+
+class FamilyOutcome(msgspec.Struct):
+    made: list[FamilyMade] = []
+
+
+class _Run:
+    """Segments of one stream that follow each other, on their way into one companion."""
+
+    def __init__(self, ref: SegmentRef, contract: bytes) -> None:
+        subject = subject_of(contract)
+        if subject is None:
+            raise ValueError("the stream asks for no index")
+        self.registry = subject.registry
+        self.generation = subject.generation
+        self.ref = ref
+        self.first = ref.from_seq
+        self.last = ref.from_seq - 1
+        self.text_bytes = 0
+        self.segments = 0
+        self.last_ts = 0
+        self.index = FreshIndex(self.registry.search_config, self.registry.current_version)
+        self._decoder = self.index.decoder()
+        self._reader = EntryReader(self.registry)
+
+    def follows(self, ref: SegmentRef) -> bool:
+        return ref.from_seq == self.last + 1
+
+    def take(self, ref: SegmentRef, batches: Sequence[pa.RecordBatch]) -> None:
+        for batch in batches:
+            texts = batch["data"].cast(pa.binary()).to_pylist()
+            numbers, keys = batch["seq"].to_pylist(), batch["tag"].to_pylist()
+            self._reader.fill(self.index, self._decoder, numbers, texts, keys)
+            if batch.num_rows:
+                self.last_ts = batch["ts"].cast(pa.int64())[-1].as_py() // 1000
+        self.last = ref.to_seq
+        self.text_bytes += ref.text_bytes
+        self.segments += 1
+
+
+class Indexing:
+    """Segments on their way into companions, in one task."""
+
+    def __init__(self, store: FamilyStore, run: str, now_ms: int) -> None:
+        self._store = store
+        self._run = run
+        self._now_ms = now_ms
+        self._runs: dict[int, list[_Run]] = {}
+
+    def take(self, ref: SegmentRef, contract: bytes, batches: Sequence[pa.RecordBatch]) -> None:
+        runs = self._runs.setdefault(ref.topic_id, [])
+        if not runs or not runs[-1].follows(ref):
+            runs.append(_Run(ref, contract))
+        try:
+            runs[-1].take(ref, batches)
+        except Exception:
+            # Columns of which some have a segment and others have not are of no use: nothing of the stream is kept.
+            del self._runs[ref.topic_id]
+            raise
+
+    def finish(self) -> FamilyOutcome:
+        return FamilyOutcome([self._finish(runs) for runs in self._runs.values() if runs])
+
+    def _finish(self, runs: list[_Run]) -> FamilyMade:
+        ref = runs[0].ref
+        made = FamilyMade(ref.topic_id, ref.epoch, ref.topic, "")
+        for run in runs:
+            name = companion_name(run.first, run.last, run.generation, self._run)
+            sink = self._store.write(ref.topic_id, name)
+            try:
+                head = freeze(run.index, run.registry, ref.epoch, run.first, run.last, sink.put)
+                sink.finish()
+            finally:
+                sink.close()
+            made.generation = head.generation
+            made.files.append(_file(name, head, sink, run.segments, run.last_ts, self._now_ms))
+            made.rows += head.rows
+            made.text_bytes += run.text_bytes
+            made.segments += run.segments
+        return made
+
+
+def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> FamilyMade:
+    """Some companions of a stream as one."""
+    files = work.files
+    name = companion_name(files[0].first, files[-1].last, files[0].generation, run)
+    sources = [Companion(store.map(work.topic_id, file.name)) for file in files]
+    for source in sources:
+        # What is damaged must not be written again under a checksum that is right.
+        source.check()
+    sink = store.write(work.topic_id, name)
+    try:
+        head = merge(sources, sink.put)
+        sink.finish()
+    finally:
+        sink.close()
+    segments = sum(file.segments for file in files)
+    made = _file(name, head, sink, segments, files[-1].last_ts, now_ms)
+    replaced = [file.name for file in files]
+    return FamilyMade(work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows)
+
+
+def _file(
+    name: str, head: CompanionHead, sink: CompanionSink, segments: int, last_ts: int, now_ms: int
+) -> CompanionFile:
+    return CompanionFile(
+        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=sink.size,
+        level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms,
+    )  # fmt: skip

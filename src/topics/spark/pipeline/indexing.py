@@ -1,0 +1,156 @@
+"""The index families as a product of the pipeline."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import pyarrow as pa
+
+from topics.formats.catalog import CatalogTopic
+from topics.spark.families.planning import (
+    FamilyRules,
+    Merge,
+    forgotten,
+    merges,
+    settled,
+    subject_of,
+    uncovered,
+    with_files,
+)
+from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files
+from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
+from topics.storage.companions import FamilyManifest, FamilyStore
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.system.dice import Dice
+
+NAME = "families"
+
+
+class _Charge(msgspec.Struct, frozen=True):
+    run: str
+    now_ms: int
+
+
+class FamilyTasks:
+    """The half that runs in tasks."""
+
+    def begin(self, fs: FileSystem, layout: Layout, charge: bytes) -> "_FamilyTransform":
+        found = msgspec.msgpack.decode(charge, type=_Charge)
+        return _FamilyTransform(Indexing(FamilyStore(fs, layout), found.run, found.now_ms))
+
+    def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
+        found = msgspec.msgpack.decode(charge, type=_Charge)
+        made = merge_files(FamilyStore(fs, layout), found.run, found.now_ms, msgspec.msgpack.decode(work, type=Merge))
+        return msgspec.msgpack.encode(FamilyOutcome([made]))
+
+
+class _FamilyTransform:
+    def __init__(self, indexing: Indexing) -> None:
+        self._indexing = indexing
+
+    def take(self, want: Want, batches: Sequence[pa.RecordBatch]) -> None:
+        self._indexing.take(want.ref, want.spec, batches)
+
+    def finish(self) -> bytes:
+        return msgspec.msgpack.encode(self._indexing.finish())
+
+
+class FamilyProduct:
+    name = NAME
+
+    def __init__(self, fs: FileSystem, layout: Layout, rules: FamilyRules, dice: Dice) -> None:
+        self._store = FamilyStore(fs, layout)
+        self._rules = rules
+        self._dice = dice
+        self._manifests: dict[int, FamilyManifest] = {}
+        self._topics: Mapping[int, CatalogTopic] = {}
+        self._loaded = False
+        self._now_ms = 0
+
+    def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
+        self._load()
+        self._topics, self._now_ms = view.topics, now_ms
+        for topic_id, manifest in list(self._manifests.items()):
+            topic = view.topics.get(topic_id)
+            if topic is None or topic.epoch != manifest.epoch:
+                self._store.remove_topic(topic_id)
+                del self._manifests[topic_id]
+            else:
+                self._settle(manifest, topic, now_ms)
+
+    def _settle(self, manifest: FamilyManifest, topic: CatalogTopic, now_ms: int) -> None:
+        changed, over = forgotten(settled(manifest, topic, now_ms), now_ms, self._rules)
+        if changed is not manifest:
+            self._save(changed)
+        self._store.remove_files(manifest.topic_id, over)
+
+    def wants(self, topic: CatalogTopic) -> list[Want]:
+        return [Want(ref, topic.contract) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
+
+    def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
+        return [
+            Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes)
+            for topic_id, manifest in self._manifests.items()
+            if topic_id not in shut_out.topics and topic_id in self._topics
+            for one in merges(manifest, self._topics[topic_id], self._rules)
+        ]
+
+    def charge(self) -> bytes:
+        return msgspec.msgpack.encode(_Charge(self._dice.token(8).hex(), self._now_ms))
+
+    def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
+        gain = Gain()
+        by_topic: dict[int, list[FamilyMade]] = {}
+        for encoded in outcomes:
+            for made in msgspec.msgpack.decode(encoded, type=FamilyOutcome).made:
+                by_topic.setdefault(made.topic_id, []).append(made)
+        for topic_id, made_of_it in by_topic.items():
+            self._publish(topic_id, made_of_it, now_ms)
+            gain.topics.add(topic_id)
+            for made in made_of_it:
+                if not made.replaced:
+                    gain.records += made.rows
+                    gain.bytes += made.text_bytes
+                    gain.segments += made.segments
+        return gain
+
+    def _publish(self, topic_id: int, made_of_it: Sequence[FamilyMade], now_ms: int) -> None:
+        topic = self._topics.get(topic_id)
+        subject = None if topic is None else subject_of(topic.contract)
+        if topic is None or subject is None:
+            return
+        manifest = self._manifests.get(topic_id)
+        if manifest is None:
+            manifest = FamilyManifest(
+                topic_id=topic_id, epoch=topic.epoch, topic=topic.name, generation=subject.generation,
+                plans={subject.generation: subject.plan},
+            )  # fmt: skip
+        for made in made_of_it:
+            if made.generation == manifest.generation and made.epoch == manifest.epoch:
+                manifest = with_files(manifest, made.files, made.replaced, now_ms)
+        self._save(settled(manifest, topic, now_ms))
+
+    def due_ms(self) -> int | None:
+        moments = [one.since_ms + self._rules.retire_ms for kept in self._manifests.values() for one in kept.retired]
+        return min(moments, default=None)
+
+    def confirmed(self, number: int) -> int:
+        """What was deleted is looked up by whoever searches."""
+        return number
+
+    def _save(self, manifest: FamilyManifest) -> None:
+        self._store.save(manifest)
+        self._manifests[manifest.topic_id] = manifest
+
+    def _load(self) -> None:
+        """Reads the manifests once: this process holds the pipeline, so nobody else changes them."""
+        if self._loaded:
+            return
+        for topic_id in self._store.topic_ids():
+            manifest = self._store.load(topic_id)
+            self._store.sweep(topic_id, manifest)
+            if manifest is None:
+                self._store.remove_topic(topic_id)
+            else:
+                self._manifests[topic_id] = manifest
+        self._loaded = True

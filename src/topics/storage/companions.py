@@ -1,0 +1,189 @@
+"""Which companions of a stream count: a manifest beside them, replaced in one step once its files are on disk.
+
+    families/<16 hex digits>/manifest.json
+    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>.companion
+
+The folder has the number of the topic. A file that no manifest names means nothing, and whoever holds the pipeline
+removes it. Everything here can be made again from the segments, so a manifest that cannot be read is one that is not
+there.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from topics.core.ranges import Ranges, difference, union
+from topics.indexing.companions.identity import Plan
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.replaced import read_whole, replace_file
+
+_MANIFEST = "manifest.json"
+_ENDING = ".companion"
+_FORMAT = 1
+
+
+class CompanionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One companion. It knows of all entries from `first` to `last`."""
+
+    name: str
+    generation: str
+    first: int
+    last: int
+    rows: int
+    bytes: int
+    level: int
+    segments: int
+    """How many it was made of."""
+    last_ts: int
+    """When the last of its entries was appended."""
+    made_ms: int
+
+
+class Retired(msgspec.Struct, frozen=True):
+    """A file that no longer counts; whoever began to read it may still do so for a while."""
+
+    name: str
+    since_ms: int
+
+
+class FamilyManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The companions of one stream."""
+
+    format: int = _FORMAT
+    topic_id: int
+    epoch: int
+    topic: str
+    number: int = 0
+    """Counts the manifests of this stream."""
+    generations: int = 1
+    """Counts its plans: how often what is to be indexed has changed."""
+    generation: str
+    """That of the plan that holds now. Files of others serve as far as they fit until these are complete."""
+    plans: dict[str, Plan]
+    """By their generations: those of all files, and the one that holds now."""
+    files: tuple[CompanionFile, ...] = ()
+    """By generation apart from each other, in the order of their seqs."""
+    retired: tuple[Retired, ...] = ()
+    updated_ms: int = 0
+
+    def of(self, generation: str) -> list[CompanionFile]:
+        return [file for file in self.files if file.generation == generation]
+
+    def covered(self, generation: str) -> Ranges:
+        return union([(file.first, file.last) for file in self.of(generation)])
+
+    def named(self) -> set[str]:
+        return {file.name for file in self.files} | {file.name for file in self.retired}
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(FamilyManifest).decode
+
+
+class FamilyStore:
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._root = layout.families
+
+    def folder(self, topic_id: int) -> str:
+        return f"{self._root}/{topic_id:016x}"
+
+    def path(self, topic_id: int, name: str) -> str:
+        return f"{self.folder(topic_id)}/{name}"
+
+    def topic_ids(self) -> list[int]:
+        return [int(name, 16) for name in self._names(self._root) if len(name) == 16]
+
+    def load(self, topic_id: int) -> FamilyManifest | None:
+        """The manifest that counts; None where there is none that can be read."""
+        data = read_whole(self._fs, self.path(topic_id, _MANIFEST))
+        if data is None:
+            return None
+        try:
+            manifest = _decode(data)
+        except ValueError:
+            return None
+        return manifest if manifest.format == _FORMAT and manifest.topic_id == topic_id else None
+
+    def save(self, manifest: FamilyManifest) -> None:
+        """Makes a manifest the one that counts. What it names must be on disk."""
+        self._fs.make_dirs(self.folder(manifest.topic_id))
+        replace_file(self._fs, self.path(manifest.topic_id, _MANIFEST), _encode(manifest))
+
+    def write(self, topic_id: int, name: str) -> "CompanionSink":
+        """A file to be, whose bytes are put one behind the other."""
+        self._fs.make_dirs(self.folder(topic_id))
+        return CompanionSink(self._fs, self.folder(topic_id), name)
+
+    def map(self, topic_id: int, name: str) -> memoryview:
+        file = self._fs.open(self.path(topic_id, name))
+        try:
+            return file.map()
+        finally:
+            file.close()
+
+    def sweep(self, topic_id: int, manifest: FamilyManifest | None) -> int:
+        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may."""
+        named = manifest.named() if manifest is not None else set()
+        stray = [name for name in self.files(topic_id) if name not in named]
+        self.remove_files(topic_id, stray)
+        return len(stray)
+
+    def files(self, topic_id: int) -> list[str]:
+        return [name for name in self._names(self.folder(topic_id)) if name.endswith(_ENDING)]
+
+    def remove_files(self, topic_id: int, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                self._fs.remove(self.path(topic_id, name))
+            except FileNotFoundError:
+                continue
+
+    def remove_topic(self, topic_id: int) -> None:
+        """Removes everything of a stream, the manifest first: without it nothing counts."""
+        folder = self.folder(topic_id)
+        self.remove_files(topic_id, (_MANIFEST,))
+        self._fs.sync_dir(folder)
+        self.remove_files(topic_id, self._names(folder))
+        self._fs.remove_dir(folder)
+        self._fs.sync_dir(self._root)
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return self._fs.list_dir(folder)
+        except FileNotFoundError:
+            return []
+
+
+class CompanionSink:
+    """A file that is being written under its final name. It means nothing until a manifest names it."""
+
+    def __init__(self, fs: FileSystem, folder: str, name: str) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._file = fs.open(f"{folder}/{name}", create=True)
+        self._file.truncate(0)
+        self.size = 0
+
+    def put(self, data: bytes | memoryview) -> None:
+        if len(data):
+            self._file.write_at(self.size, data)
+            self.size += len(data)
+
+    def finish(self) -> None:
+        """Makes the file survive a crash."""
+        self._file.sync()
+        self._fs.sync_dir(self._folder)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def companion_name(first: int, last: int, generation: str, run: str) -> str:
+    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}{_ENDING}"
+
+
+def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:
+    """What of a range nothing covers."""
+    return difference([(first, last)], covered)

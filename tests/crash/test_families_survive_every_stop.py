@@ -1,0 +1,198 @@
+"""A pipeline that is stopped at any file-system call leaves companions that are valid, and the next run finishes them.
+
+The promise: whatever a manifest names is there, whole, and about the entries that it says; answers are the same before,
+in between and afterwards; and once a run has come to its end everything sealed has a companion and nothing is left
+over.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from topics.core.errors import TopicsError
+from topics.core.ranges import covers
+from topics.engine import Engine, EngineOptions
+from topics.indexing.companions.mapped import Companion
+from topics.searching.messages import SearchQuery
+from topics.spark.families.planning import FamilyRules, subject_of
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
+from topics.storage.catalog import read_catalog
+from topics.storage.companions import FamilyStore
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.search.companions import Companions
+from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.service import StreamSearch
+from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+
+LAYOUT = Layout("data")
+OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536)
+JSON = "application/json"
+ENDINGS = [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED]
+_RETIRED_MS = 600_001
+
+
+def description(*more: str) -> bytes:
+    fields: dict[str, Any] = {
+        "time": {"kind": "date", "column": True, "sortable": True},
+        "word": {"kind": "text", "analyzer": "unicode_word_v1", "positions": True},
+        **{name: {"kind": "integer", "exact": True, "column": True} for name in ("n", *more)},
+    }
+    for name, field in fields.items():
+        field["bindings"] = [{"version": 1, "jsonPointer": f"/{name}"}]
+    return json.dumps({"schema": {}, "search": {"primaryTimestampField": "time", "fields": fields}}).encode()
+
+
+class World:
+    """An engine on a disk, and the clock of both it and the pipeline."""
+
+    def __init__(self, disk: FakeDisk, clock: ManualClock) -> None:
+        self.disk, self.clock = disk, clock
+        self.engine = Engine.recover(disk, OPTIONS, clock, SeededDice(1), boot_id="a")
+        searcher = InlineSearcher(clock.monotonic, lambda path: disk.open(path).map())
+        companions = Companions(disk, LAYOUT, clock.monotonic)
+        search = StreamSearch(self.engine, searcher, at_once, clock.monotonic, stream_bytes=0, companions=companions)
+        self.streams = Streams(self.engine, search=search)
+
+    @staticmethod
+    def ask(start: Any) -> Any:
+        answers: list[Any] = []
+        start(answers.append)
+        assert not isinstance(answers[0], TopicsError), answers
+        return answers[0]
+
+    def create(self, name: str) -> None:
+        self.ask(lambda done: self.streams.create(name, CreateRequest(content_type=JSON), done))
+        self.describe(name)
+
+    def describe(self, name: str, *more: str) -> None:
+        """Replaces the description; a first one brings a schema along."""
+        body = json.loads(description(*more))
+        if more:
+            del body["schema"]
+        self.ask(lambda done: self.streams.update_schema(name, json.dumps(body).encode(), done))
+
+    def append(self, name: str, first: int, count: int) -> None:
+        entries = [{"n": n, "time": n, "word": f"w{n} all"} for n in range(first, first + count)]
+        request = AppendRequest(body=json.dumps(entries).encode(), content_type=JSON)
+        self.ask(lambda done: self.streams.append(name, request, done))
+
+    def seal(self) -> None:
+        for topic in self.engine.core.by_name.values():
+            self.engine.core.before_change(topic)
+            self.engine.sealer.cut(topic)
+        self.engine.run_job(self.engine.checkpointer.job())
+
+    def answers(self, name: str) -> list[list[int]]:
+        topic = self.streams.topic(name)
+        found = []
+        for q, sort in (("word:all", ("offset:asc",)), ("n:>=7", ("time:desc",)), ('word:"w3 all"', ())):
+            outcome = self.ask(
+                lambda done, q=q, sort=sort: self.streams.search.query(topic, SearchQuery(q, sort, 50), 3.0, done)
+            )
+            assert outcome.complete
+            found.append([hit.seq for hit in outcome.result.hits])
+        return found
+
+
+def run_all(fs: FileSystem, clock: ManualClock, seed: int) -> Pipeline:
+    product = FamilyProduct(fs, LAYOUT, FamilyRules(fan_out=2), SeededDice(seed))
+    rules = FrameRules(group_bytes=1)
+    made = Pipeline(fs, LAYOUT, [product], InlineExecutor(fs), clock, rules, confirms=False)
+    for _ in range(50):
+        if not made.round():
+            return made
+    raise AssertionError("the pipeline never comes to an end")
+
+
+def prepare() -> World:
+    """A folder with something of everything to do: new segments, merges, another plan, retired files, a drop."""
+    world = World(FakeDisk(), ManualClock())
+    for name in ("logs", "plan", "gone"):
+        world.create(name)
+    for first in range(0, 12, 3):
+        for name in ("logs", "plan", "gone"):
+            world.append(name, first, 3)
+        world.seal()
+    run_all(world.disk, world.clock, 5)
+    world.clock.advance(_RETIRED_MS)
+    world.describe("plan", "more")
+    world.ask(lambda done: world.streams.delete("gone", done))
+    for first in range(12, 18, 3):
+        world.append("logs", first, 3)
+        world.seal()
+    return world
+
+
+def check(fs: FileSystem) -> None:
+    """What must be true of the manifests at any moment."""
+    store = FamilyStore(fs, LAYOUT)
+    for topic_id in store.topic_ids():
+        manifest = store.load(topic_id)
+        for file in () if manifest is None else manifest.files:
+            companion = Companion(store.map(topic_id, file.name))
+            companion.check()
+            head = companion.head
+            assert (head.first, head.last, head.rows, head.generation) == (
+                file.first, file.last, file.rows, file.generation,
+            )  # fmt: skip
+            assert head.rows == file.last - file.first + 1
+
+
+def check_complete(fs: FileSystem) -> None:
+    """Everything sealed has a companion by the plan that holds, and nothing else is there."""
+    store, catalog = FamilyStore(fs, LAYOUT), read_catalog(fs, LAYOUT)
+    assert catalog is not None
+    by_name = catalog.by_name()
+    assert sorted(by_name) == ["logs", "plan"]
+    assert sorted(store.topic_ids()) == sorted(topic.topic_id for topic in by_name.values())
+    for topic in by_name.values():
+        manifest, subject = store.load(topic.topic_id), subject_of(topic.contract)
+        assert manifest is not None and subject is not None
+        assert covers(manifest.covered(subject.generation), 1, topic.segments[-1].last_seq)
+        assert {file.generation for file in manifest.files} == {subject.generation}
+        assert set(store.files(topic.topic_id)) == manifest.named()
+
+
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_leaves_valid_companions_that_the_next_run_completes(ending: int) -> None:
+    """Every third call, each with one of the endings in turn."""
+    sweep(ENDINGS[ending], 1 + 3 * ending, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("survival", ENDINGS)
+def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
+    sweep(survival, 1, 1)
+
+
+def sweep(survival: Survival, first: int, step: int) -> None:
+    world = prepare()
+    expected = {name: world.answers(name) for name in ("logs", "plan")}
+    assert expected["logs"][0] == list(range(1, 19))
+    start, clock = world.disk, world.clock
+    whole = start.clone()
+    before = whole.call_count
+    run_all(whole, clock, 11)
+    calls = whole.call_count - before
+    assert calls > 100
+    check_complete(whole)
+    for call in range(first, calls + 1, step):
+        disk = start.clone()
+        disk.stop_before = disk.call_count + call
+        with pytest.raises(PowerCut):
+            run_all(disk, clock, 11)
+        after = disk.crash(survival, seed=call)
+        check(after)
+        opened = World(after, clock)
+        assert {name: opened.answers(name) for name in expected} == expected, call
+        run_all(after, clock, 12 + call)
+        check(after)
+        check_complete(after)
+        clock.advance(2_000)
+        assert {name: opened.answers(name) for name in expected} == expected, call

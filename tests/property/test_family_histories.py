@@ -1,0 +1,129 @@
+"""Random lives of a stream whose sealed entries have companions: real files, made and merged by the pipeline, between
+appends, deletes, evolutions, new descriptions, forks and kills. Whatever of the stream is in merged companions, in
+single ones, in segments without one or in the tail, the answers are those of a plain filter."""
+
+import json
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+from hypothesis import event, given, note
+from hypothesis import strategies as st
+
+from tests.property.effort import effort
+from tests.property.search_model import WORDS, SortItems, configs, plain_search, queries, sorts
+from tests.property.test_search_laws import plenty
+from tests.property.test_stream_search_laws import Life
+from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.grammar import Node, print_query
+from topics.indexing.parts import Entries, Entry, Span
+from topics.indexing.plans import aggregate
+from topics.indexing.scans import Scan
+from topics.schema.search import SearchConfig
+from topics.searching.messages import AggregateQuery, KeysQuery
+
+rows = st.fixed_dictionaries(
+    {
+        "key": st.sampled_from(WORDS),
+        "word": st.sampled_from(WORDS),
+        "int": st.integers(-2, 3),
+        "num": st.sampled_from((0, 1, 0.25)),
+        "time": st.sampled_from((0, 1, 59_999, 60_000, 3_600_000)),
+    }
+)
+appends = st.tuples(st.just("append"), st.lists(rows, min_size=2, max_size=5))
+others = st.tuples(
+    st.sampled_from(("delete", "delete before", "evolve", "kill", "checkpoint", "fork", "look", "describe", "index"))
+)
+lives = st.lists(st.one_of(appends, others, st.just(("index",))), min_size=4, max_size=12)
+
+
+class Case(NamedTuple):
+    config: SearchConfig
+    steps: list[tuple[Any, ...]]
+    held_bytes: int
+    asked: list[tuple[Node | None, SortItems, int]]
+    is_grouped: bool
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    config = draw(configs())
+    asked = st.tuples(st.one_of(st.none(), queries(config)), sorts(config), st.integers(1, 4))
+    first = [draw(appends), ("index",)]
+    return Case(
+        config,
+        [*first, *draw(lives)],
+        draw(st.sampled_from((0, 100, 400))),
+        draw(st.lists(asked, min_size=4, max_size=4)),
+        draw(st.booleans()),
+    )
+
+
+class IndexedLife(Life):
+    described = 0
+
+    def take(self, step: tuple[Any, ...]) -> None:
+        if step[0] == "describe":
+            self.describe()
+        else:
+            super().take(step)
+
+    def describe(self) -> None:
+        """A description with one more field: another plan, by which everything is to be indexed anew."""
+        self.described += 1
+        registry = self.streams.contract(self.name).registry
+        assert registry.search is not None
+        document = json.loads(registry.search)
+        document["fields"][f"more{self.described}"] = document["fields"]["int"]
+        body = json.dumps({"search": document}).encode()
+        self.ask(lambda done: self.streams.update_schema(self.name, body, done))
+
+
+@given(cases())
+@effort(160)
+def test_the_answers_are_those_of_a_plain_filter(case: Case) -> None:
+    life = IndexedLife(case.config, case.held_bytes)
+    for step in case.steps:
+        life.take(step)
+    live = life.live()
+    seqs, values = list(live), list(live.values())
+    note(f"{live}")
+    indexed = 0
+    for node, items, size in case.asked:
+        expected = [(seqs[index], score) for index, score in plain_search(values, node, items, case.config)]
+        found: list[tuple[int, float]] = []
+        after = None
+        while True:
+            outcome = life.search(node, items, size, after)
+            indexed += outcome.indexed_segments
+            found += [(hit.seq, hit.score) for hit in outcome.result.hits]
+            if not outcome.result.is_full:
+                break
+            after = outcome.result.hits[-1].place
+        assert found == expected
+        check_sums(life, node, case, live)
+    topic = life.streams.topic(life.name)
+    keys = life.ask(lambda done: life.streams.search.query(topic, KeysQuery(None, 9), 3.0, done))
+    assert list(keys.result.keys) == sorted({"odd" if number_of(value) % 2 else "even" for value in values})
+    event(f"companions: {bool(indexed)}, forks: {bool(life.forks)}, version {life.version}")
+
+
+def number_of(value: Any) -> int:
+    number: int = value.get("number", value.get("id"))
+    return number
+
+
+def check_sums(life: Life, node: Node | None, case: Case, live: dict[int, Any]) -> None:
+
+    dimensions = case.config.rollups["sums"].dimensions
+    asked = {"rollup": "sums", "from": 0, "to": 3_600_000, "interval": "1m"}
+    asked |= {"group_by": dimensions[:1] if case.is_grouped else [], "q": "" if node is None else print_query(node)}
+    for body in (asked, {**asked, "q": ""}):
+        raw = json.dumps(body).encode()
+        outcome = life.ask(partial(life.streams.search.query, life.streams.topic(life.name), AggregateQuery(raw), 3.0))
+        entries = [Entry(seq, value, 1) for seq, value in live.items()]
+        ask = parse_aggregation(raw, case.config, 1)
+        expected = aggregate([Scan(Entries(Span(0, 1 << 40, len(entries)), entries))], ask, plenty())
+        shown = expected.table.buckets(ask, ask.contributions().names)
+        assert json.loads(outcome.result.buckets) == json.loads(msgspec.json.encode(shown))

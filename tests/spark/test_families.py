@@ -1,0 +1,279 @@
+"""Index families on a real Spark: sealed entries get companions, and the answers stay what they were."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.http.live import LiveServer
+from tests.spark.looking import checkpointed, sealed_to, wait_until
+from topics.client import Client
+from topics.spark.families.planning import FamilyRules
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.indexing import FamilyProduct
+from topics.spark.pipeline.rounds import Pipeline
+from topics.storage.companions import FamilyManifest, FamilyStore
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
+from topics.testing import SeededDice
+
+JSON = {"content-type": "application/json"}
+SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200"}
+
+
+def bound(kind: str, pointer: str, **flags: Any) -> dict[str, Any]:
+    more = {"analyzer": "unicode_word_v1"} if kind == "text" else {}
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **more, **flags}
+
+
+SEARCH: dict[str, Any] = {
+    "primaryTimestampField": "time",
+    "fields": {
+        "time": bound("date", "/time", column=True, sortable=True),
+        "service": bound("keyword", "/service", exact=True, prefix=True, sortable=True),
+        "status": bound("integer", "/status", exact=True, column=True, sortable=True),
+        "ms": bound("float", "/ms", column=True, sortable=True, aggregatable=True),
+        "message": bound("text", "/message", positions=True),
+    },
+    "rollups": {
+        "load": {
+            "dimensions": ["service"],
+            "intervals": ["1m"],
+            "measures": {
+                "requests": {"kind": "count"},
+                "latency": {"kind": "summary", "field": "ms", "histogram": "log2_v1"},
+            },
+        }
+    },
+}
+SCHEMA = {"type": "object", "required": ["status"], "properties": {"status": {"type": "integer"}}}
+QUESTIONS: list[dict[str, Any]] = [
+    {"q": "service:s-3"},
+    {"q": "service:s-1*", "sort": ["ms:asc"]},
+    {"q": "status:>=500 -service:s-2", "sort": ["time:desc"]},
+    {"q": 'message:"card declined"'},
+    {"q": "declined", "size": 7},
+    {"q": "", "sort": ["offset:asc"], "size": 5},
+    {"q": "has:message", "sort": ["service:asc", "ms:desc"], "track_total": True},
+]
+AGGREGATES = [
+    {"rollup": "load", "from": 0, "to": 10_000_000, "interval": "1m"},
+    {"rollup": "load", "from": 30_000, "to": 900_000, "interval": "1m", "group_by": ["service"]},
+    {"rollup": "load", "from": 0, "to": 10_000_000, "interval": "1m", "q": "status:500"},
+]
+
+
+class Stream:
+    """A stream over HTTP, and everything that is asked about it."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._http = httpx.Client(base_url=url, timeout=60)
+        self.path = f"/v1/stream/{name}"
+
+    def close(self) -> None:
+        self._http.close()
+
+    def create(self) -> None:
+        assert self._http.put(self.path, headers=JSON).status_code == 201
+        self.describe({"schema": SCHEMA, "routingKey": {"jsonPointer": "/service", "required": True}, "search": SEARCH})
+
+    def describe(self, document: dict[str, Any]) -> None:
+        answer = self._http.post(f"{self.path}/_schema", json=document)
+        assert answer.status_code == 200, answer.text
+
+    def append(self, first: int, count: int, **more: Any) -> None:
+        entries = [
+            {
+                "time": number * 1000,
+                "service": f"s-{number % 13}",
+                "status": (200, 404, 500)[number % 3],
+                "ms": number / 4,
+                "message": "card declined" if number % 5 else f"declined card {number}",
+                "more": "x" * 1000,
+                **more,
+            }
+            for number in range(first, first + count)
+        ]
+        # A segment ends with a request, so these are several.
+        for begin in range(0, count, 25):
+            body = json.dumps(entries[begin : begin + 25])
+            assert self._http.post(self.path, content=body, headers=JSON).status_code == 204
+
+    def answers(self) -> dict[str, Any]:
+        """What it answers to every question, without how it came to know."""
+        found: dict[str, Any] = {}
+        for body in QUESTIONS:
+            answer = self._http.post(f"{self.path}/_search", json=body)
+            assert answer.status_code == 200, answer.text
+            told = answer.json()
+            assert told["coverage"]["complete"]
+            found[json.dumps(body)] = (told["hits"], told["total"], told["next_search_after"])
+        for body in AGGREGATES:
+            answer = self._http.post(f"{self.path}/_aggregate", json=body)
+            assert answer.status_code == 200, answer.text
+            found[json.dumps(body)] = answer.json()["buckets"]
+        found["keys"] = self._http.get(f"{self.path}/_routing_keys?limit=500").json()["keys"]
+        return found
+
+    def coverage(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._http.post(f"{self.path}/_search", json=body).json()["coverage"])
+
+    def sums(self, body: dict[str, Any]) -> dict[str, Any]:
+        return dict(self._http.post(f"{self.path}/_aggregate", json=body).json()["coverage"])
+
+    def status(self) -> dict[str, Any]:
+        return dict(self._http.get(f"{self.path}/_index_status").json())
+
+
+def pipeline(spark: SparkSession, folder: Path) -> Pipeline:
+    layout = Layout(str(folder / "data"))
+    files = PosixFileSystem()
+    product = FamilyProduct(files, layout, FamilyRules(fan_out=2), SeededDice(7))
+    return Pipeline(files, layout, [product], SparkExecutor(spark), SystemClock(), confirms=False)
+
+
+def run_all(made: Pipeline) -> None:
+    while made.round():
+        pass
+
+
+def manifest_of(folder: Path) -> FamilyManifest:
+    store = FamilyStore(PosixFileSystem(), Layout(str(folder / "data")))
+    (topic_id,) = store.topic_ids()
+    found = store.load(topic_id)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveServer]:
+    """A server that holds little of a stream in memory, so that queries need companions, or a scan."""
+    with LiveServer(tmp_path, **SOON, pipeline="off", search_stream_bytes="65536") as server:
+        yield server
+
+
+def evolve(stream: Stream) -> None:
+    """Another version: old entries are judged by their new names, before and after all is indexed anew."""
+    lens = {"apiVersion": "durable.lens/v1", "schema": "logs", "from": 1, "to": 2}
+    ops = [{"op": "rename", "from": "/status", "to": "/code"}]
+    renamed = {"type": "object", "required": ["code"], "properties": {"code": {"type": "integer"}}}
+    stream.describe({"schema": renamed, "lens": {**lens, "ops": ops}})
+    search = json.loads(json.dumps(SEARCH))
+    search["fields"]["status"]["bindings"].append({"version": 2, "jsonPointer": "/code"})
+    stream.describe({"search": search})
+
+
+def test_answers_stay_what_they_were(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
+    stream = Stream(live.url, "logs")
+    data = tmp_path / "data"
+    with Client(live.url) as client:
+        stream.create()
+        stream.append(0, 330)
+        wait_until(lambda: sealed_to(data, "logs") >= 300, "it is sealed")
+        before = stream.answers()
+        assert stream.coverage(QUESTIONS[0])["indexed_segments"] == 0
+        made = pipeline(spark, tmp_path)
+        run_all(made)
+        assert made.status.quarantined == ()
+        wait_until(lambda: stream.coverage(QUESTIONS[2])["indexed_segments"] >= 4, "companions are asked")
+        assert stream.answers() == before
+        assert stream.coverage(QUESTIONS[2])["index_families_used"] == ["col", "exact"]
+        assert stream.sums(AGGREGATES[0])["used_rollups"]
+        # Deletes are masked at once, before any checkpoint and any round.
+        client.delete("logs", before_seq=40)
+        client.delete("logs", match="s-3")
+        deleted = stream.answers()
+        assert not any(hit["fields"]["service"] == "s-3" for hits, *_ in list(deleted.values())[:7] for hit in hits)
+        checkpointed(client, data)
+        run_all(made)
+        assert stream.answers() == deleted
+        evolve(stream)
+        evolved = stream.answers()
+        assert [len(hits) for hits, *_ in list(evolved.values())[:7]] == [
+            len(hits) for hits, *_ in list(deleted.values())[:7]
+        ]
+        stream.append(330, 100, code=500)
+        wait_until(lambda: sealed_to(data, "logs") >= 400, "the rest is sealed")
+        grown = stream.answers()
+        run_all(made)
+        wait_until(lambda: stream.status()["search_families"][0]["stale_segment_count"] == 0, "all is indexed anew")
+        assert stream.answers() == grown
+        assert stream.status()["search_families"][0]["fully_indexed_uploaded_segments"]
+        for first in (430, 490):
+            stream.append(first, 60, code=404)
+            wait_until(lambda first=first: sealed_to(data, "logs") >= first + 10, "more is sealed")  # type: ignore[misc]
+            grown = stream.answers()
+            run_all(made)
+            assert stream.answers() == grown
+        assert any(file.level for file in manifest_of(tmp_path).files)
+        assert stream.answers() == grown
+        stream.close()
+    live.kill()
+    live.start()
+    stream = Stream(live.url, "logs")
+    with Client(live.url) as client:
+        client.list_topics()
+    assert stream.answers() == grown
+    assert stream.coverage(QUESTIONS[2])["indexed_segments"] > 0
+    stream.close()
+
+
+def test_the_routing_key_alone_is_indexed(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
+    stream = Stream(live.url, "keyed")
+    assert httpx.put(live.url + stream.path, headers=JSON).status_code == 201
+    stream.describe({"routingKey": {"jsonPointer": "/service", "required": True}})
+    stream.append(0, 120)
+    wait_until(lambda: sealed_to(tmp_path / "data", "keyed") >= 100, "it is sealed")
+    run_all(pipeline(spark, tmp_path))
+    answer = httpx.get(f"{live.url}{stream.path}/_routing_keys?limit=500").json()
+    assert answer["keys"] == sorted(f"s-{number}" for number in range(13))
+    wait_until(
+        lambda: httpx.get(f"{live.url}{stream.path}/_routing_keys").json()["coverage"]["indexed_segments"] >= 1,
+        "companions are asked",
+    )
+    stream.close()
+
+
+def test_a_damaged_segment_leaves_its_stream_out_and_no_other(
+    spark: SparkSession, live: LiveServer, tmp_path: Path
+) -> None:
+    streams = [Stream(live.url, name) for name in ("bad", "good")]
+    for stream, name in zip(streams, ("bad", "good"), strict=True):
+        stream.create()
+        stream.append(0, 120)
+        wait_until(lambda name=name: sealed_to(tmp_path / "data", name) >= 100, "it is sealed")  # type: ignore[misc]
+    good = streams[1].answers()
+    with open(Layout(str(tmp_path / "data")).segment(1, 1) + ".idx", "r+b") as file:
+        file.seek(60)
+        file.write(b"????")
+    made = pipeline(spark, tmp_path)
+    run_all(made)
+    assert [(one.topic, one.product) for one in made.status.quarantined] == [("bad", "families")]
+    assert made.status.lag_segments >= 1
+    wait_until(lambda: streams[1].coverage(QUESTIONS[2])["indexed_segments"] >= 1, "companions are asked")
+    assert streams[1].answers() == good
+    for stream in streams:
+        stream.close()
+
+
+@pytest.mark.slow
+def test_a_server_makes_them_by_itself(tmp_path: Path) -> None:
+    soon = {**SOON, "pipeline_poll_ms": "200", "pipeline_priority": "normal", "spark_memory": "512m"}
+    with LiveServer(tmp_path, **soon, search_families="auto", search_stream_bytes="65536") as server:
+        with Client(server.url) as client:
+            client.append_many("plain", [{"n": number} for number in range(120)])
+            wait_until(lambda: sealed_to(tmp_path / "data", "plain") >= 100, "it is sealed")
+            assert httpx.get(server.url + "/v0/pipeline").json()["state"] == "idle"
+        stream = Stream(server.url, "logs")
+        stream.create()
+        stream.append(0, 120)
+        wait_until(lambda: stream.coverage(QUESTIONS[2])["indexed_segments"] >= 1, "companions are asked")
+        told = httpx.get(server.url + "/v0/pipeline").json()
+        assert (told["failures"], told["restarts"]) == (0, 0)
+        stream.close()
+        server.stop()

@@ -1,0 +1,151 @@
+"""Companions: what the laws do not ask for."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.indexing.helpers import LOGS, plenty
+from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.companions.building import build
+from topics.indexing.companions.files import CompanionDamagedError
+from topics.indexing.companions.identity import needs_of_search, plan_of
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.companions.merging import merge
+from topics.indexing.companions.part import CompanionPart
+from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
+from topics.indexing.plans import aggregate, list_keys, search
+from topics.indexing.predicates import bind_search
+from topics.indexing.scans import Scan
+from topics.indexing.sorting import parse_sort
+from topics.schema.registry import Registry, Version
+
+ROLLUPS = {
+    "rollups": {
+        "load": {
+            "dimensions": ["service"],
+            "intervals": ["1m"],
+            "measures": {
+                "n": {"kind": "count"},
+                "parts": {
+                    "kind": "summary_parts", "countJsonPointer": "/m/c", "sumJsonPointer": "/m/s",
+                    "minJsonPointer": "/m/min", "maxJsonPointer": "/m/max", "histogramJsonPointer": "/m/h",
+                },
+            },
+        }
+    }
+}  # fmt: skip
+
+
+def registry(search: dict[str, Any] | None = None, versions: int = 1) -> Registry:
+    raw = None if search is None else msgspec.json.encode(search)
+    lens = b'{"apiVersion":"durable.lens/v1","schema":"s","from":1,"to":2,"ops":[]}'
+    made = [Version(b"{}", lens if number else None, 10 * number) for number in range(versions)]
+    return Registry(tuple(made), None, raw)
+
+
+def companion(described: Registry, rows: list[Entry], block_rows: int = 65_536) -> Companion:
+    data = bytearray()
+    build(described, [rows], 1, rows[0].number, rows[-1].number, data.extend, block_rows)
+    return Companion(bytes(data))
+
+
+def part(one: Companion, described: Registry) -> CompanionPart:
+    head = one.head
+    return CompanionPart(one, Span(head.first, head.last, head.rows, "index"), plan_of(described))
+
+
+def test_more_than_a_million_keys_are_one_table() -> None:
+    """The lexicon of others ends at 1,048,576 keys."""
+    count = 1_100_000
+    described = registry()
+    halves = [
+        companion(described, [Entry(number, None, 1, f"k{number:07}") for number in numbers])
+        for numbers in (range(count // 2), range(count // 2, count))
+    ]
+    data = bytearray()
+    merge(halves, data.extend)
+    whole = Companion(bytes(data))
+    assert whole.head.key.distinct == count
+    answered = part(whole, described)
+    assert list_keys([answered], None, 2, plenty()).keys == ["k0000000", "k0000001"]
+    assert list_keys([answered], "k1048574", 3, plenty()).keys == ["k1048575", "k1048576", "k1048577"]
+    assert list_keys([answered], f"k{count - 2:07}", 9, plenty()).keys == [f"k{count - 1:07}"]
+
+
+def test_every_changed_byte_that_counts_is_found() -> None:
+    described = registry({**LOGS, **ROLLUPS})
+    values = [{"eventTime": n, "service": f"s{n % 3}", "message": f"a b{n}", "m": {"c": 1, "s": n}} for n in range(20)]
+    whole = companion(described, [Entry(n, value, 1, f"k{n}") for n, value in enumerate(values)], block_rows=8)
+    data = bytes(whole.file._view)
+    used = {0, len(data) - 1, *range(len(data) - 200, len(data), 7)}
+    for section in whole.file._sections.values():
+        used |= {section.offset, section.offset + section.size - 1} if section.size else set()
+    for place in sorted(used):
+        broken = bytearray(data)
+        broken[place] ^= 0x41
+        with pytest.raises(CompanionDamagedError):
+            Companion(bytes(broken)).check()
+    for length in (0, 7, 40, len(data) // 2, len(data) - 1):
+        with pytest.raises(CompanionDamagedError):
+            Companion(data[:length])
+
+
+def test_a_part_that_is_late_says_so() -> None:
+    described = registry(LOGS)
+    rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
+    answered = part(companion(described, rows, block_rows=8), described)
+    config = described.search_config
+    assert config is not None
+    query = bind_search("status:>=1", config)
+    ask = Ask(
+        config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, False), size=60, count_all=True
+    )
+    moments = iter(range(100))
+    found = search([answered], ask, Budget(lambda: next(moments), 4.0, 1 << 60))
+    assert not found.coverage.complete
+    assert 0 < len(found.hits) < 51
+    assert 64 - found.coverage.missed <= found.coverage.looked_at
+
+
+def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
+    described = registry({**LOGS, **ROLLUPS})
+    huge = 2**80
+    values: list[dict[str, Any]] = [
+        {"eventTime": 60_000 * (n % 4), "service": f"s{n % 2}", "m": {"c": n, "s": huge + n, "max": n, "h": {"4": n}}}
+        for n in range(40)
+    ]
+    values.append({"eventTime": 1, "service": "s0", "m": {"c": None}})
+    rows = [Entry(n, value, 1) for n, value in enumerate(values)]
+    config = described.search_config
+    assert config is not None
+    answered = part(companion(described, rows, block_rows=8), described)
+    scan = Scan(Entries(Span(0, 40, 41), rows))
+    for body in (
+        {"rollup": "load", "from": 0, "to": 240_000, "interval": "1m", "group_by": ["service"]},
+        {"rollup": "load", "from": 1, "to": 180_001, "interval": "1m", "q": "service:s1"},
+    ):
+        ask = parse_aggregation(msgspec.json.encode(body), config, 1)
+        found = aggregate([answered], ask, plenty())
+        assert found.table.groups == aggregate([scan], ask, plenty()).table.groups
+        assert found.coverage.rolled
+
+
+def test_only_a_field_that_changed_has_another_digest() -> None:
+    before = plan_of(registry(LOGS))
+    assert plan_of(registry(LOGS)).generation == before.generation
+    fields: dict[str, Any] = dict(LOGS["fields"])
+    fields["status"] = {**fields["status"], "bindings": [{"version": 1, "jsonPointer": "/code"}]}
+    fields["extra"] = fields["ok"]
+    after = plan_of(registry({**LOGS, "fields": fields}))
+    assert after.generation != before.generation
+    changed = registry({**LOGS, "fields": fields}).search_config
+    assert changed is not None
+    for query, fits in (("service:a message:b", True), ("status:1", False), ("extra:true", False)):
+        needs = needs_of_search(after, bind_search(query, changed).predicate, ("eventTime",))
+        assert needs.are_met(before) is fits, query
+    # What is only asked in another way is extracted alike.
+    flags = {**LOGS["fields"], "hidden": {**LOGS["fields"]["hidden"], "exact": True}}
+    assert plan_of(registry({**LOGS, "fields": flags})).generation == before.generation
+    # Another version promotes old entries, so every field of theirs may be another one.
+    assert plan_of(registry(LOGS, versions=2)).fields["service"] != before.fields["service"]

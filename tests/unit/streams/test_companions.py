@@ -1,0 +1,109 @@
+"""Searches that are asked of companions: what becomes of those that are gone, damaged, or of another time."""
+
+import pytest
+
+from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
+from topics.searching.messages import SearchQuery
+from topics.storage.companions import FamilyStore
+from topics.streams.search.families import FamilyCoverage
+from topics.streams.search.service import description_of
+from topics.testing import FakeDisk, Survival
+
+
+def indexed(world: World) -> dict[str, list[list[int]]]:
+    """Everything that is sealed has companions; the answers of before."""
+    expected = {name: world.answers(name) for name in ("logs", "plan")}
+    run_all(world.disk, world.clock, 9)
+    world.clock.advance(2_000)
+    check_complete(world.disk)
+    return expected
+
+
+def files_of(disk: FakeDisk) -> list[str]:
+    store = FamilyStore(disk, LAYOUT)
+    return [store.path(topic_id, name) for topic_id in store.topic_ids() for name in store.files(topic_id)]
+
+
+def damage(disk: FakeDisk, path: str, place: int) -> None:
+    file = disk.open(path, write=True)
+    byte = file.read_at(place, 1)
+    file.write_at(place, bytes((byte[0] ^ 0xFF,)))
+    file.close()
+
+
+@pytest.mark.parametrize("place", [0, 70, 400, -1])
+def test_a_damaged_companion_is_passed_over(place: int, caplog: pytest.LogCaptureFixture) -> None:
+    world = prepare()
+    expected = indexed(world)
+    for path in files_of(world.disk):
+        size = world.disk.open(path).size()
+        damage(world.disk, path, place % size)
+    # What is open was checked before.
+    again = World(world.disk.crash(Survival.EVERYTHING), world.clock)
+    assert {name: again.answers(name) for name in expected} == expected
+    if place in (0, -1):
+        assert "a companion cannot be read; it is not asked" in caplog.text
+
+
+def test_a_companion_that_is_gone_is_passed_over() -> None:
+    world = prepare()
+    expected = indexed(world)
+    for path in files_of(world.disk):
+        world.disk.remove(path)
+    assert {name: world.answers(name) for name in expected} == expected
+    companions = world.streams.search.companions
+    assert companions is not None and companions.unreadable > 0
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format":2}', b"\xff\xfe"])
+def test_a_manifest_that_cannot_be_read_is_none_and_everything_is_made_again(content: bytes) -> None:
+    world = prepare()
+    expected = indexed(world)
+    store = FamilyStore(world.disk, LAYOUT)
+    for topic_id in store.topic_ids():
+        file = world.disk.open(store.path(topic_id, "manifest.json"), write=True)
+        file.truncate(0)
+        file.write_at(0, content)
+        file.close()
+    world.clock.advance(2_000)
+    assert {name: world.answers(name) for name in expected} == expected
+    run_all(world.disk, world.clock, 10)
+    check_complete(world.disk)
+
+
+def test_families_are_built_while_entries_keep_coming() -> None:
+    """A tail that is never quiet keeps nobody from indexing what is sealed."""
+    world = prepare()
+    for first in range(18, 60, 3):
+        world.append("logs", first, 3)
+        if first % 2:
+            world.seal()
+        run_all(world.disk, world.clock, first)
+    world.append("logs", 60, 1)
+    world.clock.advance(2_000)
+    topic = world.streams.topic("logs")
+    companions = world.streams.search.companions
+    assert companions is not None
+    coverage = FamilyCoverage(companions)
+    for family in ("exact", "col", "fts", "companions"):
+        covered = coverage.of(topic, family)
+        assert covered.segments == covered.contiguous == len(topic.segments) > 5
+    assert topic.head > topic.segments[-1].last_seq
+    assert world.answers("logs")[0] == list(range(1, 51))
+
+
+def test_a_changed_description_is_answered_by_the_old_companions_as_far_as_they_fit() -> None:
+    world = prepare()
+    expected = indexed(world)
+    companions = world.streams.search.companions
+    assert companions is not None
+    world.describe("plan", "more", "other")
+    topic = world.streams.topic("plan")
+    assert companions.covered_through(topic, description_of(topic)) == 0
+    assert FamilyCoverage(companions).of(topic, "col").stale == len(topic.segments)
+    assert world.answers("plan") == expected["plan"]
+    asked = {}
+    for q in ("n:3", "other:3"):
+        outcome = world.ask(lambda done, q=q: world.streams.search.query(topic, SearchQuery(q, (), 9), 3.0, done))
+        asked[q] = (outcome.indexed_segments, outcome.scanned_segments)
+    assert asked == {"n:3": (4, 0), "other:3": (0, 4)}
