@@ -12,7 +12,7 @@ from tests.browser.sample import append
 from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 
-KEYS = "boss-secret,looker-secret:read:shop.,till-secret:rw:shop."
+KEYS = "boss-secret,looker-secret:read:shop.,till-secret:rw:shop.,filler-secret:write"
 
 
 def sign_in(page: Page, secret: str) -> None:
@@ -53,6 +53,9 @@ def test_a_key_stays_in_memory_and_decides_what_is_offered(browser: Browser, tmp
                 expect(page.get_by_text("delete, admin")).to_be_visible()
                 page.reload()
                 expect(page.get_by_label("API key")).to_have_value("")
+                page.goto(f"{live.url}/console#/overview")
+                sign_in(page, "filler-secret")
+                expect(page.get_by_role("alert").last).to_contain_text("lacks the scope read")
 
 
 def test_a_key_that_is_taken_away_ends_the_visit(browser: Browser, tmp_path: Path) -> None:

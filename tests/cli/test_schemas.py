@@ -93,7 +93,7 @@ def test_hits_are_printed_like_records(env: dict[str, str], logs: str) -> None:
     assert search("service:a ms:>=40") == search("service:a", "ms:>=40") == search("-service:b", "ms:>=40") == slow
     assert search("common", "--sort", "ms:asc", "--field", "ms", "--field", "service")[0] == {"ms": 0, "service": "a"}
     (hit,) = search("word7", "-o", "json")
-    assert hit["source"] == LOGS[7] and hit["fields"]["ms"] == 70 and hit["offset"]
+    assert hit["source"] == LOGS[7] and hit["fields"]["ms"] == 70 and hit["offset"] and "stream" not in hit
     assert search("no such word at all") == []
     table = run("search", logs, "word7", "--field", "service", "--field", "ms", "-o", "table", env=env)
     assert table.out == "SERVICE  MS\nb        70\n"

@@ -7,8 +7,8 @@ import msgspec
 from tests.crash.harness import SMALL
 from tests.crash.queue_scenarios import Scenario
 from tests.crash.queue_world import Dump, QueueWorld, broken, look, nothing_is_stranded
-from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes, usual_endings
-from topics.core.errors import ReadOnlyError
+from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes, usual_endings
+from topics.core.errors import ReadOnlyError, RetryLaterError
 from topics.engine import EngineOptions
 from topics.engine.repair.repair import verify
 from topics.storage.layout import Layout
@@ -35,17 +35,26 @@ def sweep_stops(scenario: Scenario, shards: int, **config: object) -> Iterator[s
             yield from (f"{where}: {text}" for text in examine(world, crashed, ending))
 
 
-def sweep_faults(scenario: Scenario, shards: int, **config: object) -> Iterator[str]:
+def sweep_faults(
+    scenario: Scenario, shards: int, fault: Fault = Fault.EIO, step: int = 1, **config: object
+) -> Iterator[str]:
+    """Fails every call once, or every `step`-th; every other one fails for good. What the system only lacks is lacked
+    by those calls alone that need it."""
     fs = FaultyFileSystem(FakeDisk(), NO_FAULTS)
     scenario(QueueWorld(fs, options(shards), **config))
-    for call in range(1, len(fs.trace) + 1):
+    only = SHORTAGES.get(fault, frozenset())
+    for call in range(1, len(fs.trace) + 1, step):
+        if only and fs.trace[call - 1][0] not in only:
+            continue
         inner = FakeDisk()
-        faulty = FaultyFileSystem(inner, FaultPlan(call, Fault.EIO, lasting=bool(call % 2)))
+        faulty = FaultyFileSystem(inner, FaultPlan(call, fault, lasting=bool(call // step % 2), only=only))
         world = QueueWorld(faulty, options(shards), **config)
         try:
             scenario(world)
         except (OSError, ReadOnlyError):
             assert world.starting, "only a start may fail with an error of the system"
+        except RetryLaterError:
+            assert not world.stories, "only the making of the queue is not told of by an answer"
         for ending, crashed in crashes(inner, (KILL, POWER_CUT, Ending(Survival.SCATTERED, call))):
             where = f"call {call} {fs.trace[call - 1]} failed, {ending}"
             yield from (f"{where}: {text}" for text in examine(world, crashed, ending))

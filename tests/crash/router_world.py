@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tests.crash.harness import SMALL, Dump, dump, read_all
-from tests.crash.sweeps import KILL, POWER_CUT, Ending, crashes
+from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -333,15 +333,18 @@ def sweep_stops(
 
 
 def sweep_faults(
-    scenario: Callable[[Any], None], options: EngineOptions, make: type[RouterWorld] = RouterWorld
-) -> Iterator[str]:
-    """Fails every call of a scenario once, and for good; the engine runs on, then the machine ends."""
+    scenario: Callable[[Any], None], options: EngineOptions, make: type[RouterWorld] = RouterWorld,
+    fault: Fault = Fault.EIO,
+) -> Iterator[str]:  # fmt: skip
+    """Fails every call of a scenario once, and for good; the engine runs on, then the machine ends. What the system
+    only lacks is lacked by those calls alone that need it."""
     counted = FaultyFileSystem(FakeDisk())
     scenario(make(counted, options))
     for call, (operation, path) in enumerate(list(counted.trace), start=1):
-        for lasting in (False, True):
+        only = SHORTAGES.get(fault, frozenset())
+        for lasting in (False, True) if not only or operation in only else ():
             inner = FakeDisk()
-            world = make(FaultyFileSystem(inner, FaultPlan(call, Fault.EIO, lasting)), options)
+            world = make(FaultyFileSystem(inner, FaultPlan(call, fault, lasting, only=only)), options)
             try:
                 scenario(world)
             except OSError:

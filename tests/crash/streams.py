@@ -5,12 +5,13 @@ promise; what it sent and was not answered may be there or not, but not in parts
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
+from tests.crash.sweeps import SHORTAGES
 from tests.property.books import check_totals
 from topics.core.errors import StreamGoneError, TopicNotFoundError, TopicsError
 from topics.engine import Engine, EngineOptions
@@ -370,14 +371,19 @@ def small(**changes: object) -> EngineOptions:
     return msgspec.structs.replace(OPTIONS, **changes)
 
 
-def promises_broken_by_failures(scenario: Scenario, check: Callable[[Player], Iterator[str]]) -> Iterator[str]:
+def promises_broken_by_failures(
+    scenario: Scenario, check: Callable[[Player], Iterator[str]], faults: Sequence[Fault] = (Fault.EIO, Fault.SHORT)
+) -> Iterator[str]:
     """Lets each call of a scenario fail, once and for good, and tells what is not as promised then and after it."""
     trace = FaultyFileSystem(FakeDisk(), NO_FAULTS)
     scenario(Player(trace))
     for call, (operation, _) in enumerate(trace.trace, start=1):
-        for fault in (Fault.EIO, Fault.SHORT) if operation == "write" else (Fault.EIO,):
-            for lasting in (False, True):
-                plan = FaultPlan(call, fault, lasting)
+        for fault in faults:
+            if fault is Fault.SHORT and operation != "write":
+                continue
+            only = SHORTAGES.get(fault, frozenset())
+            for lasting in (False, True) if not only or operation in only else ():
+                plan = FaultPlan(call, fault, lasting, only=only)
                 inner = FakeDisk()
                 player = Player.__new__(Player)
                 try:

@@ -19,6 +19,7 @@ from topics.engine.routing.replaying import RouterFeature
 from topics.engine.routing.syncing import Syncing
 from topics.engine.topic import Topic
 from topics.formats.routing import Forward
+from topics.testing import Fault
 
 SHOWN = 8
 
@@ -259,6 +260,20 @@ def test_changes_of_routers(shards: int) -> None:
 )
 def test_a_call_that_fails(scenario: RouterScenario) -> None:
     assert_kept(sweep_faults(scenario, small(2)))
+
+
+@pytest.mark.parametrize("fault", [Fault.ENOSPC, Fault.EMFILE], ids=lambda fault: str(fault.name))
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(forwarding("disk", "fsync"), id="forwarding"),
+        pytest.param(chaining, marks=LONG, id="chaining"),
+        pytest.param(losing_the_source, marks=LONG, id="losing_the_source"),
+        pytest.param(backfilling, marks=LONG, id="backfilling"),
+    ],
+)
+def test_a_call_that_meets_a_shortage(scenario: RouterScenario, fault: Fault) -> None:
+    assert_kept(sweep_faults(scenario, small(2), fault=fault))
 
 
 # The sweeps can fail: each of these mistakes is found

@@ -20,7 +20,7 @@ from tests.crash.streams import (
 )
 from topics.core.errors import StreamGoneError, TopicNotFoundError
 from topics.formats.stream import Producer
-from topics.testing import FakeDisk
+from topics.testing import FakeDisk, Fault
 
 SHOWN = 10
 
@@ -189,3 +189,17 @@ def test_a_failed_call_breaks_no_promise(
     scenario: Callable[[Player], None], check: Callable[[Player], Iterator[str]]
 ) -> None:
     assert_none(promises_broken_by_failures(scenario, check))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "check"),
+    [
+        (writing, check_streams), (producing, check_producers), (closing, check_streams), (forking, check_forks),
+        (evolving, check_described),
+    ],
+    ids=["writing", "producing", "closing", "forking", "evolving"],
+)  # fmt: skip
+def test_a_shortage_breaks_no_promise(
+    scenario: Callable[[Player], None], check: Callable[[Player], Iterator[str]]
+) -> None:
+    assert_none(promises_broken_by_failures(scenario, check, (Fault.ENOSPC, Fault.EMFILE)))

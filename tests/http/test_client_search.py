@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.http.live import LiveServer
 from tests.http.scripted import answers, http, resets, running
 from tests.http.test_client import PATIENT, Caller
 from topics.client import (
+    ApiError,
     Client,
     ClientOptions,
     ConnectionFailed,
@@ -20,6 +22,7 @@ from topics.client import (
     RequestTimeout,
     RetryPolicy,
     RoutingKey,
+    StateRefused,
     StreamConflict,
     StreamProfile,
     TopicNotFound,
@@ -358,6 +361,51 @@ def test_the_keys_of_touches_are_those_of_the_server() -> None:
         TEMPLATE.watch_key(userId="ann", tenantId="seven")
 
 
+def test_a_subscription_from_its_creation_to_its_end(caller: Caller, name: str) -> None:
+    id = f"sub {name}"
+    caller.put_stream(f"{name}/wakes")
+    caller.put_stream(f"{name}/a", [1])
+    made = caller.put_subscription(id, streams=[f"{name}/a"], wake_stream=f"{name}/wakes", lease_ttl_ms=60_000)
+    assert (made.id, made.type, made.status, made.lease_ttl_ms) == (id, "pull-wake", "idle", 60_000)
+    with pytest.raises(StateRefused) as nothing:
+        caller.claim_wake(id)
+    assert nothing.value.code == "NO_PENDING_WORK"
+    caller.put_stream(f"{name}/b")
+    caller.link_streams(id, [f"{name}/b"])
+    caller.append_stream(f"{name}/a", [2])
+    wake = caller.claim_wake(id, "me")
+    assert caller.get_subscription(id).status == "claimed"
+    ends = {one.path: one.tail_offset for one in wake.streams if one.has_pending}
+    assert set(ends) == {f"{name}/a"}
+    caller.release_wake(id, wake)
+    with pytest.raises(ApiError):
+        caller.ack_wake(id, wake, ends)
+    again = caller.claim_wake(id)
+    assert again.generation > wake.generation
+    assert not caller.ack_wake(id, again, ends, done=True).next_wake
+    caller.unlink_stream(id, f"{name}/b")
+    assert [one.path for one in caller.get_subscription(id).streams] == [f"{name}/a"]
+    caller.delete_subscription(id)
+    with pytest.raises(StateRefused):
+        caller.get_subscription(id)
+    with pytest.raises(TypeError, match="one of them"):
+        caller.put_subscription(id, pattern="x/*")
+
+
+def test_who_asks(caller: Caller) -> None:
+    mine = caller.whoami()
+    assert (mine.keys_required, mine.key.prefixes) == (False, []) and mine.limits["max_topics"] > 0
+
+
+def test_a_token_stands_for_a_key(tmp_path: Path) -> None:
+    with (
+        LiveServer(tmp_path, api_keys="boss,reader:read:shop.") as server,
+        Client(server.url, api_key="reader", options=PATIENT) as client,
+    ):
+        assert client.whoami().key.prefixes == ["shop."]
+        assert client.create_token(ttl_ms=1000).token
+
+
 PARTIAL = {
     "stream": "s", "took_ms": 3, "timed_out": True, "timeout_ms": 3, "coverage": {"complete": False},
     "total": {"value": 0, "relation": "gte"}, "hits": [], "next_search_after": None,
@@ -373,6 +421,21 @@ def test_time_that_ran_out_is_a_page_and_a_late_server_an_error() -> None:
         acts = [answers(http(body, status="408 Request Timeout"))]
         with running(acts) as server, Client(server.url) as client, pytest.raises(error):
             client.search("s", "a")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_questions_are_asked_again_when_the_answer_is_lost(kind: str) -> None:
+    quick = ClientOptions(retry=RetryPolicy(deadline_s=30, backoff_min_s=0.001))
+    page = http({**PARTIAL, "timed_out": False})
+    with running([resets, answers(page[: len(page) // 2]), answers(page)]) as server:
+        assert not Caller(kind, server.url, options=quick).search("s", "a").timed_out
+        assert len(server.asked) == 3
+    unavailable = http(
+        {"error": {"code": "unavailable", "message": "later", "detail": {"reason": "search_unavailable"}}},
+        status="503 Service Unavailable",
+    )
+    with running([answers(unavailable, page)]) as server:
+        assert Caller(kind, server.url, options=quick).search("s", "a").hits == []
 
 
 def test_an_update_of_unknown_fate_is_sent_again_only_where_that_does_no_harm() -> None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tests.simulation.network import Lost
-from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth, TransactionTruth
+from tests.simulation.oracle import Broken, Fate, LogTruth, QueueTruth, Scan, StreamTruth, TransactionTruth, TypedTruth
 from topics.client.transport.http1 import ProtocolError, Response
 
 _JSON = "content-type: application/json\r\n"
@@ -33,22 +33,22 @@ class Caller:
 
     def __init__(self, name: str, connect: Callable[[], Line], note: Callable[[str], None]) -> None:
         self.name = name
-        self._connect, self._note = connect, note
+        self.connect, self.note = connect, note
         self._link: Line | None = None
 
     async def ask(self, method: str, target: str, body: Any = None, headers: str = "") -> Response:
         """The answer; raises `Lost` where there is none."""
         if self._link is None or not self._link.open:
-            self._link = self._connect()
+            self._link = self.connect()
         raw = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         try:
             answer = await self._link.ask(method, target, raw, headers + (_JSON if raw is not None else ""))
         except (Lost, ProtocolError):
             self._link.hang_up()
             self._link = None
-            self._note(f"{self.name} {method} {target} lost")
+            self.note(f"{self.name} {method} {target} lost")
             raise Lost from None
-        self._note(f"{self.name} {method} {target} {answer.status} {_said(answer)}")
+        self.note(f"{self.name} {method} {target} {answer.status} {_said(answer)}")
         return answer
 
     def hang_up(self) -> None:
@@ -179,7 +179,7 @@ async def transact(
         await asyncio.sleep(0.02)
 
 
-async def read_stream(caller: Caller, name: str) -> list[int]:
+async def read_stream(caller: Caller, name: str) -> list[Any]:
     offset, values = "-1", []
     while True:
         answer = await caller.ask("GET", f"/v1/stream/{name}?offset={offset}")
@@ -239,6 +239,58 @@ async def churn(caller: Caller, name: str, numbers: Callable[[], int], luck: Ran
             await caller.ask("PUT", f"/v0/topics/{name}", {k: v for k, v in config.items() if v is not None})
         case _:
             await caller.ask("POST", f"/v0/topics/{name}", {"records": [{"data": numbers()}]})
+
+
+async def write_typed(caller: Caller, stream: TypedTruth, numbers: Callable[[], int], luck: Random) -> None:
+    """Appends entries of the version that the writer knows; one that is too old or too new is refused."""
+    values = [numbers() for _ in range(luck.choice((1, 3, 300)))]
+    stream.sending(values)
+    body = [{f"v{stream.version}": value, "k": "x"} for value in values]
+    answer = await caller.ask("POST", f"/v1/stream/{stream.name}", body)
+    if answer.is_success:
+        stream.acked(values)
+    elif answer.status not in _TRANSIENT:
+        stream.refused(values)
+
+
+async def update_schema(caller: Caller, stream: TypedTruth) -> None:
+    """Makes the next version, in which a member has another name."""
+    wanted = stream.version + 1
+    stream.newest = max(stream.newest, wanted)
+    answer = await caller.ask("POST", f"/v1/stream/{stream.name}/_schema", schema_update(stream.name, wanted))
+    if answer.is_success:
+        stream.version = max(stream.version, wanted)
+    elif answer.status == 409:
+        # It was made by a request that nobody answered.
+        shown = await caller.ask("GET", f"/v1/stream/{stream.name}/_schema")
+        if shown.is_success:
+            stream.saw(json.loads(shown.content)["currentVersion"])
+
+
+def schema_update(name: str, version: int) -> dict[str, Any]:
+    member = f"v{version}"
+    schema = {"type": "object", "required": [member, "k"], "properties": {member: {"type": "integer"}, "k": {}}}
+    update: dict[str, Any] = {"schema": schema}
+    if version > 1:
+        ops = [{"op": "rename", "from": f"/v{version - 1}", "to": f"/{member}"}]
+        head = {"apiVersion": "durable.lens/v1", "schema": name, "from": version - 1, "to": version}
+        update["lens"] = {**head, "ops": ops}
+    return update
+
+
+async def read_typed(caller: Caller, stream: TypedTruth) -> list[int]:
+    """The entries as the newest version shows them."""
+    shown = await caller.ask("GET", f"/v1/stream/{stream.name}/_schema")
+    if not shown.is_success:
+        raise Broken(f"{stream.name}: its schema is answered with {shown.status} {shown.content[:200]!r}")
+    version = json.loads(shown.content)["currentVersion"]
+    stream.saw(version)
+    values = []
+    for entry in await read_stream(caller, stream.name):
+        if set(entry) != {f"v{version}", "k"}:
+            raise Broken(f"{stream.name}: {entry} is no entry of version {version}")
+        values.append(entry[f"v{version}"])
+    return values
 
 
 Scene = Callable[[], Coroutine[Any, Any, None]]

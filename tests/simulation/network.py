@@ -101,12 +101,12 @@ class Link:
     async def ask(self, method: str, target: str, body: bytes | None, headers: str = "") -> Response:
         """Sends a request and waits for all of its answer."""
         length = "" if body is None else f"content-length: {len(body)}\r\n"
-        self._send(f"{method} {target} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}{length}\r\n".encode() + (body or b""))
+        self.send(f"{method} {target} HTTP/1.1\r\nhost: 127.0.0.1\r\n{headers}{length}\r\n".encode() + (body or b""))
         if not self._patient and self._luck.random() < 0.03:
             self._loop.call_later(self._luck.choice((0, 1, 5, 30)) / 1000, self.hang_up)
         parser = ResponseParser(method)
         while not parser.done:
-            parser.feed(await self._receive())
+            parser.feed(await self.receive())
         if not parser.keep_alive:
             self.hang_up()
         answer = parser.response
@@ -135,7 +135,11 @@ class Link:
             self._pumping = True
             self._loop.call_later(self._luck.choice((0, 0, 0, 1, 3)) / 1000, self._deliver)
 
-    def _send(self, data: bytes) -> None:
+    def hang_up_later(self, seconds: float) -> None:
+        """The client will not stay."""
+        self._loop.call_later(seconds, self.hang_up)
+
+    def send(self, data: bytes) -> None:
         while data:
             size = len(data) if self._luck.random() < 0.8 else self._luck.randrange(1, len(data) + 1)
             self._sent.append(data[:size])
@@ -149,7 +153,8 @@ class Link:
             if self._sent:
                 self.pump()
 
-    async def _receive(self) -> bytes:
+    async def receive(self) -> bytes:
+        """What comes next, some of it; raises `Lost` at the end."""
         while self.open and not self._transport.unread:
             if self._transport.closing:
                 raise Lost

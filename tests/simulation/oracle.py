@@ -94,13 +94,14 @@ class LogTruth:
     def deleted(self, before_seq: int) -> None:
         self.deleted_below = max(self.deleted_below, before_seq)
 
-    def restarted(self, end: End) -> None:
+    def restarted(self, end: End, lacked: bool = False) -> None:
+        """`lacked` says that something could not be written in the life that ended."""
         if end in _MAY_LOSE[self.durability]:
             self.may_have_lost = True
             # A delete is as durable as an append.
             self.deleted_below = 0
-            if self.durability == "memory":
-                # Its seqs may be given out again.
+            if self.durability == "memory" or (self.durability == "ephemeral" and lacked):
+                # Its seqs may be given out again: the log did not take a ceiling, or lost what was shown.
                 self.values.clear()
                 for sent in self.sent.values():
                     if sent.fate is Fate.ACKED:
@@ -188,6 +189,44 @@ class StreamTruth:
         if values not in expected:
             raise Broken(f"{self.name}: {values[-5:]} ({len(values)}) is there instead of {self.acked[-5:]} "
                          f"({len(self.acked)}), with {self.pending} on its way")  # fmt: skip
+
+
+@dataclass
+class TypedTruth:
+    """A stream with a schema: every entry is one of the version that is current, whichever it was written under."""
+
+    name: str
+    version: int = 0
+    """The newest that was acknowledged, or seen."""
+    newest: int = 0
+    """The newest that was asked for."""
+    sent: dict[int, Fate] = field(default_factory=dict)
+
+    def sending(self, values: Iterable[int]) -> None:
+        self.sent.update(dict.fromkeys(values, Fate.UNKNOWN))
+
+    def acked(self, values: Iterable[int]) -> None:
+        self.sent.update(dict.fromkeys(values, Fate.ACKED))
+
+    def refused(self, values: Iterable[int]) -> None:
+        self.sent.update(dict.fromkeys(values, Fate.REFUSED))
+
+    def saw(self, version: int) -> None:
+        if not self.version <= version <= self.newest:
+            raise Broken(
+                f"{self.name}: version {version}, and {self.version} was acknowledged, {self.newest} asked for"
+            )
+        self.version = version
+
+    def check_whole(self, values: list[int]) -> None:
+        if len(set(values)) < len(values):
+            raise Broken(f"{self.name}: an entry is there twice")
+        acked = {value for value, fate in self.sent.items() if fate is Fate.ACKED}
+        refused = {value for value, fate in self.sent.items() if fate is Fate.REFUSED}
+        if missing := acked - set(values):
+            raise Broken(f"{self.name}: {sorted(missing)[:5]} were acknowledged and are not there")
+        if wrong := set(values) & refused | set(values) - self.sent.keys():
+            raise Broken(f"{self.name}: {sorted(wrong)[:5]} were refused or never sent, and are there")
 
 
 @dataclass

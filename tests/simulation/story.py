@@ -5,11 +5,11 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from tests.simulation import clients
+from tests.simulation import clients, followers
 from tests.simulation.clients import Caller, Scene
-from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth, TransactionTruth
+from tests.simulation.oracle import Broken, End, LogTruth, QueueTruth, StreamTruth, TransactionTruth, TypedTruth
 
-CAPPED, COPY, CHURN, STREAM, JOBS = "capped", "copy", "churn", "chat/42", "jobs"
+CAPPED, COPY, CHURN, STREAM, TYPED, JOBS = "capped", "copy", "churn", "chat/42", "typed/1", "jobs"
 CLIENTS = 6
 
 
@@ -19,19 +19,21 @@ class Story:
 
     def __init__(self, luck: Random) -> None:
         self._numbers = count(1)
+        self._staying = False
         self.logs = [LogTruth(f"log-{name}", name) for name in ("fsync", "disk", "memory", "ephemeral")]
         self.logs.append(LogTruth(CAPPED, "disk", cap=30))
         self.queue = QueueTruth(LogTruth(JOBS, luck.choice(("disk", "fsync"))))
         self.stream = StreamTruth(STREAM)
+        self.typed = TypedTruth(TYPED)
         self.transactions = TransactionTruth()
 
     def number(self) -> int:
         """A value that nobody sent yet."""
         return next(self._numbers)
 
-    def restarted(self, end: End) -> None:
+    def restarted(self, end: End, lacked: bool = False) -> None:
         for log in self.logs:
-            log.restarted(end)
+            log.restarted(end, lacked)
         self.queue.restarted(end)
 
     async def prepare(self, caller: Caller, healthy: bool) -> None:
@@ -42,12 +44,15 @@ class Story:
             (f"/v0/topics/{JOBS}", {"type": "queue", "durability": self.queue.produced.durability}),
             (f"/v0/routers/{COPY}", {"source": "log-disk", "dest": COPY, "guarantee": "exactly_once", "from_seq": 0}),
             (f"/v1/stream/{STREAM}", b""),
+            (f"/v1/stream/{TYPED}", b""),
         ]
         for target, body in wanted:
             answer = await caller.ask("PUT", target, body)
-            self.stream.created |= answer.is_success and target.startswith("/v1")
+            self.stream.created |= answer.is_success and target.endswith(STREAM)
             if healthy and not answer.is_success:
                 raise Broken(f"PUT {target} is answered with {answer.status} {answer.content[:200]!r}")
+        if not self.typed.version:
+            await clients.update_schema(caller, self.typed)
 
     async def check(self, caller: Caller, luck: Random) -> None:
         """Looks at everything, while nobody changes anything."""
@@ -59,10 +64,14 @@ class Story:
         self.transactions.check_whole(self._committed_to(), found)
         self.queue.check_left({value for _, value in (await clients.scan(caller, JOBS, luck)).records})
         self.stream.check_whole(await clients.read_stream(caller, STREAM))
+        if self.typed.version:
+            self.typed.check_whole(await clients.read_typed(caller, self.typed))
         await clients.check_copies(caller, self.logs[1], COPY, luck)
 
-    def begin(self, callers: list[Caller], luck: Random) -> list[asyncio.Task[None]]:
-        """Sets the clients going, until they are cancelled or their loop is no more."""
+    def begin(self, callers: list[Caller], luck: Random, staying: bool = False) -> list[asyncio.Task[None]]:
+        """Sets the clients going, until they are cancelled or their loop is no more. Those that are `staying` watch and
+        talk over sockets as well."""
+        self._staying = staying
         return [
             asyncio.get_running_loop().create_task(clients.repeat(self._scenes(caller, luck, place), luck))
             for place, caller in enumerate(callers)
@@ -85,6 +94,12 @@ class Story:
         ]
         if luck.random() < 0.3:
             scenes.append(lambda: clients.delete(caller, luck.choice(self.logs), luck))
+        if place == 1 and self.typed.version:
+            scenes += [lambda: clients.write_typed(caller, self.typed, number, luck)] * 2
+            scenes.append(lambda: clients.update_schema(caller, self.typed))
+        if self._staying:
+            scenes.append(lambda: followers.watch(caller, luck.choice(logs), luck))
+            scenes.append(lambda: followers.talk(caller, logs, number, luck))
         if place == 0:
             scenes += [lambda: clients.produce(caller, self.stream, number)] * 3
         return scenes

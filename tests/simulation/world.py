@@ -23,9 +23,21 @@ from topics.testing import (
     SeededDice,
     Survival,
 )
+from topics.testing.faults import LACK_OF_DESCRIPTORS, LACK_OF_ROOM
 
 DAY_MS = 86_400_000
 _LOST_BY_POWER = (Survival.NOTHING, Survival.TORN, Survival.SCATTERED)
+
+
+def _fault(luck: Random) -> FaultPlan:
+    """A disk that fails, or a system that lacks something: once, for a while, or from then on."""
+    call = luck.randrange(1, 600)
+    kind = luck.choice((Fault.EIO, Fault.ENOSPC, Fault.SHORT, Fault.EMFILE, Fault.ENOMEM, Fault.EINTR))
+    only = {Fault.ENOSPC: LACK_OF_ROOM, Fault.SHORT: LACK_OF_ROOM, Fault.EMFILE: LACK_OF_DESCRIPTORS}
+    until = call + luck.randrange(1, 200) if kind is not Fault.EIO and luck.random() < 0.7 else None
+    return FaultPlan(
+        call=call, fault=kind, lasting=luck.random() < 0.5, until=until, only=only.get(kind, frozenset()),
+    )  # fmt: skip
 
 
 class World:
@@ -66,8 +78,7 @@ class World:
         )
         fs: FileSystem = self.disk
         if faulty:
-            call, kind = self.disk_calls(luck), luck.choice((Fault.EIO, Fault.ENOSPC))
-            fs = FaultyFileSystem(self.disk, FaultPlan(call=call, fault=kind, lasting=luck.random() < 0.5))
+            fs = FaultyFileSystem(self.disk, _fault(luck))
         self.note(f"life {self.lives} {end.name} faulty={faulty} shards={settings.wal_shards}")
         loop = SimulatedLoop(self.clock)
         if end is not End.STOP and luck.random() < 0.5:
@@ -81,21 +92,20 @@ class World:
             loop.close()
         if loop.failures:
             raise Broken(f"something failed that nobody expected: {loop.failures[:3]}")
-        failed = isinstance(fs, FaultyFileSystem) and fs.failed > 0
-        self._crash(end, luck, failed)
+        faults = fs if isinstance(fs, FaultyFileSystem) and fs.failed else None
+        self._crash(end, luck, faults)
 
-    def disk_calls(self, luck: Random) -> int:
-        return luck.randrange(1, 600)
-
-    def _crash(self, end: End, luck: Random, failed: bool) -> None:
-        """What the next server finds. A disk that failed may have dropped what it was given, and nobody can know."""
+    def _crash(self, end: End, luck: Random, faults: FaultyFileSystem | None) -> None:
+        """What the next server finds. A disk that failed may have dropped what it was given, and nobody can know. What
+        the system only lacked for a while costs nothing."""
         survival = luck.choice(_LOST_BY_POWER) if end is End.POWER_CUT else Survival.EVERYTHING
         self.disk = self.disk.crash(survival, seed=luck.randrange(1 << 32))
         if end is End.POWER_CUT:
             self._boot += 1
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 5_000, DAY_MS)))
-        self.story.restarted(End.POWER_CUT if failed else end)
+        failed = faults is not None and faults.plan.fault in (Fault.EIO, Fault.SHORT)
+        self.story.restarted(End.POWER_CUT if failed else end, faults is not None)
 
     def _run_life(
         self, loop: SimulatedLoop, fs: FileSystem, settings: Settings, luck: Random, end: End, checked: bool
@@ -124,7 +134,7 @@ class World:
         await self.story.prepare(quiet, checked)
         if checked:
             await self.story.check(quiet, luck)
-        crowd = self.story.begin([self._caller(n, front, loop, net) for n in range(CLIENTS)], luck)
+        crowd = self.story.begin([self._caller(n, front, loop, net) for n in range(CLIENTS)], luck, True)
         await asyncio.sleep(luck.choice((0.05, 0.3, 1.0, 3.0)))
         if luck.random() < 0.2:
             self.clock.jump(luck.choice((-600_000, -1, 700, 3_600_000)))

@@ -221,3 +221,58 @@ def test_export_and_import_bring_a_topic_back(spark: SparkSession, archiving: Li
         (several / "3.jsonl").write_text('{"data": "last"}\n' * 2)
         assert import_topic(spark, "several", str(several), "jsonl", access) == 2003
         assert [data for *_, data in of_diff(client, "several")] == ['"first"', *map(str, range(2000)), *['"last"'] * 2]
+
+
+_LONG_ROUND = """
+import os
+from topics.config.settings import Settings
+from topics.spark.pipeline.worker import LateSpark, files_of, make_pipeline
+from topics.spark.pipeline.waiting import FrameRules
+from topics.system.clock import SystemClock
+
+settings = Settings.from_env(os.environ)
+rules = FrameRules(group_bytes=1, commit_bytes=1)
+make_pipeline(settings, files_of(settings), LateSpark(settings), SystemClock(), frame=rules).round()
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_middle_of_a_long_round_costs_only_what_was_not_published(
+    spark: SparkSession, archiving: LiveServer, tmp_path: Path
+) -> None:
+    """One round of many jobs, each a task; killed once some of them are published and most are not."""
+    with Client(archiving.url) as client:
+        for number in range(40):
+            fill(client, tmp_path, f"topic-{number}")
+        expected = {f"topic-{n}": {s: d for s, *_, d in of_diff(client, f"topic-{n}")} for n in range(40)}
+    data = tmp_path / "data"
+    store = ArchiveStore(PosixFileSystem(), str(data / "archive"))
+    child = subprocess.Popen(
+        [sys.executable, "-c", _LONG_ROUND],
+        env={**os.environ, "TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_SPARK_MEMORY": "512m"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: store.load().number >= 3 or child.poll() is not None, "some of it is published")
+        assert child.poll() is None
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    state = store.load()
+    published = {one.name: sum(run.rows for run in state.runs_of(one.topic_id)) for one in state.topics.values()}
+    assert 0 < sum(published.values()) < sum(len(rows) for rows in expected.values())
+    for topic, count in published.items():
+        found = archived(spark, tmp_path, topic)
+        assert len(found) == count
+        assert found.items() <= expected[topic].items()
+    made = pipeline(spark, tmp_path)
+    run_all(made)
+    # What was published before is not done again.
+    assert made.status.last_run is not None
+    assert made.status.last_run.records + sum(published.values()) == sum(sealed_to(data, topic) for topic in expected)
+    for topic, rows in expected.items():
+        found = archived(spark, tmp_path, topic)
+        assert found.items() <= rows.items()
+        assert found.keys() == set(range(1, sealed_to(data, topic) + 1))

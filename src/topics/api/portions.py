@@ -20,6 +20,7 @@ _MARKER = b'{"data":0}'
 _HEAVY_BYTES = 2 * MIB
 _HEAVY_RECORDS = 4_000
 """From here on it takes some milliseconds to encode a batch."""
+_RENUMBERED_MAX = 20_000
 _DRAFTS_MAX = 3
 """How often a draft is made again because its numbers do not fit any more, before it is left alone."""
 
@@ -119,10 +120,22 @@ def drafted(
         yield
     if nbytes <= _HEAVY_BYTES and len(records) <= _HEAVY_RECORDS:
         return records
-    for _ in range(_DRAFTS_MAX):
-        draft = Draft(records, *call.engine.next_numbers(topic, ts), node)
-        while not draft.step():
-            yield
-        if draft.fits(len(records), *call.engine.next_numbers(topic, draft.ts), node):
-            return Drafted(records, draft)
-    return records
+    drafting = call.engine.core.drafting
+    while topic in drafting:
+        # One at a time: each would take the numbers of the others.
+        yield
+    drafting.add(topic)
+    try:
+        for tries_left in reversed(range(_DRAFTS_MAX)):
+            first_seq, now = call.engine.core.next_numbers(topic, ts)
+            draft = Draft(records, first_seq, now, node)
+            while not draft.step():
+                yield
+            numbers = call.engine.core.next_numbers(topic, draft.ts)
+            # To write very many numbers over takes longer than a step may.
+            moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
+            if not moved and draft.fits(len(records), *numbers, node):
+                return Drafted(records, draft)
+        return records
+    finally:
+        drafting.discard(topic)

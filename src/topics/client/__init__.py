@@ -41,12 +41,14 @@ from topics.client.answers import (
     RouterState,
     RouterSummary,
     Staged,
+    Token,
     TopicDropped,
     TopicPage,
     TopicPut,
     TopicState,
     TopicSummary,
     TransactionState,
+    WhoAmI,
 )
 from topics.client.errors import (
     AccessRefused,
@@ -139,6 +141,7 @@ from topics.client.streams.searches import (
     TopicHit,
     TopicSearchPage,
 )
+from topics.client.streams.subscriptions import Subscription, Wake, WakeAcked, WakeStream
 from topics.client.streams.touches import Activated, Touched, TouchState, TouchTemplate
 from topics.client.worker_state import JobRetry, RetryJob
 from topics.core.config import Discard, TopicConfig, TopicConfigPatch, TopicType
@@ -173,13 +176,14 @@ __all__ = [
     "ServerTrouble", "ShuttingDown", "SkippedStream", "SlowConsumer", "Socket", "Staged", "StateRefused",
     "StreamAppended", "StreamClosed", "StreamConflict", "StreamDetails", "StreamGone", "StreamInfo", "StreamLoop",
     "StreamPage", "StreamProfile", "StreamSchema", "StreamState", "StreamSummary", "StreamsSearchPage",
-    "SystemStream", "TagMatch", "Tail", "Throttled", "TopicConfig", "TopicConfigPatch", "TopicCoverage",
-    "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone", "TopicHit",
-    "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicSearchPage", "TopicState",
-    "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction", "TransactionBusy",
-    "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound", "TransactionSequence",
-    "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer", "UnsupportedMediaType",
-    "UnsupportedMessage", "UpgradeRequired", "Watcher", "Worker",
+    "Subscription", "SystemStream", "TagMatch", "Tail", "Throttled", "Token", "TopicConfig", "TopicConfigPatch",
+    "TopicCoverage", "TopicDropped", "TopicExistsIncompatible", "TopicFailed", "TopicFull", "TopicGap", "TopicGone",
+    "TopicHit", "TopicNotEmpty", "TopicNotFound", "TopicPage", "TopicPut", "TopicRecord", "TopicSearchPage",
+    "TopicState", "TopicSummary", "TopicType", "TouchState", "TouchTemplate", "Touched", "Transaction",
+    "TransactionBusy", "TransactionFenced", "TransactionForeign", "TransactionIncomplete", "TransactionNotFound",
+    "TransactionSequence", "TransactionState", "TransactionTooLarge", "Unauthorized", "UnexpectedAnswer",
+    "UnsupportedMediaType", "UnsupportedMessage", "UpgradeRequired", "Wake", "WakeAcked", "WakeStream", "Watcher",
+    "WhoAmI", "Worker",
 ]  # fmt: skip
 
 _LATER = {

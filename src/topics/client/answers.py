@@ -194,6 +194,14 @@ class Ready(v0.ReadyAnswer, frozen=True, kw_only=True):
     """The server serves, and how many topics it has."""
 
 
+class WhoAmI(v0.SelfAnswer, frozen=True, kw_only=True):
+    """The key as the server sees it, and the limits of the server."""
+
+
+class Token(v0.TokenAnswer, frozen=True, kw_only=True):
+    """Stands for the key that asked, as `?token=` of event streams and WebSockets, until `expires_ms`."""
+
+
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     """The jobs that a claim got, in the order of their seqs; none at all is an ordinary answer."""
 

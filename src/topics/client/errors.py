@@ -411,6 +411,10 @@ class UnexpectedAnswer(ApiError):
 _OTHER_WORDS = {"bad_request": "invalid_request", "overloaded": "throttled"}
 """Words of /v1 that mean what a code does."""
 _COARSE: dict[str, type[ApiError]] = {"conflict": StateRefused, "gone": StateRefused, "unavailable": RetryLater}
+_COARSE |= dict.fromkeys(
+    ("FENCED", "ALREADY_CLAIMED", "NO_PENDING_WORK", "SUBSCRIPTION_NOT_FOUND", "SUBSCRIPTION_CONFLICT"), StateRefused
+)
+_COARSE |= {"INVALID_TOKEN": AccessRefused, "WEBHOOK_URL_REJECTED": RequestRefused}
 """Words of /v1 that stand for several codes, for those that a newer server invents."""
 
 

@@ -26,10 +26,12 @@ from topics.client.answers import (
     RouterPage,
     RouterPut,
     RouterState,
+    Token,
     TopicDropped,
     TopicPage,
     TopicPut,
     TopicState,
+    WhoAmI,
 )
 from topics.client.records import NewRecord
 from topics.client.transport.http1 import Response
@@ -329,6 +331,16 @@ def create_backup() -> Request[BackupStarted]:
 def backups() -> Request[BackupList]:
     """Where backups go, how they are doing, and which there are, the oldest first."""
     return Request(method="GET", target="/v0/backups", answer=BackupList, patient=False)
+
+
+def whoami() -> Request[WhoAmI]:
+    """What the key may do, and which limits the server has."""
+    return Request(method="GET", target="/v0/self", answer=WhoAmI)
+
+
+def create_token(*, ttl_ms: int | None = None) -> Request[Token]:
+    """A token that stands for the key for a minute unless told: for event streams and WebSockets of browsers."""
+    return Request(method="POST", target="/v0/tokens", body=_encode(given_only({"ttl_ms": ttl_ms})), answer=Token)
 
 
 def openapi() -> Request[dict[str, Any]]:

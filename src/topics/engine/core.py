@@ -85,6 +85,8 @@ class EngineCore:
         self.names = SortedNames()
         """The names of the topics that exist."""
         self.next_topic_id = 1
+        self.drafting: set[str] = set()
+        """Topics for which a long batch is being prepared, by name."""
         # What is on its way to the log counts against the quota before it is published.
         self.total_bytes = self.staged_bytes = 0
         self.metered = bool(options.limits.max_total_bytes)
@@ -142,6 +144,12 @@ class EngineCore:
         asked for. Those have caps of their own."""
         own = [topic.live_bytes for name in SYSTEM_STREAMS if (topic := self.by_name.get(name)) is not None]
         return self.total_bytes + self.staged_bytes - sum(own)
+
+    def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
+        """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""
+        topic = self.by_name.get(name)
+        ts = self.wall() if ts is None else ts
+        return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
 
     def check_accepting(self) -> None:
         if self.closed:

@@ -283,12 +283,6 @@ class Engine:
             return
         self._appender.append(topic, name, batch, done)
 
-    def next_numbers(self, name: str, ts: int | None = None) -> tuple[int, int]:
-        """The seq and the ts that a batch for a topic would get now, for whoever prepares one with that ts."""
-        topic = self.core.by_name.get(name)
-        ts = self.core.wall() if ts is None else ts
-        return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
-
     def append_lone(
         self, name: str, record: Record, caller: object, answer: AnswerAll, key: str | None = None
     ) -> bool:  # fmt: skip

@@ -3,12 +3,14 @@
 import gzip
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.http.api.conftest import refused
+from tests.http.api.conftest import refused, wait_until_ready
+from tests.http.live import LiveServer
 
 JSON = {"content-type": "application/json"}
 MIB = 1024 * 1024
@@ -155,3 +157,71 @@ def test_bodies_that_are_read_in_one_go_are_short(api: httpx.Client, method: str
     answer = api.request(method, path, content=b'{"x":"%b"}' % (b"x" * 2 * MIB), headers=JSON)
     assert answer.status_code == 413, answer.text
     assert str(MIB) in answer.json()["error"]["message"]
+
+
+def test_whoever_reads_records_reads_those_of_a_long_batch(tmp_path: Path) -> None:
+    """They are kept as a view of memory and not as bytes until they are sealed, and again after a restart."""
+    records = [{**awkward(number), "tag": f"t{number % 3}", "node": f"n{number % 2}"} for number in range(1200)]
+    with (
+        LiveServer(tmp_path, pipeline="off", snapshot_interval_ms="200") as live,
+        httpx.Client(base_url=live.url, timeout=60.0) as api,
+    ):
+        wait_until_ready(live.url)
+        api.put("/v0/topics/copy", json={}).raise_for_status()
+        api.put("/v0/routers/r", json={"source": "long", "dest": "copy"}).raise_for_status()
+        api.put("/v0/topics/jobs", json={"type": "queue"}).raise_for_status()
+        for name in ("long", "jobs"):
+            api.post(f"/v0/topics/{name}", json={"records": records}).raise_for_status()
+        wid = api.post("/v0/watch", json={"topics": {"long": {"from_seq": 1190}}}).json()["wid"]
+        with api.stream("GET", f"/v0/watch/{wid}") as events:
+            seen = next(json.loads(line[6:]) for line in events.iter_lines() if line.startswith("data: {"))
+        assert [record["data"]["n"] for record in seen["records"]] == list(range(1190, 1200))
+        jobs = api.post("/v0/topics/jobs/claim", json={"node": "w", "max": 500}).json()["claimed"]
+        assert [job["data"]["n"] for job in jobs] == list(range(500))
+        done = api.post("/v0/topics/jobs/ack", json={"node": "w", "seqs": [job["$seq"] for job in jobs]}).json()
+        assert done["acked"] == [job["$seq"] for job in jobs] or done["acked"] == 500
+        other = api.post("/v0/topics/long/diff", json={"node": "n0", "limit": 1000}).json()["records"]
+        assert {record["$node"] for record in other} == {"n1"}
+        keyed = api.get("/v1/stream/long/pk/t1", params={"offset": "-1"}).json()
+        assert keyed and all(value["n"] % 3 == 1 for value in keyed)
+        deleted = api.post("/v0/topics/long/delete", json={"match": ["tag", "Eq", "t2"]})
+        assert deleted.status_code == 200 and deleted.json()["deleted"] == 400, deleted.text
+        left = [record["data"]["n"] for record in read_all_from(api, "long")]
+        assert left == [number for number in range(1200) if number % 3 != 2]
+        live.kill()
+        live.start()
+        wait_until_ready(live.url)
+        assert [record["data"]["n"] for record in read_all_from(api, "long")] == left
+        copied = [record["data"]["n"] for record in read_all_from(api, "copy")]
+        assert copied == sorted(set(copied)) and set(copied) >= set(left)
+        live.stop()
+
+
+def read_all_from(api: httpx.Client, name: str) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    cursor = 0
+    while True:
+        page = api.post(f"/v0/topics/{name}/diff", json={"from_seq": cursor, "limit": 1000}).json()
+        records += page["records"]
+        cursor = page["next_from_seq"]
+        if page["caught_up"]:
+            return records
+
+
+def test_a_long_array_for_a_stream_with_a_schema(api: httpx.Client, name: str) -> None:
+    url = f"/v1/stream/{name}"
+    api.put(url, headers=JSON).raise_for_status()
+    schema = {"type": "object", "required": ["n", "k"], "properties": {"n": {"type": "integer"}}}
+    update = {"schema": schema, "routingKey": {"jsonPointer": "/k", "required": True}}
+    api.post(f"{url}/_schema", json=update).raise_for_status()
+    values = [{"n": number, "k": f"k{number % 7}"} for number in range(9_000)]
+    assert api.post(url, json=values).status_code == 204
+    assert api.post(url, json=[*values, {"n": "no number", "k": "x"}]).status_code == 400
+    assert len(api.get(f"{url}/pk/k3", params={"offset": "-1"}).json()) > 100
+    stored: list[Any] = []
+    offset = "-1"
+    while len(stored) < len(values):
+        page = api.get(url, params={"offset": offset})
+        stored += page.json()
+        offset = page.headers["stream-next-offset"]
+    assert stored == values

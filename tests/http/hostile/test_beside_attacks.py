@@ -69,7 +69,7 @@ def test_large_bodies(server: LiveServer, kind: str) -> None:
     httpx.put(f"{server.url}/v1/stream/b", headers={"content-type": kinds}).raise_for_status()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kinds}\r\nContent-Length: {len(body)}\r\n\r\n"
     attack = flooding(server.url, head.encode() + body, 4)
-    seen = beside(f"large bodies, {kind}", server.url, server.pid, attack, asks=300)
+    seen = beside(f"large bodies, {kind}", server.url, server.pid, attack, asks=300, pressing=True)
     assert seen.resident_mib < 2048
 
 

@@ -87,7 +87,7 @@ def test_a_flag_beats_the_variable(setting: Setting) -> None:
     low: object
     high: object
     if setting.kind == "integer":
-        low, high = setting.minimum, setting.maximum or 10**6
+        low, high = setting.minimum, setting.maximum or 10**7
     else:
         low, high = (setting.choices or ("a", "b"))[:2]
     env = {setting.env: str(low)}

@@ -50,6 +50,10 @@ from topics.core.errors import (
     TopicNotFoundError,
     TopicsError,
     TopicStateError,
+    quoted,
+)
+from topics.core.findings import Finding
+from topics.core.transaction_errors import (
     TransactionBusyError,
     TransactionFencedError,
     TransactionForeignError,
@@ -58,9 +62,7 @@ from topics.core.errors import (
     TransactionSequenceError,
     TransactionStateError,
     TransactionTooLargeError,
-    quoted,
 )
-from topics.core.findings import Finding
 
 GROUPS = {TopicStateError, TransactionStateError, RetryLaterError, OperatorError}
 FINDING = Finding("wal/00/0000000000000001.log", "the checksum of a frame does not match", byte_range=(128, 512))

@@ -13,6 +13,10 @@ from topics.core.limits import (
 
 DEFAULTS = {
     "max_topics": 100_000,
+    "max_topics_per_key": 50_000,
+    "max_routers_per_key": 5_000,
+    "max_bytes_per_key": 0,
+    "max_transaction_ids_per_key": 5_000,
     "max_routers": 10_000,
     "max_total_bytes": 0,
     "max_batch_records": 10_000,

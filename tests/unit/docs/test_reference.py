@@ -10,7 +10,7 @@ from tests.unit.docs.pages import PAGES, ROOT, blocks, name_of, read, rows, sect
 from topics import cli
 from topics.api.errors import STATUS_BY_CODE
 from topics.config.settings import SETTINGS, Setting
-from topics.core import backup_errors, errors
+from topics.core import backup_errors, errors, transaction_errors
 from topics.core.findings import Finding
 from topics.core.loss import LossReason
 from topics.engine.pressure.throttle import ThrottleStats
@@ -39,12 +39,15 @@ def test_no_setting_is_described_that_does_not_exist() -> None:
 # Errors
 
 
+_ERRORS = {module.__name__ for module in (errors, backup_errors, transaction_errors)}
+
+
 def error_classes(root: type[errors.TopicsError] = errors.TopicsError) -> Iterator[type[errors.TopicsError]]:
     """The classes of the tree that have a code of their own."""
     if "code" in vars(root):
         yield root
     for child in root.__subclasses__():
-        if child.__module__ in (errors.__name__, backup_errors.__name__):
+        if child.__module__ in _ERRORS:
             yield from error_classes(child)
 
 

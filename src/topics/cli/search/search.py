@@ -23,10 +23,11 @@ Switch = Parameter(negative="", show_default=False)
 Names = Parameter(negative="", consume_multiple=False)
 
 
-class Found(msgspec.Struct, omit_defaults=True):
+class Found(msgspec.Struct, kw_only=True, omit_defaults=True):
     """A hit as it is printed for programs."""
 
-    stream: str | None
+    stream: str | None = None
+    """Of several."""
     offset: str
     score: float
     sort: list[Any]
@@ -107,7 +108,8 @@ def search(
 def _print(hits: list[Hit], form: Form, only_fields: bool) -> None:
     for hit in hits:
         if form == "json":
-            json_line(Found(hit.stream, hit.offset, hit.score, hit.sort, hit.fields, msgspec.Raw(hit.raw)))
+            shown = {name: getattr(hit, name) for name in ("stream", "offset", "score", "sort", "fields")}
+            json_line(Found(**shown, source=msgspec.Raw(hit.raw)))
         elif only_fields:
             json_line(hit.fields)
         else:

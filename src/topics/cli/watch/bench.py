@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from topics.cli.shared.amounts import duration_ms, shown_bytes
 from topics.cli.shared.connection import HERE, PATIENT_S, Server, connected
 from topics.cli.shared.failures import UsageError
-from topics.cli.shared.output import Output, json_line, note, table
+from topics.cli.shared.output import Output, json_line, line, note, table
 from topics.client import Client
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
@@ -52,6 +52,10 @@ def bench(
     if output == "json":
         for row in rows:
             json_line(row)
+        return 0
+    if output == "raw":
+        for row in rows:
+            line(f"{row.requests_per_s:.0f}")
         return 0
     table(
         ("WHAT", "REQUESTS/S", "RECORDS/S", "BYTES/S", "P50 MS", "P99 MS"),

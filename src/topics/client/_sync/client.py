@@ -29,7 +29,7 @@ from topics.client.records import Job, Record
 from topics.client.requests import A, Request
 from topics.client.retry import Attempts, Backoff
 from topics.client.session import Session, as_method
-from topics.client.streams import contents, contracts, inspection, searches, tailing, touches
+from topics.client.streams import contents, contracts, inspection, searches, subscriptions, tailing, touches
 from topics.client.streams.contents import StreamSummary
 from topics.client.streams.searches import SearchPage
 from topics.system.clock import Clock
@@ -158,6 +158,14 @@ class Client:
     get_touch_state = _call(touches.get_touch_state)
     activate_templates = _call(touches.activate_templates)
     wait_for_touch = _call(touches.wait_for_touch)
+    put_subscription = _call(subscriptions.put_subscription)
+    get_subscription = _call(subscriptions.get_subscription)
+    delete_subscription = _call(subscriptions.delete_subscription)
+    link_streams = _call(subscriptions.link_streams)
+    unlink_stream = _call(subscriptions.unlink_stream)
+    claim_wake = _call(subscriptions.claim_wake)
+    ack_wake = _call(subscriptions.ack_wake)
+    release_wake = _call(subscriptions.release_wake)
     tail_stream = _opens(tailing.tail_stream, Tail, Tail)
     work = _opens(work_stream.work, _pushed, StreamLoop)
     worker = _opens(worker_state.worker, Worker, Worker)
@@ -168,6 +176,8 @@ class Client:
     create_backup = _call(requests.create_backup)
     backups = _call(requests.backups)
     openapi = _call(requests.openapi)
+    whoami = _call(requests.whoami)
+    create_token = _call(requests.create_token)
     follow = _opens(follow.follow, Follower, Follower)
     watch = _opens(watch.watch, Watcher, Watcher)
     ws = _opens(ws_session.ws, _socket, "Socket")

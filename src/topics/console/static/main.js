@@ -59,14 +59,14 @@ function context(parts, query, signal) {
     put: (title, ...children) => frame.put(title, ...children),
     /** Calls now and then every `ms`, one at a time; a server that is away is asked again. */
     async every(ms, look) {
-      const turn = async () => {
+      const turn = async (first) => {
         if (signal.aborted) return;
-        if (!document.hidden) {
-          try { await look(); } catch (error) { if (error.name !== "AbortError" && !(error instanceof ApiError)) throw error; }
+        if (!document.hidden || first) {
+          try { await look(); } catch (error) { if (!passes(error, first)) throw error; }
         }
-        if (!signal.aborted) setTimeout(turn, ms);
+        if (!signal.aborted) setTimeout(turn, ms, false);
       };
-      await turn();
+      await turn(true);
     },
     /** Changes what the address says after `?` without leaving the page. */
     note(values) {
@@ -78,6 +78,12 @@ function context(parts, query, signal) {
       history.replaceState(null, "", location.hash.split("?")[0] + (text ? `?${text}` : ""));
     },
   };
+}
+
+/** Whether to ask again is all there is to do. What the server refuses the first time, it refuses for good. */
+function passes(error, first) {
+  if (error.name === "AbortError") return true;
+  return error instanceof ApiError && !(first && (error.status === 403 || error.status === 404));
 }
 
 async function begin() {

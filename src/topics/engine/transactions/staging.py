@@ -10,11 +10,10 @@ import msgspec
 
 from topics.core.batch import Batch, payload_bytes
 from topics.core.config import TopicConfigPatch, resolve_config
-from topics.core.errors import (
-    InvalidRequestError,
-    ThrottledError,
-    TopicNotFoundError,
-    TopicsError,
+from topics.core.errors import InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
+from topics.core.names import check_topic_name, is_topic_name
+from topics.core.records import check_records
+from topics.core.transaction_errors import (
     TransactionBusyError,
     TransactionFencedError,
     TransactionForeignError,
@@ -22,8 +21,6 @@ from topics.core.errors import (
     TransactionSequenceError,
     TransactionTooLargeError,
 )
-from topics.core.names import check_topic_name, is_topic_name
-from topics.core.records import check_records
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendResult
 from topics.engine.topic import Topic

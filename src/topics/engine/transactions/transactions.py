@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from topics.core.config import TopicConfigPatch, parse_config
-from topics.core.errors import TopicsError, TransactionIncompleteError, TransactionNotFoundError
+from topics.core.errors import TopicsError
 from topics.core.names import is_topic_name
+from topics.core.transaction_errors import TransactionIncompleteError, TransactionNotFoundError
 from topics.engine.core import EngineCore
 from topics.engine.results import PutDone, PutResult
 from topics.engine.transactions.book import Open

@@ -32,6 +32,7 @@ from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
+from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.segments import NoCatalogError
 from topics.spark.table.catalogs import pointer_of
 from topics.spark.table.following import TableFollower
@@ -117,7 +118,12 @@ def files_of(settings: Settings) -> FileSystem:
 
 
 def make_pipeline(
-    settings: Settings, fs: FileSystem, executor: Executor, clock: Clock, compact: bool = False
+    settings: Settings,
+    fs: FileSystem,
+    executor: Executor,
+    clock: Clock,
+    compact: bool = False,
+    frame: FrameRules | None = None,
 ) -> Pipeline:
     """The pipeline with every product that the settings ask for; with `compact` it takes out all that is deleted."""
     layout = layout_of(settings)
@@ -134,7 +140,7 @@ def make_pipeline(
     confirms = bool(products) or fs.exists(layout.pipeline_seen)
     if settings.search_families == "auto":
         products.append(FamilyProduct(fs, layout, FamilyRules(), SystemDice()))
-    return Pipeline(fs, layout, products, executor, clock, confirms=confirms)
+    return Pipeline(fs, layout, products, executor, clock, frame, confirms)
 
 
 def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFollower:

@@ -33,6 +33,10 @@ from topics.core.errors import (
     TopicFullError,
     TopicNotFoundError,
     TopicsError,
+)
+from topics.core.limits import Limits
+from topics.core.records import Record
+from topics.core.transaction_errors import (
     TransactionBusyError,
     TransactionFencedError,
     TransactionForeignError,
@@ -41,8 +45,6 @@ from topics.core.errors import (
     TransactionSequenceError,
     TransactionTooLargeError,
 )
-from topics.core.limits import Limits
-from topics.core.records import Record
 from topics.engine import ReadRequest
 from topics.engine.topic import Topic
 from topics.engine.transactions import BeginRequest, TransactionResult, committing

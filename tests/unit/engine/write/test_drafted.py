@@ -27,7 +27,7 @@ from topics.wire.drafts import Draft, Drafted
 
 def drafted(engine: Engine, name: str, *given: object) -> Drafted:
     records = [Record.of(value, tag="t", meta={"m": 1}) for value in given]
-    draft = Draft(records, *engine.next_numbers(name), None)
+    draft = Draft(records, *engine.core.next_numbers(name), None)
     while not draft.step():
         pass
     return Drafted(records, draft)
