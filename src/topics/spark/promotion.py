@@ -1,8 +1,8 @@
 """Records as the versions of their streams show them now, by the very functions that the server reads with.
 
 Files and logs keep every entry as it was written. Whoever wants entries of earlier versions as ones of the current
-version takes the stream's registry along, which a server tells, and promotes batch by batch. Records of other topics,
-of other epochs, of the current version or of bytes pass as they are.
+version takes the stream's registry along, which a server or the catalog tells, and promotes batch by batch. Records of
+other topics, of other epochs, of the current version or of bytes pass as they are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from topics.client import Client, StreamSchema, TopicNotFound
+from topics.formats.catalog import CatalogTopic
+from topics.schema.contract import decode_contract
 from topics.schema.documents import encode
 from topics.schema.promotion import Promoter
 from topics.schema.registry import Registry, Version, decode_registry, encode_registry
@@ -60,6 +62,17 @@ def ask_versions(client: Client, names: Iterable[str]) -> dict[str, StreamVersio
             continue
         if details is not None and details.schema.current_version > 1:
             found[name] = StreamVersions(details.stream.epoch, encode_registry(registry_of(details.schema)))
+    return found
+
+
+def catalogued_versions(catalog: Mapping[str, CatalogTopic], names: Iterable[str]) -> dict[str, StreamVersions]:
+    """The same out of the catalog beside the segments, where there is no server to ask."""
+    found = {}
+    for name in names:
+        topic = catalog.get(name)
+        registry = decode_contract(topic.contract).registry if topic is not None and topic.contract else Registry()
+        if topic is not None and registry.current_version > 1:
+            found[name] = StreamVersions(topic.epoch, encode_registry(registry))
     return found
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from tests.unit.streams.describing import lens, rename
 from topics.client import Boundary, StreamSchema
+from topics.formats.catalog import CatalogTopic
+from topics.schema.contract import Contract, encode_contract
 from topics.schema.documents import encode
 from topics.schema.registry import Registry, Version, encode_registry
 from topics.spark.columns import RECORD_SCHEMA
+from topics.spark.connector import reading
 from topics.spark.connector.options import OptionError, ReadOptions, read_options
 from topics.spark.connector.reading import versions_of
 from topics.spark.promotion import StreamVersions, promoted, registry_of
@@ -82,12 +85,23 @@ def test_the_registry_that_a_server_tells_is_the_one_it_has() -> None:
     assert registry_of(told) == REGISTRY
 
 
-def test_without_a_server_nobody_tells_the_lenses() -> None:
+def test_without_a_server_the_catalog_tells_the_lenses(monkeypatch: pytest.MonkeyPatch) -> None:
+    def topic(name: str, contract: bytes) -> CatalogTopic:
+        return CatalogTopic(1, name, 7, b"{}", 4, 1, 1, [], [], [], contract)
+
+    catalog = {"s": topic("s", encode_contract(Contract(REGISTRY))), "plain": topic("plain", b"")}
+    monkeypatch.setattr(reading, "_topics_of", lambda layout, options: catalog)
+
     def options(**more: str) -> ReadOptions:
         return read_options({"topic": "s", "path": "/nowhere", "mode": "segments", **more}, streaming=False)
 
     assert versions_of(options(), ["s"]) == {}
-    with pytest.raises(OptionError, match="url"):
-        versions_of(options(promoted="true"), ["s"])
+    assert versions_of(options(promoted="true"), ["s", "plain", "not there"]) == VERSIONS
     with pytest.raises(OptionError, match="promoted"):
         options(promoted="yes")
+
+
+def test_a_pattern_does_not_mean_the_streams_that_the_server_writes() -> None:
+    everything = read_options({"topicPattern": "*"}, streaming=False)
+    assert everything.wants("orders") and not everything.wants("__registry__")
+    assert read_options({"topic": "__registry__"}, streaming=False).wants("__registry__")

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from topics.config.values import SettingsError
-from topics.core.names import is_topic_name
+from topics.core.names import is_server_name, is_topic_name
 from topics.spark.connector.offsets import Bound, parse_bounds
 from topics.spark.segments import GROUP_BYTES
 from topics.storage.layout import Layout
@@ -86,7 +86,10 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of an archive, whose records come before those that the log still has."""
 
     def wants(self, name: str) -> bool:
-        return name in self.named if self.topics else fnmatch.fnmatchcase(name, self.pattern)
+        """Whether a topic is read. No pattern means the streams that the server writes; who wants one names it."""
+        if self.topics:
+            return name in self.named
+        return not is_server_name(name) and fnmatch.fnmatchcase(name, self.pattern)
 
     @property
     def named(self) -> frozenset[str]:

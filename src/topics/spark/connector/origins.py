@@ -1,6 +1,5 @@
 """Who is asked where topics stand: a server over HTTP, or the catalog beside the segments."""
 
-import fnmatch
 import logging
 import re
 from collections.abc import Iterable
@@ -89,7 +88,7 @@ class HttpOrigin:
             while True:
                 page = client.list_topics(prefix, page_size=_PAGE_TOPICS, cursor=cursor, streams=True)
                 for one in page.topics:
-                    if one.topic in wanted or (not wanted and fnmatch.fnmatchcase(one.topic, options.pattern)):
+                    if options.wants(one.topic):
                         each = one.bytes // one.count if one.count else 0
                         found[one.topic] = Position(one.topic, one.epoch, one.earliest_seq, one.head_seq, each)
                 cursor = page.next_cursor or ""

@@ -11,11 +11,11 @@ from topics.client import Client, TopicNotFound
 from topics.core.ranges import Ranges, SeqRange, difference, union
 from topics.formats.catalog import CatalogTopic
 from topics.spark.connector.loss import Losses
-from topics.spark.connector.options import OptionError, ReadOptions
+from topics.spark.connector.options import ReadOptions
 from topics.spark.connector.origins import losses_within
 from topics.spark.connector.pages import as_batch, open_client, page_request
 from topics.spark.connector.planning import SeqSpan
-from topics.spark.promotion import Versions, ask_versions
+from topics.spark.promotion import Versions, ask_versions, catalogued_versions
 from topics.spark.segments import (
     SEQ_MAX,
     NoCatalogError,
@@ -162,7 +162,7 @@ def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
     if not options.promoted:
         return {}
     if options.access.http is None:
-        raise OptionError("promoted=true needs a server that tells the lenses of streams: give its address in url")
+        return catalogued_versions(_topics_of(options.access.layout, options), topics)
     with open_client(options.access) as client:
         return ask_versions(client, topics)
 

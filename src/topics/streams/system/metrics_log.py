@@ -64,7 +64,6 @@ class MetricsLog:
         self._begun = 0
         self._before: Readings | None = None
         self._gauges: dict[tuple[str, str], _Gauge] = {}
-        self._failed = False
 
     def start(self) -> None:
         if not self._engine.core.closed:
@@ -101,7 +100,7 @@ class MetricsLog:
         self._stream.write([Record(encode(entry)) for entry in self._entries(readings)], self._written)
 
     def _written(self, error: TopicsError | None) -> None:
-        self._failed = error is not None
+        """Whatever became of it, the next interval goes on from here."""
 
     def _entries(self, readings: Readings) -> Iterator[dict[str, Any]]:
         before = self._before
