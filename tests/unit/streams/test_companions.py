@@ -3,11 +3,12 @@
 import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
+from topics.core.selectors import DeleteSelector, parse_match
 from topics.searching.messages import SearchQuery
 from topics.storage.companions import FamilyStore
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import description_of
-from topics.testing import FakeDisk, Survival
+from topics.testing import FakeDisk, ManualClock, Survival
 
 
 def indexed(world: World) -> dict[str, list[list[int]]]:
@@ -107,3 +108,22 @@ def test_a_changed_description_is_answered_by_the_old_companions_as_far_as_they_
         outcome = world.ask(lambda done, q=q: world.streams.search.query(topic, SearchQuery(q, (), 9), 3.0, done))
         asked[q] = (outcome.indexed_segments, outcome.scanned_segments)
     assert asked == {"n:3": (4, 0), "other:3": (0, 4)}
+
+
+def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
+    """A segment whose last live entry is deleted is removed, and nothing but its absence tells of it."""
+    world = World(FakeDisk(), ManualClock())
+    world.create("logs")
+    for first in range(0, 12, 3):
+        world.append("logs", first, 3, key=f"k{first}")
+        world.seal()
+    run_all(world.disk, world.clock, 3)
+    world.clock.advance(2_000)
+    assert world.answers("logs")[0] == list(range(1, 13))
+    world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(None, parse_match("k3")), done))
+    left = [1, 2, 3, 7, 8, 9, 10, 11, 12]
+    assert world.answers("logs")[0] == left
+    world.seal()
+    assert len(world.streams.topic("logs").segments) == 3
+    assert world.answers("logs")[0] == left
+    assert World(world.disk.crash(Survival.EVERYTHING), world.clock).answers("logs")[0] == left
