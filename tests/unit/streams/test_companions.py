@@ -5,7 +5,9 @@ import pytest
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
 from topics.core.selectors import DeleteSelector, parse_match
 from topics.searching.messages import SearchQuery
+from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
+from topics.storage.damage.companions import check_companions
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import description_of
 from topics.testing import FakeDisk, ManualClock, Survival
@@ -127,3 +129,41 @@ def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
     assert len(world.streams.topic("logs").segments) == 3
     assert world.answers("logs")[0] == left
     assert World(world.disk.crash(Survival.EVERYTHING), world.clock).answers("logs")[0] == left
+
+
+def test_verify_tells_of_companions_that_are_not_what_their_manifest_says() -> None:
+    world = prepare()
+    indexed(world)
+    assert list(check_companions(world.disk, LAYOUT)) == []
+    store = FamilyStore(world.disk, LAYOUT)
+    first, second = sorted(store.topic_ids())
+    manifest = store.load(first)
+    assert manifest is not None
+    damage(world.disk, store.path(first, manifest.files[0].name), 80)
+    world.disk.remove(store.path(first, manifest.files[1].name))
+    world.disk.remove(store.path(second, "manifest.json"))
+    found = list(check_companions(world.disk, LAYOUT))
+    assert ["wrong checksum" in found[0].what, "missing" in found[1].what, "missing" in found[2].what] == [True] * 3
+    assert [one.seq_range for one in found] == [(1, 12), (13, 18), None]
+
+
+def test_a_rebuild_makes_everything_again_while_the_old_ones_answer() -> None:
+    world = prepare()
+    expected = indexed(world)
+    store = FamilyStore(world.disk, LAYOUT)
+    topic = world.streams.topic("logs")
+    manifest = store.load(topic.id)
+    assert manifest is not None
+    store.save(outdated(manifest, 1))
+    world.clock.advance(2_000)
+    companions = world.streams.search.companions
+    assert companions is not None
+    assert companions.choose(topic, description_of(topic), SearchQuery("n:3", (), 9), 1, 18)
+    assert world.answers("logs") == expected["logs"]
+    run_all(world.disk, world.clock, 21)
+    check_complete(world.disk)
+    after = store.load(topic.id)
+    assert after is not None
+    assert not {file.name for file in after.files} & {file.name for file in manifest.files}
+    world.clock.advance(2_000)
+    assert world.answers("logs") == expected["logs"]
