@@ -115,6 +115,33 @@ def test_what_is_left_out_is_told_beside_the_hits(env: dict[str, str], client: C
     assert len(lines(done.out)) == 600
 
 
+def test_several_streams_are_searched_by_a_pattern(env: dict[str, str], client: Client) -> None:
+    for part in ("eu", "us"):
+        client.put_stream(f"web/{part}")
+        client.update_schema(f"web/{part}", schema={"type": "object"}, search=SEARCH)
+        client.append_stream(f"web/{part}", [{**LOGS[n], "message": f"{part} common"} for n in (3, 4)])
+    client.put_stream("web/poor")
+    poor = {**SEARCH, "fields": {"time": SEARCH["fields"]["time"]}, "rollups": {}}
+    client.update_schema("web/poor", schema={"type": "object"}, search=poor)
+    done = run("search", "web/*", "ms:>=40", "--sort", "ms:desc", "-o", "table", "--field", "ms", env=env)
+    assert done.out == "STREAM  MS\nweb/eu  40\nweb/us  40\n"
+    assert "web/poor was left out" in done.err
+    found = lines(run("search", "web/*", "common", "--limit", "3", "-o", "json", env=env).out)
+    assert sorted(one["stream"] for one in found) in (["web/eu", "web/eu", "web/us"], ["web/eu", "web/us", "web/us"])
+    every = run("search", "web/**", "common", "--all", "--total", env=env)
+    assert len(lines(every.out)) == 4 and "4 hits in all" in every.err
+    assert run("search", "web/*", "x", "--explain", env=env).code == 2
+
+
+def test_sums_that_nobody_declared(env: dict[str, str], logs: str) -> None:
+    done = run("aggregate", logs, "--by", "service", "--measure", "ms", "-o", "json", env=env)
+    assert {one["key"]["service"]: one["measures"]["ms"]["sum"] for one in lines(done.out)} == {"a": 200, "b": 250}
+    assert run("aggregate", logs, "--by", "service", env=env).out == "SERVICE  COUNT\na            5\nb            5\n"
+    best = run("aggregate", logs, "--by", "service", "--top", "1", "--filter", "ms:<=20", "-o", "raw", env=env)
+    assert best.out == "a\t2\n"
+    assert run("aggregate", logs, "load", "--top", "1", env=env).code == 2
+
+
 def test_sums(env: dict[str, str], logs: str) -> None:
     span = ["--since", START, "--until", END]
     done = run("aggregate", logs, "load", *span, "--by", "service", "--measure", "requests", env=env)

@@ -74,12 +74,14 @@ def test_a_stop_at_any_call_in_every_ending(survival: Survival) -> None:
 
 
 def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> None:
+    # Every other sweep publishes after each task, as a long round does after each job.
+    rules = {"group_bytes": 1, "commit_bytes": 1 if first % 2 else 1_000_000}
     folder, live, kept = prepare(files)
     start = folder.disk
     assert isinstance(start, FakeDisk)
     whole = start.clone()
     before = whole.call_count
-    run_all(files(whole), folder, seed=11, group_bytes=1)
+    run_all(files(whole), folder, seed=11, **rules)
     calls = whole.call_count - before
     assert archived(files(whole), "orders") == kept
     assert calls > 100
@@ -87,13 +89,13 @@ def sweep(survival: Survival, first: int, step: int, files: Files = on_disk) -> 
         disk = start.clone()
         disk.stop_before = disk.call_count + call
         with pytest.raises(PowerCut):
-            run_all(files(disk), folder, seed=11, group_bytes=1)
+            run_all(files(disk), folder, seed=11, **rules)
         after = files(disk.crash(survival, seed=call))
         check_archive(after)
         shown = archived(after, "orders")
         assert shown.items() <= live.items(), call
         assert shown.keys() >= {seq for seq in ORDERS_BEFORE if seq in kept}, call
-        run_all(after, folder, seed=12 + call, group_bytes=1)
+        run_all(after, folder, seed=12 + call, **rules)
         check_archive(after)
         assert archived(after, "orders") == kept, call
         assert archived(after, "late") == {1: "4", 2: "5", 3: "6"}, call

@@ -7,13 +7,23 @@ and once a run has come to its end the table shows what the log has and nothing 
 import pytest
 
 from tests.crash.test_the_archive_survives_every_stop import ENDINGS, Files, in_objects, on_disk
-from tests.unit.spark.archives import archived
+from tests.unit.spark.archives import ROOT, archived
 from tests.unit.spark.folders import Folder
-from tests.unit.spark.tables import Rows, every_file, of_topic, payloads, read_table, rows_of, run_shown, table_rows
+from tests.unit.spark.tables import (
+    Rows,
+    every_file,
+    of_topic,
+    payloads,
+    read_table,
+    rows_of,
+    run_shown,
+    shown_pipeline,
+    table_rows,
+)
 from topics.core.records import Record
 from topics.spark.placement import bucket_of
 from topics.storage.fs import FileSystem
-from topics.testing import FakeDisk, ManualClock, PowerCut, Survival
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
 
 RETIRED_MS = 600_001
 GONE = "gone-11"
@@ -118,3 +128,38 @@ def test_nothing_is_left_of_what_is_deleted_when_its_time_is_over(call: int) -> 
     # Nothing of a run that was killed, and nothing of a snapshot that is gone.
     assert len([path for path in files if path.endswith(".metadata.json")]) <= 2
     assert not [path for path in files if "/deletes/" in path]
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_a_call_that_fails_is_made_good_by_the_rounds_that_follow_it(first: int) -> None:
+    fail_calls(first, 12)
+
+
+@pytest.mark.slow
+def test_any_call_that_fails_is_made_good() -> None:
+    fail_calls(0, 1)
+
+
+def fail_calls(first: int, step: int) -> None:
+    """The process goes on after each of them, with what it has in memory."""
+    folder, before, wanted = prepare(on_disk)
+    start = folder.disk
+    assert isinstance(start, FakeDisk)
+    counted = FaultyFileSystem(start.clone(), FaultPlan(include_reads=True))
+    run_shown(counted, folder, 11)
+    places = tuple(f"{ROOT}/{name}" for name in ("metadata", "deletes", "ledger"))
+    calls = [number for number, (_, path) in enumerate(counted.trace, 1) if path.startswith(places)]
+    assert len(calls) > 100
+    for call in calls[first::step]:
+        disk = start.clone()
+        fault = Fault.ENOSPC if call % 2 else Fault.EIO
+        fs = FaultyFileSystem(disk, FaultPlan(call=call, fault=fault, include_reads=True))
+        made = shown_pipeline(fs, folder, 11)
+        while True:
+            try:
+                if not made.round():
+                    break
+            except OSError:
+                assert table_rows(disk).items() <= {**before, **wanted}.items(), call
+        assert fs.failed == 1
+        assert table_rows(disk) == table_rows(disk, ahead=True) == wanted, call

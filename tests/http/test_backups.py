@@ -2,11 +2,12 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -14,15 +15,16 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
+from tests.unit.docs.pages import read, section
 from tests.unit.docs.test_api_page import wait_until_ready
 
 _PATIENCE_S = 60.0
+LAST = {"from_seq": 0, "limit": 1000}
 
 
-def topics(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "topics", *words], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-    )
+def topics(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "topics", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False, cwd=cwd)
 
 
 def wait_for_backup(client: httpx.Client, number: int) -> dict[str, object]:
@@ -43,7 +45,17 @@ class Writers:
         self._url = url
         self._stop = threading.Event()
         self.acked: list[list[tuple[int, str]]] = [[], []]
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._topics, self._streams)]
+        self.done: list[str] = []
+        """Jobs whose end was acknowledged."""
+        self.deleted = 0
+        """Records of `trimmed` below this seq were deleted."""
+        work = (self._topics, self._streams, self._jobs, self._trims)
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            router = {"source": "orders", "dest": "copies", "from_seq": 0, "guarantee": "exactly_once"}
+            client.put("/v0/topics/orders", json={"durability": "fsync"}).raise_for_status()
+            client.put("/v0/routers/copying", json=router).raise_for_status()
+            client.put("/v0/topics/jobs", json={"type": "queue", "durability": "fsync"}).raise_for_status()
+        self._threads = [threading.Thread(target=one, daemon=True) for one in work]
         for thread in self._threads:
             thread.start()
 
@@ -64,6 +76,25 @@ class Writers:
                 answer = client.post("/v1/stream/chat", json=[value])
                 assert answer.status_code in (200, 204), answer.text
                 self.acked[1].append((round(time.time() * 1000), value))
+
+    def _jobs(self) -> None:
+        with httpx.Client(base_url=self._url, trust_env=False) as client:
+            for number in range(100_000):
+                if self._stop.is_set():
+                    return
+                client.post("/v0/topics/jobs", json={"records": [{"data": f"j{number}"}]}).raise_for_status()
+                claimed = client.post("/v0/topics/jobs/claim", json={"node": "w", "max": 1}).json()["claimed"]
+                seqs = [job["$seq"] for job in claimed]
+                client.post("/v0/topics/jobs/ack", json={"node": "w", "seqs": seqs}).raise_for_status()
+                self.done += [job["data"] for job in claimed]
+
+    def _trims(self) -> None:
+        with httpx.Client(base_url=self._url, trust_env=False) as client:
+            while not self._stop.is_set():
+                body = {"records": [{"data": 1}] * 5, "config": {"durability": "fsync"}}
+                head = client.post("/v0/topics/trimmed", json=body).json()["last_seq"]
+                client.post("/v0/topics/trimmed/delete", json={"before_seq": max(head - 7, 1)}).raise_for_status()
+                self.deleted = head - 7
 
     def stop(self) -> None:
         self._stop.set()
@@ -107,12 +138,25 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
             for number in range(1, 5):
                 time.sleep(0.2)
                 before = [len(acked) for acked in writers.acked]
+                done, deleted = list(writers.done), writers.deleted
                 assert client.post("/v0/backups").status_code == 202
                 taken.append((before, wait_for_backup(client, number)))
         writers.stop()
-    assert topics("backup", "verify", "--at", str(place)).returncode == 0
     newest, _ = taken[-1]
-    check(tmp_path / "newest", place, [], writers, at_least=newest)
+    drill(tmp_path, place)
+
+    def look(client: httpx.Client) -> None:
+        jobs = client.post("/v0/topics/jobs/claim", json={"node": "w", "max": 1000}).json()["claimed"]
+        assert not {job["data"] for job in jobs} & set(done)
+        left = client.post("/v0/topics/trimmed/diff", json={"from_seq": 0}).json()["records"]
+        assert all(record["$seq"] >= deleted for record in left)
+        [orders, copies] = [
+            [record["data"] for record in client.post(f"/v0/topics/{name}/diff", json=LAST).json()["records"]]
+            for name in ("orders", "copies")
+        ]
+        assert orders == copies
+
+    check(tmp_path / "newest", place, [], writers, at_least=newest, look=look)
     moments = [found["backups"][-1]["moment_ms"] for _, found in taken]  # type: ignore[index]
     for number in range(2):
         moment = dice.randint(moments[0], moments[-1])
@@ -123,9 +167,28 @@ def test_a_server_under_load_is_restored_at_any_point(tmp_path: Path, seed: int)
         assert told["moment"] <= moment
 
 
+def drill(folder: Path, place: Path) -> None:
+    """Does what the page for operators asks for once a month."""
+    text = section(read("docs/operations.md"), "## Backups").split("**The drill.**")[1]
+    commands = re.findall(r"^\d\. `?(topics [^`]+)`", text, re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        words = [str(place) if word == "PLACE" else word for word in command.split()[1:]]
+        done = subprocess.run(
+            [sys.executable, "-m", "topics", *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+    assert (folder / "drill" / "meta").is_dir()
+
+
 def check(
     folder: Path, place: Path | str, options: list[str], writers: Writers, at_least: list[int],
-    answered: list[int] | None = None,
+    answered: list[int] | None = None, look: Callable[[httpx.Client], None] = lambda client: None,
 ) -> dict[str, int]:  # fmt: skip
     """Restores, starts a server on it, and compares: a prefix of what was written, with all that it has to have."""
     folder.mkdir()
@@ -136,6 +199,7 @@ def check(
         wait_until_ready(server.url)
         with httpx.Client(base_url=server.url, trust_env=False) as client:
             found = values(client)
+            look(client)
     for got, acked, least in zip(found, writers.acked, answered or at_least, strict=True):
         written = [value for _, value in acked]
         # One more may have been logged whose answer the writer did not wait for.

@@ -44,7 +44,7 @@ def field(kind: str, pointer: str, **flags: Any) -> dict[str, Any]:
     return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **flags}
 
 
-SEARCH = {
+SEARCH: dict[str, Any] = {
     "primaryTimestampField": "time",
     "fields": {
         "time": field("date", "/time", column=True, sortable=True),
@@ -152,6 +152,47 @@ def test_searches(caller: Caller) -> None:
     assert [hit.source for hit in bare.hits] == [None] and bare.explain is not None
     with pytest.raises(InvalidRequest):
         caller.search("shop/logs ü", "nofield:1")
+
+
+def test_several_streams_are_searched_at_once(caller: Caller, name: str) -> None:
+    for part, services in (("one", "ab"), ("two", "ba"), ("poor", "")):
+        caller.put_stream(f"{name}/{part}")
+        search = SEARCH if services else {**SEARCH, "fields": {"time": SEARCH["fields"]["time"]}, "rollups": {}}
+        caller.update_schema(f"{name}/{part}", schema={"type": "object"}, search=search)
+        entries = [{"time": f"2026-03-25T10:00:0{n}Z", "service": one, "ms": n} for n, one in enumerate(services)]
+        if entries:
+            caller.append_stream(f"{name}/{part}", entries)
+    pattern = f"{name}/*"
+    page = caller.search_streams(pattern, "service:a", size=1, fields=["ms"])
+    assert [(hit.stream, hit.source["ms"]) for hit in page.hits] == [(f"{name}/two", 1)]
+    assert sorted(page.streams) == [f"{name}/one", f"{name}/two"] and not page.more_streams
+    assert [one.stream for one in page.skipped] == [f"{name}/poor"] and "service" in page.skipped[0].reason
+    rest = caller.search_streams([pattern], "service:a", search_after=page.next_search_after)
+    assert [(hit.stream, hit.source["ms"]) for hit in rest.hits] == [(f"{name}/one", 0)]
+    assert rest.next_search_after is None and rest.coverage.complete
+    assert caller.search_streams(pattern, "ms:>=0", track_total=True, size=1).total.value == 4
+    with pytest.raises(NotFound):
+        caller.search_streams("no/such/stream/*", "x")
+
+
+def test_highlights(caller: Caller) -> None:
+    (hit,) = caller.search("shop/logs ü", "word3", highlight=True).hits
+    (found,) = hit.highlights["message"]
+    assert [found.text[begin:end] for begin, end in found.spans] == ["word3"]
+    (hit,) = caller.search_topic("shop/logs ü", "word3", highlight=["message"], streams=True).hits
+    assert hit.highlights["message"] == [found]
+    assert caller.search("shop/logs ü", "word3").hits[0].highlights == {}
+
+
+def test_sums_that_nobody_declared(caller: Caller) -> None:
+    whole = caller.aggregate("shop/logs ü", group_by=["service"], measures={"ms": {"kind": "summary", "field": "ms"}})
+    assert (whole.rollup, whole.interval) == (None, None)
+    (bucket,) = whole.buckets
+    assert {group.key["service"]: group.measures["ms"]["sum"] for group in bucket.groups} == {"a": 200, "b": 250}
+    best = caller.aggregate("shop/logs ü", group_by=["service"], top=1, interval="1m", q="ms:<=20", end=1774432860000)
+    assert [group.key for bucket in best.buckets for group in bucket.groups] == [{"service": "a"}]
+    with pytest.raises(InvalidRequest):
+        caller.aggregate("shop/logs ü", "load", top=1, start=0, end=1, interval="1m")
 
 
 def test_a_topic_is_searched_by_its_seqs(caller: Caller) -> None:

@@ -233,6 +233,7 @@ def test_every_limit_of_the_settings_reaches_the_engine() -> None:
     limits = msgspec.structs.asdict(engine_options(Settings(**changed)).limits)
     assert {name: limits[name] for name in names} == changed
     elsewhere = {"max_body_bytes", "max_connections", "max_unread_bytes", "max_inflight_per_key"}
+    elsewhere |= {"max_searches", "max_searches_per_key"}
     elsewhere |= set(LiveLimits.__struct_fields__) | set(SubscriptionLimits.__struct_fields__)
     assert {name for name in Settings.__struct_fields__ if name.startswith("max_")} - names <= elsewhere
 

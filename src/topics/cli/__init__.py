@@ -112,8 +112,8 @@ _group(
         "preview": "Show what an evolution would make of the newest entries.",
     },
 )
-app.command("topics.cli.search.search:search", help="Find entries of a stream.", group=_SERVER)
-app.command("topics.cli.search.aggregate:aggregate", help="Add up a rollup of a stream over time.", group=_SERVER)
+app.command("topics.cli.search.search:search", help="Find entries of one stream or of several.", group=_SERVER)
+app.command("topics.cli.search.aggregate:aggregate", help="Add up entries of a stream.", group=_SERVER)
 app.command("topics.cli.transfer.export:export", help="Write a topic's records to a file.", group=_SERVER)
 app.command(
     "topics.cli.transfer.import_:import_", name="import", help="Append records of a file to a topic.", group=_SERVER

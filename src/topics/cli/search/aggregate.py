@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from topics.cli.shared.amounts import moment_ms
 from topics.cli.shared.connection import HERE, Server, connected
-from topics.cli.shared.failures import CommandError
+from topics.cli.shared.failures import CommandError, UsageError
 from topics.cli.shared.output import Output, flush, json_line, line, note, printable, table
 from topics.cli.stream.contents import name_of
 from topics.client import Aggregate, Client
@@ -14,6 +14,7 @@ from topics.schema.search import interval_ms
 from topics.system.clock import SystemClock
 
 _BUCKETS_MAX = 60
+_HOUR_MS = 3_600_000
 _SHOWN = ("count", "sum", "min", "max", "avg", "p50", "p95", "p99")
 
 Names = Parameter(negative="", consume_multiple=False)
@@ -21,49 +22,77 @@ Names = Parameter(negative="", consume_multiple=False)
 
 def aggregate(
     name: str,
-    rollup: str,
+    rollup: str | None = None,
     /,
     *,
-    since: Annotated[str, Parameter(help="The first moment: so long ago, such as 10m, or a date.")] = "1h",
+    since: Annotated[
+        str | None,
+        Parameter(
+            help="The first moment: so long ago, such as 10m, or a date.",
+            show_default=lambda _: "1h of a rollup, else all there is",
+        ),
+    ] = None,
     until: Annotated[
         str | None, Parameter(help="The moment before which it ends, as --since.", show_default=lambda _: "now")
     ] = None,
     interval: Annotated[
         str | None,
-        Parameter(help="How long a bucket is, such as 1m.", show_default=lambda _: "the shortest for up to 60 buckets"),
+        Parameter(
+            help="How long a bucket is, such as 1m.",
+            show_default=lambda _: "the shortest of the rollup for up to 60 buckets, else all is one",
+        ),
     ] = None,
     by: Annotated[
-        list[str] | None, Names, Parameter(help="Group by this dimension; several times for several.")
+        list[str] | None, Names, Parameter(help="Group by this dimension, or field; several times for several.")
     ] = None,
-    measure: Annotated[list[str] | None, Names, Parameter(help="Only this measure; several times for several.")] = None,
+    measure: Annotated[
+        list[str] | None,
+        Names,
+        Parameter(help="Only this measure of the rollup, or without one this field; several times for several."),
+    ] = None,
+    top: Annotated[int | None, Parameter(help="Without a rollup: so many groups of a bucket, the largest.")] = None,
     filter: Annotated[str, Parameter(allow_leading_hyphen=True, help="Only entries that match this query.")] = "",
     output: Output = "table",
     server: Server = HERE,
 ) -> int:
-    """Add up a rollup of a stream over time.
+    """Add up entries of a stream, by a rollup that it declares or by any of its fields.
 
     Parameters
     ----------
     name
         Its name.
     rollup
-        The rollup, as `topics schema show` names it.
+        The rollup, as `topics schema show` names it; without one, entries are counted and fields summed up as told.
     """
     now_ms = SystemClock().now_ms()
-    start = moment_ms(since, "--since", now_ms)
-    end = now_ms if until is None else moment_ms(until, "--until", now_ms)
+    start = None if since is None else moment_ms(since, "--since", now_ms)
+    end = None if until is None else moment_ms(until, "--until", now_ms)
     stream = name_of(name)
+    if rollup is not None and top is not None:
+        raise UsageError("--top goes without a rollup")
     with connected(server) as client:
-        step = interval or _interval(client, stream, rollup, end - start)
-        found = client.aggregate(
-            stream, rollup, start=start, end=end, interval=step, q=filter, group_by=by, measures=measure
-        )
+        if rollup is None:
+            found = client.aggregate(
+                stream, start=start, end=end, interval=interval, q=filter, group_by=by, measures=_own(measure), top=top
+            )
+        else:
+            begin, stop = now_ms - _HOUR_MS if start is None else start, now_ms if end is None else end
+            step = interval or _interval(client, stream, rollup, stop - begin)
+            found = client.aggregate(
+                stream, rollup, start=begin, end=stop, interval=step, q=filter, group_by=by, measures=measure
+            )
     _show(found, by or [], output)
     flush()
     if not found.coverage.complete:
         missing = found.coverage.possible_missing_events_upper_bound
         note(f"a budget was spent: up to {missing} entries not looked at; ask again, or for less")
     return 0
+
+
+def _own(fields: list[str] | None) -> dict[str, Any]:
+    """How many, and a summary of each field."""
+    summaries = {field: {"kind": "summary", "field": field, "histogram": "log2_v1"} for field in fields or ()}
+    return {"count": {"kind": "count"}, **summaries}
 
 
 def _interval(client: Client, stream: str, rollup: str, span_ms: int) -> str:
@@ -79,20 +108,20 @@ def _interval(client: Client, stream: str, rollup: str, span_ms: int) -> str:
 
 
 def _show(found: Aggregate, by: list[str], output: str) -> None:
+    groups = [(bucket, group) for bucket in found.buckets for group in bucket.groups]
+    if output == "json":
+        for bucket, group in groups:
+            json_line({"start": bucket.start, "end": bucket.end, "key": group.key, "measures": group.measures})
+        return
     rows: list[dict[str, Any]] = [
         {
-            "start": bucket.start,
-            **{dimension: "" if group.key[dimension] is None else group.key[dimension] for dimension in by},
+            **({} if found.interval is None else {"start": bucket.start}),
+            # A field may have been named by its alias.
+            **dict(zip(by, ("" if value is None else value for value in group.key.values()), strict=False)),
             **_numbers(group.measures),
         }
-        for bucket in found.buckets
-        for group in bucket.groups
+        for bucket, group in groups
     ]
-    if output == "json":
-        for bucket in found.buckets:
-            for group in bucket.groups:
-                json_line({"start": bucket.start, "end": bucket.end, "key": group.key, "measures": group.measures})
-        return
     names = list(dict.fromkeys(name for row in rows for name in row))
     if output == "raw":
         for row in rows:

@@ -12,18 +12,21 @@ from topics.cli.shared.failures import UsageError
 from topics.cli.shared.output import Form, flush, json_line, note, raw_line, table
 from topics.cli.stream.contents import name_of
 from topics.cli.topic.printing import RecordForm
-from topics.client import Hit, SearchPage
+from topics.client import Hit, SearchPage, StreamsSearchPage
 
 _LIMIT = 50
 _PAGE_HITS_MAX = 500
+
+Page = SearchPage | StreamsSearchPage
 
 Switch = Parameter(negative="", show_default=False)
 Names = Parameter(negative="", consume_multiple=False)
 
 
-class Found(msgspec.Struct):
+class Found(msgspec.Struct, omit_defaults=True):
     """A hit as it is printed for programs."""
 
+    stream: str | None
     offset: str
     score: float
     sort: list[Any]
@@ -52,12 +55,12 @@ def search(
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
-    """Find entries of a stream that has a search description.
+    """Find entries of a stream that has a search description, or of several.
 
     Parameters
     ----------
     name
-        Its name.
+        Its name, or a pattern: * is a part of one segment of a name, ** any number of segments.
     query
         What to find, such as status:>=500 'message:"card declined"' -service:search; nothing finds everything.
     """
@@ -68,14 +71,21 @@ def search(
     rows: list[Hit] = []
     left: float = float("inf") if all_ else limit
     stream, place = name_of(name), None
-    first: SearchPage | None = None
+    many = "*" in stream
+    if many and explain:
+        raise UsageError("--explain is for one stream")
+    first: Page | None = None
     with connected(server) as client:
         while left > 0 and (first is None or place is not None):
-            page = client.search(
-                stream, " ".join(query), sort=sort or (), size=int(min(left, _PAGE_HITS_MAX)), search_after=place,
-                track_total=total and first is None, fields=field, source=field is None,
-                explain=explain and first is None,
-            )  # fmt: skip
+            asked: dict[str, Any] = {
+                "sort": sort or (), "size": int(min(left, _PAGE_HITS_MAX)), "search_after": place, "fields": field,
+                "track_total": total and first is None, "source": field is None,
+            }  # fmt: skip
+            page: Page
+            if many:
+                page = client.search_streams(stream, " ".join(query), **asked)
+            else:
+                page = client.search(stream, " ".join(query), explain=explain and first is None, **asked)
             first = first or page
             place, left = page.next_search_after, left - len(page.hits)
             if form == "table":
@@ -97,7 +107,7 @@ def search(
 def _print(hits: list[Hit], form: Form, only_fields: bool) -> None:
     for hit in hits:
         if form == "json":
-            json_line(Found(hit.offset, hit.score, hit.sort, hit.fields, msgspec.Raw(hit.raw)))
+            json_line(Found(hit.stream, hit.offset, hit.score, hit.sort, hit.fields, msgspec.Raw(hit.raw)))
         elif only_fields:
             json_line(hit.fields)
         else:
@@ -110,8 +120,11 @@ def _table(hits: list[Hit], asked: list[str] | None) -> None:
     names = asked or list(
         dict.fromkeys(name for hit in hits for name, value in hit.fields.items() if value is not None)
     )
-    if names:
-        table([name.upper() for name in names], [[_cell(hit.fields.get(name)) for name in names] for hit in hits])
+    several = any(hit.stream for hit in hits)
+    head = ["STREAM"] if several else []
+    rows = [[*([hit.stream] if several else []), *[_cell(hit.fields.get(name)) for name in names]] for hit in hits]
+    if head or names:
+        table([*head, *[name.upper() for name in names]], rows)
 
 
 def _cell(value: Any) -> Any:
@@ -124,17 +137,22 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _tell(page: SearchPage, total: bool) -> None:
+def _tell(page: Page, total: bool) -> None:
+    if isinstance(page, StreamsSearchPage):
+        for one in page.skipped:
+            note(f"{one.stream} was left out: {one.reason}")
+        if page.more_streams:
+            note(f"only the first {len(page.streams)} streams were searched")
     if total:
         least = "" if page.total.relation == "eq" else "at least "
         note(f"{least}{counted(page.total.value, 'hit')} in all")
-    if page.explain is not None:
+    if isinstance(page, SearchPage) and page.explain is not None:
         note(f"query {page.explain['query'] or 'of everything'}, sorted by {', '.join(page.explain['sort'])}")
         for part in page.explain["parts"]:
             note(", ".join(f"{word.replace('_', ' ')} {value}" for word, value in part.items()))
 
 
-def _tell_incomplete(page: SearchPage) -> None:
+def _tell_incomplete(page: Page) -> None:
     missing = page.coverage.possible_missing_events_upper_bound
     why = "time ran out" if page.timed_out else "a budget was spent"
     note(f"{why}: up to {missing} entries not looked at; ask again, or for less")

@@ -148,6 +148,7 @@ class Client:
     set_profile = _call(contracts.set_profile)
     search = _call(searches.search)
     search_topic = _call(searches.search_topic)
+    search_streams = _call(searches.search_streams)
     aggregate = _call(searches.aggregate)
     list_routing_keys = _call(searches.list_routing_keys)
     get_stream_details = _call(inspection.get_stream_details)

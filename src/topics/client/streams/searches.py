@@ -1,6 +1,6 @@
 """Finding entries of a stream or records of a topic, adding them up, and listing their keys."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -36,15 +36,27 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     scanned_tail_docs: int = 0
 
 
+class Highlight(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a text around the first words of the query that stand in it."""
+
+    text: str
+    spans: list[tuple[int, int]]
+    """Where they begin and end in `text`."""
+
+
 class Hit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An entry that was found. Its content is decoded when it is first asked for."""
 
+    stream: str | None = None
+    """Whose it is, where several streams were searched."""
     offset: str
     score: float = 0.0
     sort: list[Any] = []
     """The values of the sort keys."""
     fields: dict[str, Any] = {}
     """The declared fields, as they stand in the entry."""
+    highlights: dict[str, list[Highlight]] = {}
+    """By text field, where they were asked for."""
     payload: msgspec.Raw = msgspec.field(name="source", default=msgspec.Raw(b"null"))
 
     @cached_property
@@ -89,6 +101,30 @@ class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
     explain: dict[str, Any] | None = None
 
 
+class SkippedStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that fits and cannot answer the query."""
+
+    stream: str
+    reason: str
+
+
+class StreamsSearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The first hits of an order, of several streams."""
+
+    streams: list[str]
+    """Those that were searched."""
+    skipped: list[SkippedStream] = []
+    more_streams: bool = False
+    """Whether there are others that fit, which were not searched."""
+    hits: list[Hit]
+    total: SearchTotal
+    next_search_after: dict[str, Any] | None = None
+    """Where the next page goes on; None on the last one."""
+    timed_out: bool = False
+    coverage: Coverage
+    took_ms: int = 0
+
+
 class TopicHit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A record that was found. Its data is decoded when it is first asked for."""
 
@@ -98,6 +134,8 @@ class TopicHit(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The values of the sort keys."""
     fields: dict[str, Any] = {}
     """The declared fields, as they stand in the record."""
+    highlights: dict[str, list[Highlight]] = {}
+    """By text field, where they were asked for."""
     payload: msgspec.Raw = msgspec.field(name="data", default=msgspec.Raw(b"null"))
 
     @cached_property
@@ -156,10 +194,11 @@ class Aggregate(msgspec.Struct, frozen=True, kw_only=True):
     """A rollup over a range of time, the oldest bucket first. A bucket without entries is left out."""
 
     stream: str
-    rollup: str
+    rollup: str | None = None
+    """None where the request brought its own."""
     start: str = msgspec.field(name="from")
     end: str = msgspec.field(name="to")
-    interval: str
+    interval: str | None = None
     coverage: Coverage
     buckets: list[Bucket]
 
@@ -186,6 +225,7 @@ def search(
     track_total: bool = False,
     source: bool = True,
     fields: Sequence[str] | None = None,
+    highlight: bool | Sequence[str] = False,
     explain: bool = False,
 ) -> Request[SearchPage]:
     """Finds entries of a stream that has a search description: the first `size` of an order, 50 unless told.
@@ -193,9 +233,11 @@ def search(
     `q` is a query such as `status:>=500 timeout`; one that says nothing finds everything. `sort` are fields, `_score`
     or `offset`, each with `:asc` or `:desc`, and `search_after` is the `next_search_after` of the page before. Time
     that runs out is no error: the page has what was found, and says `timed_out`. `source=False` leaves the entries out,
-    `fields` says which declared ones to show, `track_total` counts all that match.
+    `fields` says which declared ones to show, `highlight` shows where words stand in texts, in all of them or in those
+    that are named, and `track_total` counts all that match.
     """
-    body = _search_body(q, sort, size, search_after, timeout_ms, track_total, source, fields, explain)
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain)
+    body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
     target = stream_path(name, "/_search")
     return Request(method="POST", target=target, body=body, answer=SearchPage, partial_status=408, wait_s=_SEARCH_S)
 
@@ -211,6 +253,7 @@ def search_topic(
     track_total: bool = False,
     source: bool = True,
     fields: Sequence[str] | None = None,
+    highlight: bool | Sequence[str] = False,
     explain: bool = False,
     streams: bool = False,
 ) -> Request[TopicSearchPage]:
@@ -219,44 +262,79 @@ def search_topic(
     With `streams` it may be a stream whose name topics cannot have. A `diff` with a `filter` needs no search
     description.
     """
-    body = _search_body(q, sort, size, search_after, timeout_ms, track_total, source, fields, explain)
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain)
+    body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
     target = topic_path(topic, "/search", {"streams": "true" if streams else None})
     return Request(method="POST", target=target, body=body, answer=TopicSearchPage, wait_s=_SEARCH_S)
 
 
-def _search_body(
-    q: str, sort: Sequence[str] | str, size: int | None, search_after: Sequence[object] | None, timeout_ms: int | None,
-    track_total: bool, source: bool, fields: Sequence[str] | None, explain: bool,
-) -> bytes:  # fmt: skip
-    given = {
+def search_streams(
+    streams: str | Sequence[str],
+    q: str = "",
+    *,
+    sort: Sequence[str] | str = (),
+    size: int | None = None,
+    search_after: Mapping[str, object] | None = None,
+    timeout_ms: int | None = None,
+    track_total: bool = False,
+    source: bool = True,
+    fields: Sequence[str] | None = None,
+    highlight: bool | Sequence[str] = False,
+) -> Request[StreamsSearchPage]:
+    """The same as `search` over all streams whose names fit a pattern, or one of several: `*` is a part of one segment
+    of a name, `**` any number of segments. Hits say whose they are, and come by time unless told otherwise.
+    """
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, False)
+    names = streams if isinstance(streams, str) else list(streams)
+    body = _encoded({"streams": names, **given, "search_after": search_after})
+    return Request(
+        method="POST", target="/v1/_search", body=body, answer=StreamsSearchPage, partial_status=408, wait_s=_SEARCH_S
+    )
+
+
+def _asked(
+    q: str, sort: Sequence[str] | str, size: int | None, timeout_ms: int | None, track_total: bool, source: bool,
+    fields: Sequence[str] | None, highlight: bool | Sequence[str], explain: bool,
+) -> dict[str, object]:  # fmt: skip
+    """What every search may ask for."""
+    return {
         "q": q or None,
         "sort": [sort] if isinstance(sort, str) else list(sort) or None,
         "size": size,
-        "search_after": None if search_after is None else list(search_after),
         "timeout_ms": timeout_ms,
         "track_total": track_total or None,
         "_source": None if source else False,
         "fields": None if fields is None else list(fields),
+        "highlight": (highlight if isinstance(highlight, bool) else list(highlight)) or None,
         "explain": explain or None,
     }
+
+
+def _encoded(given: Mapping[str, object]) -> bytes:
     return encode_values(given_only(given))
 
 
 def aggregate(
     name: str,
-    rollup: str,
+    rollup: str | None = None,
     *,
-    start: Moment,
-    end: Moment,
-    interval: str,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    interval: str | None = None,
     q: str = "",
     group_by: Sequence[str] | None = None,
-    measures: Sequence[str] | None = None,
+    measures: Sequence[str] | Mapping[str, object] | None = None,
+    timestamp_field: str | None = None,
+    top: int | None = None,
 ) -> Request[Aggregate]:
-    """Adds up a rollup of a stream from `start` to before `end`, in buckets of an interval such as `1m`.
+    """Adds up entries of a stream from `start` to before `end`, in buckets of an interval such as `1m`.
 
-    Only entries that match `q` count. `group_by` are dimensions of the rollup, `measures` those to show, or all.
+    A `rollup` that the stream declares needs all three of them; `group_by` are its dimensions, `measures` names of its
+    measures, or all. Without one the request brings its own: `measures` are objects by name, such as
+    `{"ms": {"kind": "summary", "field": "ms"}}`, or a count; `group_by` are any fields, of which `top` keeps the
+    largest groups; without an interval all is one bucket. Only entries that match `q` count.
     """
+    by_name = isinstance(measures, Mapping)
     given = {
         "rollup": rollup,
         "from": _bound(start),
@@ -264,15 +342,12 @@ def aggregate(
         "interval": interval,
         "q": q or None,
         "group_by": None if group_by is None else list(group_by),
-        "measures": None if measures is None else list(measures),
+        "measures": measures if measures is None or by_name else list(measures),
+        "timestamp_field": timestamp_field,
+        "top": top,
     }
-    return Request(
-        method="POST",
-        target=stream_path(name, "/_aggregate"),
-        body=encode_values(given_only(given)),
-        answer=Aggregate,
-        wait_s=_SEARCH_S,
-    )
+    target = stream_path(name, "/_aggregate")
+    return Request(method="POST", target=target, body=_encoded(given), answer=Aggregate, wait_s=_SEARCH_S)
 
 
 def list_routing_keys(name: str, *, after: str | None = None, limit: int | None = None) -> Request[RoutingKeyPage]:
@@ -282,5 +357,5 @@ def list_routing_keys(name: str, *, after: str | None = None, limit: int | None 
     return Request(method="GET", target=target, answer=RoutingKeyPage, wait_s=_SEARCH_S)
 
 
-def _bound(value: Moment) -> str | int | None:
+def _bound(value: Moment | None) -> str | int | None:
     return value if isinstance(value, int) else moment(value)

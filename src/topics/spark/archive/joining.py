@@ -35,8 +35,7 @@ def _firsts(topic_id: int, gone: set[str], state: ArchiveState) -> Sequence[int]
         run.first_seq
         for path in state.by_topic.get(topic_id, ())
         if path not in gone
-        for run in state.files[path].runs
-        if run.topic_id == topic_id
+        for _, run in state.runs_in(path, topic_id)
     ]
 
 

@@ -46,11 +46,8 @@ def parts_of(
     files = list(state.files.values()) if topic_id is None else state.files_of(topic_id)
     parts = []
     for file in files:
-        runs = [
-            (row, run)
-            for row, run in file.starts()
-            if topic_id in (None, run.topic_id) and run.topic_id in state.topics and wanted(run)
-        ]
+        found = file.starts() if topic_id is None else state.runs_in(file.path, topic_id)
+        runs = [(row, run) for row, run in found if run.topic_id in state.topics and wanted(run)]
         if runs:
             size = file.bytes * sum(run.rows for _, run in runs) // file.rows
             chosen = [PartRun(row, run.rows, state.hidden_in(run).to_bytes()) for row, run in runs]

@@ -11,8 +11,8 @@ class Follower(Protocol):
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
         """Shows what the state says, and nothing else, from its end on; whether anything was to be changed.
 
-        The events have led to the state since the last call. The first call of a process, and one after a call that
-        failed, looks at everything, whatever the events.
+        The events are those of the commit that led to the state, or none. The first call of a process, one after a call
+        that failed, and one that has missed a commit look at everything, whatever the events.
         """
         ...
 

@@ -36,6 +36,8 @@ class ArchiveState:
         """Files that no longer count, and since when: they stay for a while for those who read them."""
         self.by_topic: dict[int, set[str]] = {}
         """The files that count and hold runs of a topic, a dropped one included."""
+        self._runs: dict[str, dict[int, list[tuple[int, Run]]]] = {}
+        """By file and topic, of files that somebody has asked about."""
 
     def apply(self, commit: Commit) -> None:
         """Raises ValueError, and changes nothing that counts, when the commit cannot follow on this state."""
@@ -49,12 +51,25 @@ class ArchiveState:
 
     def files_of(self, topic_id: int) -> list[DataFile]:
         """In the order of their seqs."""
-        found = [self.files[path] for path in self.by_topic.get(topic_id, ())]
-        return sorted(found, key=lambda file: min(run.first_seq for run in file.runs if run.topic_id == topic_id))
+        paths = self.by_topic.get(topic_id, ())
+        return [
+            self.files[path] for path in sorted(paths, key=lambda path: self.runs_in(path, topic_id)[0][1].first_seq)
+        ]
 
     def runs_of(self, topic_id: int) -> list[Run]:
-        runs = [run for path in self.by_topic.get(topic_id, ()) for run in self.files[path].runs]
-        return sorted((run for run in runs if run.topic_id == topic_id), key=lambda run: run.first_seq)
+        """In the order of their seqs."""
+        runs = [run for path in self.by_topic.get(topic_id, ()) for _, run in self.runs_in(path, topic_id)]
+        return sorted(runs, key=lambda run: run.first_seq)
+
+    def runs_in(self, path: str, topic_id: int) -> list[tuple[int, Run]]:
+        """The runs of a topic in a file that counts, each with the number of its first row."""
+        if path not in self._runs:
+            # A file may have runs of thousands of topics, and whoever asks for one will ask for others.
+            found: dict[int, list[tuple[int, Run]]] = {}
+            for row, run in self.files[path].starts():
+                found.setdefault(run.topic_id, []).append((row, run))
+            self._runs[path] = found
+        return self._runs[path].get(topic_id, [])
 
     def hidden_in(self, run: Run) -> Mask:
         """What of a run must not be shown: what is deleted, and everything of a dropped topic."""
@@ -111,9 +126,8 @@ class ArchiveState:
         )
         for path in self.by_topic.get(event.topic_id, ()):
             file = self.files[path]
-            if not file.hidden_ms and any(
-                run.topic_id == event.topic_id and len(deleted.within(run.first_seq, run.last_seq)) for run in file.runs
-            ):
+            runs = self.runs_in(path, event.topic_id)
+            if not file.hidden_ms and any(len(deleted.within(run.first_seq, run.last_seq)) for _, run in runs):
                 self.files[path] = msgspec.structs.replace(file, hidden_ms=now_ms)
 
     def _dropped(self, event: Dropped, now_ms: int) -> None:
@@ -156,6 +170,7 @@ class ArchiveState:
         touched = set()
         for path in paths:
             file = self.files.pop(path)
+            self._runs.pop(path, None)
             self.retired[path] = now_ms
             for run in file.runs:
                 touched.add(run.topic_id)

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from topics.spark.archive.parts import FilePart
@@ -37,6 +36,7 @@ from topics.spark.connector.versions import (
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    arrow_schema,
 )
 from topics.spark.promotion import Versions, promoted
 from topics.spark.segments import ScanOptions, SegmentRef, pack, plan_scan
@@ -92,7 +92,7 @@ class _Columns:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
         if unknown:
             raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
-        self._wanted = to_arrow_schema(schema, timezone="UTC")
+        self._wanted = arrow_schema(schema)
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._wanted == RECORD_SCHEMA:

@@ -4,16 +4,20 @@
 |---|---|
 | sources that are told where a micro-batch begins and how much it may hold | 4.2 |
 | sources that know when a stream is to end with what is there | 4.2 |
+| the time zone of a schema's times, as an argument | 4.2 |
 | streams whose sinks are handed Arrow batches | 4.1 |
 
 Before that Spark asks for the latest offset and nothing else, and hands rows to the sinks of streams.
 """
 
 from collections.abc import Iterable, Iterator
+from inspect import signature
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 _ROWS_A_BATCH = 10_000
 
@@ -62,6 +66,13 @@ else:
         ROWS = True
 
 __all__ = ["LIMITS", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "StreamWriter", "SupportsTriggerAvailableNow"]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """A schema of Spark as that of the batches it takes; times are in UTC."""
+    if "timezone" in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)
 
 
 def as_batches(given: Iterable[Any], rows: bool = ROWS) -> Iterator[pa.RecordBatch]:

@@ -18,13 +18,16 @@ class TableFollower:
     def __init__(self, table: ArchiveTable, root: str) -> None:
         self._table = table
         self._root = root
-        self._behind = True
+        self._told: int | None = None
+        """The number of the commit up to which the table was told; none when nobody knows."""
 
     def follow(self, state: ArchiveState, events: Sequence[Event], now_ms: int) -> bool:
-        whole, self._behind = self._behind, True
-        done = self._follow_all(state, now_ms) if whole else self._follow(state, events, now_ms)
+        told, self._told = self._told, None
+        # The events are those of one commit. A commit that failed may be in the ledger all the same.
+        next_one = told is not None and state.number == told + bool(events)
+        done = self._follow(state, events, now_ms) if next_one else self._follow_all(state, now_ms)
         # Only now: what failed on the way is told again, and all of it.
-        self._behind = False
+        self._told = state.number
         return done
 
     def _follow_all(self, state: ArchiveState, now_ms: int) -> bool:

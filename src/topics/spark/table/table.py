@@ -64,7 +64,7 @@ class ArchiveTable:
         if version is None:
             return False
         if whole:
-            self._sweep(now_ms - self._keep_ms)
+            self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
         change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed)
         needed = not change.empty or self._unusable
@@ -79,8 +79,10 @@ class ArchiveTable:
             return
         old = outdated(version.metadata, now_ms - self._keep_ms)
         if old:
-            self._swap(version, [forgets(old)], now_ms)
-            self._clean(old, now_ms)
+            self._version = None
+            version = self._swapped(version, [forgets(old)], now_ms)
+            self._clean(version, old, now_ms)
+            self._version = version
 
     # What the table is
 
@@ -90,15 +92,16 @@ class ArchiveTable:
             return self._version
         self._history, self._shown = History(self._io), Shown()
         try:
-            self._version = self._usable(self._pointer.load())
-            if self._version is not None:
-                self._load(self._version.metadata)
+            version = self._usable(self._pointer.load())
+            if version is not None:
+                self._load(version.metadata)
         except TableDamagedError as error:
             _log.warning("the archive's table cannot be read and is made again", extra={"error": str(error)})
-            self._version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
-        if self._version is None and (make or self._unusable):
-            self._version = self._pointer.create(self._fresh())
-        return self._version
+            version, self._history, self._shown, self._unusable = None, History(self._io), Shown(), True
+        if version is None and (make or self._unusable):
+            version = self._pointer.create(self._fresh())
+        self._version = version
+        return version
 
     def _usable(self, version: Version | None) -> Version | None:
         if version is None:
@@ -130,6 +133,8 @@ class ArchiveTable:
     # How it is changed
 
     def _commit(self, version: Version, change: Change, now_ms: int, same_rows: bool) -> None:
+        # Whatever fails from here on, what counts is looked at again before anything else is done.
+        self._version = None
         metadata, token = version.metadata, self._dice.token(16)
         parent = metadata.current_snapshot()
         snapshot_id = int.from_bytes(token[:8], "big") >> 1
@@ -145,12 +150,13 @@ class ArchiveTable:
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
         old = outdated(metadata, now_ms - self._keep_ms)
-        self._swap(version, [*([forgets(old)] if old else []), *shows(snapshot)], now_ms)
+        version = self._swapped(version, [*([forgets(old)] if old else []), *shows(snapshot)], now_ms)
         self._shown.remove(change.removed)
         self._shown.put(maker.made)
         self._history.add(snapshot, manifests_at(self._io, snapshot.manifest_list))
         if old:
-            self._clean(old, now_ms)
+            self._clean(version, old, now_ms)
+        self._version = version
 
     def _manifests(
         self, maker: ManifestMaker, parent: Snapshot | None, change: Change
@@ -170,28 +176,26 @@ class ArchiveTable:
         found += maker.added(ManifestContent.DELETES, change.deletes)
         return maker.merged(found), gone
 
-    def _swap(self, version: Version, updates: list[TableUpdate], now_ms: int) -> None:
-        # Whatever becomes of it, what counts is looked at again before anything else is done.
-        self._version = None
-        self._version = self._pointer.commit(version, (current_is(version.metadata),), tuple(updates), now_ms)
+    def _swapped(self, version: Version, updates: list[TableUpdate], now_ms: int) -> Version:
+        done = self._pointer.commit(version, (current_is(version.metadata),), tuple(updates), now_ms)
         self._unusable = False
+        return done
 
     # What is left behind
 
-    def _clean(self, old: list[int], now_ms: int) -> None:
+    def _clean(self, version: Version, old: list[int], now_ms: int) -> None:
         self._history.forget(old)
-        self._sweep(now_ms - self._keep_ms)
+        self._sweep(version, now_ms)
 
-    def _sweep(self, before_ms: int) -> None:
+    def _sweep(self, version: Version, now_ms: int) -> None:
         """Removes what no snapshot needs: that of old ones, and what a killed run left."""
-        assert self._version is not None
-        named = self._history.named(self._version.metadata)
+        named = self._history.named(version.metadata)
         for folder in ("metadata", "deletes"):
             names = self._names(folder)
             ours = [name for name in names if name.endswith((".avro", ".parquet"))]
             gone = [name for name in ours if f"{self._root}/{folder}/{name}" not in named]
             if folder == "metadata":
-                gone += self._pointer.superfluous(names, self._version, before_ms)
+                gone += self._pointer.superfluous(names, version, now_ms - self._keep_ms)
             for name in gone:
                 self._fs.remove(f"{self._root}/{folder}/{name}")
 
