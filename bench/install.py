@@ -17,6 +17,7 @@ CACHE = ROOT / ".bench"
 NPM_PACKAGES = ("@durable-streams/server@0.3.7", "@prisma/streams-server@0.1.11", "bun@1.4.4")
 QUEUE_NPM_PACKAGES = ("bullmq@6.7.0", "ioredis@5.9.2")
 PYTHON_PACKAGES = ("redis==8.1.0", "nats-py==2.16.0")
+SEARCH_PYTHON_PACKAGES = ("duckdb==1.5.5", "tantivy==0.27.0")
 NATS_MODULE = "github.com/nats-io/nats-server/v2@v2.15.2"
 _INSTALL_TIMEOUT_S = 900
 
@@ -103,16 +104,25 @@ def _npm_folder(name: str, packages: tuple[str, ...]) -> Path:
     return folder
 
 
-@functools.cache
 def python_folder() -> Path:
     """A folder with the Python packages of the client benchmark, to be put on the path of a process."""
-    folder = CACHE / "python"
-    stamp = folder / ("-".join(PYTHON_PACKAGES) + ".installed")
+    return _python_folder("python", PYTHON_PACKAGES)
+
+
+def search_python_folder() -> Path:
+    """The same for the search benchmark."""
+    return _python_folder("python-search", SEARCH_PYTHON_PACKAGES)
+
+
+@functools.cache
+def _python_folder(name: str, packages: tuple[str, ...]) -> Path:
+    folder = CACHE / name
+    stamp = folder / ("-".join(packages) + ".installed")
     if not stamp.exists():
-        print(f"installing {', '.join(PYTHON_PACKAGES)}", file=sys.stderr)
+        print(f"installing {', '.join(packages)}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         flags = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--target", str(folder)]
-        said([sys.executable, "-m", "pip", "install", *flags, *PYTHON_PACKAGES])
+        said([sys.executable, "-m", "pip", "install", *flags, *packages])
         stamp.touch()
     return folder
 

@@ -175,7 +175,7 @@ def _debian_nats() -> str:
     return debian("nats-server", "nats-server")
 
 
-def _prisma_version() -> str:
+def prisma_version() -> str:
     return f"{npm_version('@prisma/streams-server')} on bun {said([bun(), '--version']).strip()}"
 
 
@@ -218,7 +218,7 @@ def launch_nats(find: Callable[[], str], sync: str | None) -> Callable[[Path, in
     return launch
 
 
-def _launch_prisma(**settings: str) -> Callable[[Path, int], Launch]:
+def launch_prisma(**settings: str) -> Callable[[Path, int], Launch]:
     def launch(data: Path, port: int) -> Launch:
         entry = npm_folder() / "node_modules" / "@prisma" / "streams-server" / "src" / "server.ts"
         env = {"PORT": str(port), "DS_HOST": "127.0.0.1", "DS_ROOT": str(data), **settings}
@@ -301,12 +301,12 @@ PEERS = (
     _nats("nats-debian", "NATS (Debian)", "disk", _debian_nats),
     _nats("nats", "NATS", "disk", new_nats),
     _nats("nats-always", "NATS always", "fsync", new_nats, sync="always", reads=False),
-    _streams("prisma", "Prisma Streams", _prisma_version, _launch_prisma()),
+    _streams("prisma", "Prisma Streams", prisma_version, launch_prisma()),
     _streams(
         "prisma-64",
         "Prisma Streams, concurrency 64",
-        _prisma_version,
-        _launch_prisma(DS_INGEST_CONCURRENCY="64"),
+        prisma_version,
+        launch_prisma(DS_INGEST_CONCURRENCY="64"),
         product="Prisma Streams",
     ),
     _streams("node", "Node Durable Streams", _node_version, _launch_node),

@@ -1,15 +1,13 @@
 """`make bench-search`: what it takes to search fresh entries, which no background job has seen.
 
-Fills a stream, asks ten kinds of questions, an aggregation and the routing keys, by one client and by eight, idle and
-while entries are appended; appends while eight clients search; weighs the searching process. Beside it SQLite with
-FTS5 on the same entries, in the benchmark's own process. With `--write` the report goes into docs/benchmarks.md.
+Fills a stream, asks ten kinds of questions, two aggregations and the routing keys, by one client and by eight, idle and
+while 20,000 entries a second are appended; appends while eight clients search; weighs the searching process. Beside it
+SQLite with FTS5, DuckDB and tantivy on the same entries, in the benchmark's own process, and Prisma Streams. Every
+question has its time, so a run ends in ten minutes. With `--write` the report goes into docs/benchmarks.md.
 """
 
 import argparse
-import http.client
-import json
 import shutil
-import sqlite3
 import statistics
 import sys
 import tempfile
@@ -25,19 +23,30 @@ import msgspec
 from rich.console import Console
 
 from bench.command import end_with_servers
+from bench.install import Missing
 from bench.load import DISTURBED_CORES, Usage
-from bench.peers import our_version
+from bench.peers import our_version, prisma_version
 from bench.report import machine, write_page
+from bench.search_client import INGEST_RECORDS_S, PATH, Ask, Client, Ingest, fill, p99, post, times_ms, together
 from bench.search_load import DESCRIPTION, KINDS, Kind, encoded
+from bench.search_peers import Answers, ask_duckdb, ask_sqlite, ask_tantivy
+from bench.search_prisma import WAYS, ask_prisma
 from bench.streams_server import StreamsServer
 
 _SIZES = (100_000, 1_000_000)
-_ROUNDS = 40
-_BATCH = 1000
-_INGEST_RECORDS_S = 20_000
-_INGEST_BATCH = 400
-_AGGREGATE = {"rollup": "load", "from": 0, "to": 2**50, "interval": "1m", "group_by": ["service"]}
-_PATH = "/v1/stream/logs"
+_ROUNDS = 80
+_QUESTION_S = 1.5
+_INDEX_S = 180
+_PRISMA_ENTRIES_MAX = 100_000
+"""What it indexes in the time that there is."""
+_APPENDS = 500
+_MEMORY = {"TOPICS_SEARCH_STREAM_BYTES": str(2**30), "TOPICS_SEARCH_MEMORY_BYTES": str(3 * 2**30)}
+"""So that a million entries, and those that come while it is measured, are in the index."""
+_DECLARED = {"rollup": "load", "from": 0, "to": 2**50, "interval": "1m", "group_by": ["service"]}
+_AD_HOC = {
+    "group_by": ["region"], "top": 10, "interval": "1h",
+    "measures": {"n": {"kind": "count"}, "ms": {"kind": "summary", "field": "duration", "histogram": "log2_v1"}},
+}  # fmt: skip
 
 
 @dataclass
@@ -53,37 +62,20 @@ class Row:
 class Size:
     entries: int
     rows: list[Row] = field(default_factory=list)
-    sqlite: dict[str, float] = field(default_factory=dict)
+    peers: dict[str, Answers] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     first_s: float = 0.0
     memory_mb: float = 0.0
     appends: dict[str, float] = field(default_factory=dict)
     found_ms: tuple[float, float] = (0.0, 0.0)
+    ingest_rate: float = 0.0
     disturbed: int = 0
     measured: int = 0
 
 
-class Client:
-    """One connection. Anything but the expected status ends the benchmark."""
-
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._connection = http.client.HTTPConnection(host, int(port), timeout=120)
-
-    def ask(self, method: str, path: str, body: bytes = b"", expected: tuple[int, ...] = (200, 201, 204)) -> Any:
-        self._connection.request(method, path, body, {"content-type": "application/json"})
-        answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status not in expected:
-            raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
-        return json.loads(text) if text else None
-
-    def close(self) -> None:
-        self._connection.close()
-
-
 class Bench:
     def __init__(self, folder: Path, size: int) -> None:
-        self._server = StreamsServer(folder)
+        self._server = StreamsServer(folder, _MEMORY)
         self._texts = encoded(size)
         self._progress = Console(stderr=True)
         self.size = Size(size)
@@ -91,61 +83,80 @@ class Bench:
     def run(self) -> Size:
         try:
             self._server.start()
-            client = Client(self._server.address)
-            client.ask("PUT", _PATH)
-            client.ask("POST", f"{_PATH}/_schema", msgspec.json.encode(DESCRIPTION))
-            for begin in range(0, self.size.entries, _BATCH):
-                client.ask("POST", _PATH, _array(self._texts[begin : begin + _BATCH]))
-            self.size.appends["alone"] = self._append_p99(0)
+            address = self._server.address
+            fill(address, DESCRIPTION, self._texts)
+            client = Client(address)
             self.size.first_s = self._warm(client)
-            for name, ask in self._questions(client):
+            self.size.appends["alone"] = self._append_p99(0)
+            questions = self._questions(client)
+            for name, ask in questions:
                 self._measure(name, ask)
             self.size.memory_mb = _resident_mb(self._searcher())
             self.size.appends["beside 8 clients that search"] = self._append_p99(8)
-            self.size.found_ms = self._append_to_found(client)
+            self._measure_ingest(client, questions)
             client.close()
         finally:
             self._server.end()
-        self.size.sqlite = ask_sqlite(self._texts)
         return self.size
+
+    def ask_peers(self) -> None:
+        """Whoever cannot be had is left out, and said to be."""
+        asked: dict[str, Callable[[], Answers]] = {
+            "SQLite FTS5": lambda: ask_sqlite(self._texts),
+            "DuckDB": lambda: ask_duckdb(self._texts),
+            "tantivy": lambda: ask_tantivy(self._texts),
+        }
+        if self.size.entries <= _PRISMA_ENTRIES_MAX:
+            asked |= {way: partial(self._ask_prisma, way) for way in WAYS}
+        for name, ask in asked.items():
+            self._progress.print(f"{self.size.entries:,} {name}", highlight=False)
+            try:
+                self.size.peers[name] = ask()
+            except (Missing, ImportError, RuntimeError, OSError) as error:
+                self.size.notes.append(f"{name} is not in the table: {str(error)[:200]}.")
+
+    def _ask_prisma(self, way: str) -> Answers:
+        found, covered = ask_prisma(self._texts, way)
+        self.size.notes.append(f"{way}: coverage of its answers {covered}.")
+        return found
 
     def _warm(self, client: Client) -> float:
         """Asks until everything is indexed; the seconds that took."""
         begun = time.monotonic()
-        while True:
-            answer = client.ask("POST", f"{_PATH}/_search", b'{"q":"service:svc-1"}', (200, 408))
-            if answer.get("coverage", {}).get("complete"):
+        while time.monotonic() - begun < _INDEX_S:
+            answer = client.ask("POST", f"{PATH}/_search", b'{"q":"service:svc-1"}', (200, 408))
+            coverage = answer.get("coverage", {})
+            if coverage.get("complete") and not coverage.get("scanned_segments"):
                 return time.monotonic() - begun
-            if answer.get("coverage", {}).get("possible_missing_events_upper_bound") and not answer["timed_out"]:
-                raise RuntimeError("the stream is larger than what is searched in memory")
+        raise RuntimeError("the stream was not indexed in time")
 
-    def _questions(self, client: Client) -> list[tuple[str, Callable[[Client], Any]]]:
-        found: list[tuple[str, Callable[[Client], Any]]] = []
+    def _questions(self, client: Client) -> list[tuple[str, Ask]]:
+        found: list[tuple[str, Ask]] = []
         for kind in KINDS:
             body = msgspec.json.encode(self._paged(client, kind))
-            found.append((kind.name, partial(_post, f"{_PATH}/_search", body)))
-        found.append(("aggregation", partial(_post, f"{_PATH}/_aggregate", msgspec.json.encode(_AGGREGATE))))
-        found.append(("routing keys", lambda asked: asked.ask("GET", f"{_PATH}/_routing_keys")))
+            found.append((kind.name, partial(post, f"{PATH}/_search", body)))
+        for name, asked in (("aggregation, declared", _DECLARED), ("aggregation, ad hoc", _AD_HOC)):
+            found.append((name, partial(post, f"{PATH}/_aggregate", msgspec.json.encode(asked))))
+        found.append(("routing keys", lambda asked: asked.ask("GET", f"{PATH}/_routing_keys")))
         return found
 
     @staticmethod
     def _paged(client: Client, kind: Kind) -> dict[str, Any]:
         body = dict(kind.body)
         for _ in range(9 if kind.is_paged else 0):
-            answer = client.ask("POST", f"{_PATH}/_search", msgspec.json.encode(body))
+            answer = client.ask("POST", f"{PATH}/_search", msgspec.json.encode(body))
             body["search_after"] = answer["next_search_after"]
         return body
 
-    def _measure(self, name: str, ask: Callable[[Client], Any]) -> None:
-        row = Row(name)
+    def _measure(self, name: str, ask: Ask) -> None:
+        row, address = Row(name), self._server.address
         before, begun = Usage(self._server.pid), time.monotonic()
         searcher = _cpu_s(self._searcher())
-        row.cells["1 client"] = self._median_ms(ask, 1)
+        alone = times_ms(address, ask, 1, _ROUNDS, _QUESTION_S)
+        row.cells["1 client"] = statistics.median(alone)
         used = Usage(self._server.pid).server - before.server + _cpu_s(self._searcher()) - searcher
-        row.cpu_ms = used * 1000 / _ROUNDS
-        row.cells["8 clients"] = self._median_ms(ask, 8)
-        with Ingest(self._server.address, self._texts):
-            row.cells["1 client, during ingest"] = self._median_ms(ask, 1)
+        row.cpu_ms = used * 1000 / len(alone)
+        row.cells["8 clients"] = statistics.median(times_ms(address, ask, 8, _ROUNDS, _QUESTION_S))
         others = (Usage(self._server.pid).others - before.others) / (time.monotonic() - begun)
         self.size.measured += 1
         self.size.disturbed += others > DISTURBED_CORES
@@ -153,139 +164,54 @@ class Bench:
         cells = ", ".join(f"{way} {value:.1f} ms" for way, value in row.cells.items())
         self._progress.print(f"{self.size.entries:,} {name}: {cells}, CPU {row.cpu_ms:.1f} ms", highlight=False)
 
-    def _median_ms(self, ask: Callable[[Client], Any], clients: int) -> float:
-        times: list[float] = []
+    def _measure_ingest(self, client: Client, questions: list[tuple[str, Ask]]) -> None:
+        """All questions, and from an append to an answer that has it, while entries come in."""
+        self._progress.print(f"{self.size.entries:,} during ingest", highlight=False)
+        with Ingest(self._server.address, self._texts) as ingest:
+            for row, (_, ask) in zip(self.size.rows, questions, strict=True):
+                times = times_ms(self._server.address, ask, 1, _ROUNDS // 4, _QUESTION_S / 2)
+                row.cells["1 client, during ingest"] = statistics.median(times)
+            self.size.found_ms = self._append_to_found(client)
+            self.size.ingest_rate = ingest.rate
 
-        def work() -> None:
-            client = Client(self._server.address)
-            for _ in range(_ROUNDS // clients):
-                begun = time.perf_counter()
-                ask(client)
-                times.append((time.perf_counter() - begun) * 1000)
-            client.close()
-
-        _together([work] * clients)
-        return statistics.median(times)
+    @staticmethod
+    def _append_to_found(client: Client) -> tuple[float, float]:
+        """Median and p99, in milliseconds."""
+        times = []
+        for number in range(100):
+            begun = time.perf_counter()
+            client.ask("POST", PATH, b'[{"service":"new","requestId":"new-%d"}]' % number)
+            answer = post(f"{PATH}/_search", b'{"q":"requestId:new-%d"}' % number, client)
+            if len(answer["hits"]) != 1 and not answer["timed_out"]:
+                raise RuntimeError("an entry was not found by the first search after its append")
+            times.append((time.perf_counter() - begun) * 1000)
+        return statistics.median(times), p99(times)
 
     def _append_p99(self, searching: int) -> float:
         """The p99 of single appends, in milliseconds, while clients search."""
-        times: list[float] = []
         done = threading.Event()
-        body = msgspec.json.encode(KINDS[0].body)
+        body, address = msgspec.json.encode(KINDS[0].body), self._server.address
+        times: list[float] = []
 
         def search() -> None:
-            client = Client(self._server.address)
+            client = Client(address)
             while not done.is_set():
-                _post(f"{_PATH}/_search", body, client)
+                post(f"{PATH}/_search", body, client)
             client.close()
 
         def write() -> None:
-            client = Client(self._server.address)
-            for text in self._texts[:500]:
-                begun = time.perf_counter()
-                client.ask("POST", _PATH, text)
-                times.append((time.perf_counter() - begun) * 1000)
-            client.close()
-            done.set()
+            texts = iter(self._texts * (_APPENDS // len(self._texts) + 1))
+            try:
+                times.extend(times_ms(address, lambda client: client.ask("POST", PATH, next(texts)), 1, _APPENDS, 10))
+            finally:
+                done.set()
 
-        _together([write, *[search] * searching])
-        return statistics.quantiles(times, n=100)[98]
-
-    def _append_to_found(self, client: Client) -> tuple[float, float]:
-        """From an append to an answer that has it, while entries come in; median and p99, in milliseconds."""
-        times = []
-        with Ingest(self._server.address, self._texts):
-            for number in range(100):
-                begun = time.perf_counter()
-                client.ask("POST", _PATH, b'[{"service":"new","requestId":"new-%d"}]' % number)
-                answer = _post(f"{_PATH}/_search", b'{"q":"requestId:new-%d"}' % number, client)
-                if len(answer["hits"]) != 1 and not answer["timed_out"]:
-                    raise RuntimeError("an entry was not found by the first search after its append")
-                times.append((time.perf_counter() - begun) * 1000)
-        return statistics.median(times), statistics.quantiles(times, n=100)[98]
+        together([write, *[search] * searching])
+        return p99(times)
 
     def _searcher(self) -> int:
         children = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children").read_text().split()
         return int(children[0])
-
-
-class Ingest:
-    """Appends at a steady rate, in a thread, for as long as the block is open."""
-
-    def __init__(self, address: str, texts: list[bytes]) -> None:
-        self._address = address
-        self._texts = texts
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        client = Client(self._address)
-        at = 0
-        while not self._done.is_set():
-            due = time.monotonic() + _INGEST_BATCH / _INGEST_RECORDS_S
-            client.ask("POST", _PATH, _array(self._texts[at : at + _INGEST_BATCH]))
-            at = (at + _INGEST_BATCH) % (len(self._texts) - _INGEST_BATCH)
-            time.sleep(max(due - time.monotonic(), 0))
-        client.close()
-
-
-def ask_sqlite(texts: list[bytes]) -> dict[str, float]:
-    """The same questions to SQLite in this process, with an index for each field and FTS5 for the words."""
-    base = sqlite3.connect(":memory:")
-    base.execute("CREATE TABLE logs (event_time, service, status, duration, request_id, region, message, why, body)")
-    base.execute("CREATE VIRTUAL TABLE words USING fts5(message, why, content='logs')")
-    names = ("eventTime", "service", "status", "duration", "requestId", "region", "message", "why")
-    decoded = ((msgspec.json.decode(text), text) for text in texts)
-    rows = ((*(entry[name] for name in names), text.decode()) for entry, text in decoded)
-    base.executemany("INSERT INTO logs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    for column in ("event_time", "service", "status", "duration", "request_id", "region"):
-        base.execute(f"CREATE INDEX by_{column} ON logs ({column})")
-    base.execute("INSERT INTO words (words) VALUES ('rebuild')")
-    found = {}
-    for kind in KINDS:
-        if kind.sql is not None:
-            times = []
-            for _ in range(_ROUNDS):
-                begun = time.perf_counter()
-                base.execute(kind.sql).fetchall()
-                times.append((time.perf_counter() - begun) * 1000)
-            found[kind.name] = statistics.median(times)
-    base.close()
-    return found
-
-
-def _post(path: str, body: bytes, client: Client) -> Any:
-    # An answer in part, because the time was over, is one as well: its time is then that of the budget.
-    return client.ask("POST", path, body, (200, 408))
-
-
-def _array(texts: list[bytes]) -> bytes:
-    return b"[" + b",".join(texts) + b"]"
-
-
-def _together(works: list[Callable[[], None]]) -> None:
-    failed: list[BaseException] = []
-
-    def guarded(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 def _cpu_s(pid: int) -> float:
@@ -301,21 +227,24 @@ def report(sizes: list[Size], said: str) -> str:
     """The report as a page has it."""
     lines = [f"Measured with `make bench-search` on {said}.", ""]
     for size in sizes:
-        ways = list(size.rows[0].cells)
+        ways, peers = list(size.rows[0].cells), list(size.peers)
         lines += [f"### {size.entries:,} fresh entries, medians in milliseconds", ""]
-        head = ["question", *ways, "processor time", "SQLite FTS5, in process"]
+        head = ["question", *ways, "processor time", *peers]
         lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for row in size.rows:
             cells = [f"{row.cells[way]:.1f}" for way in ways]
-            beside = f"{size.sqlite[row.name]:.1f}" if row.name in size.sqlite else "-"
-            lines.append(f"| {row.name} | {' | '.join(cells)} | {row.cpu_ms:.1f} | {beside} |")
+            beside = [_cell(size.peers[peer].get(row.name)) for peer in peers]
+            lines.append(f"| {' | '.join([row.name, *cells, f'{row.cpu_ms:.1f}', *beside])} |")
         appends = ", ".join(f"{way} {value:.1f} ms" for way, value in size.appends.items())
         lines += [
             "",
-            f"The first search had everything after {size.first_s:.1f} s; the searching process then took "
-            f"{size.memory_mb:.0f} MB. The p99 of single appends: {appends}. From an append to an answer that has it, "
-            f"at {_INGEST_RECORDS_S:,} records/s of others: median {size.found_ms[0]:.1f} ms, "
-            f"p99 {size.found_ms[1]:.1f} ms.",
+            f"The first search behind the last append had everything after {size.first_s:.2f} s; the searching process "
+            f"then took {size.memory_mb:.0f} MB. The p99 of single appends: {appends}. From an append to an answer "
+            f"that has it, at {size.ingest_rate:,.0f} records/s of others ({INGEST_RECORDS_S:,} were meant): median "
+            f"{size.found_ms[0]:.1f} ms, p99 {size.found_ms[1]:.1f} ms. Libraries are asked in the process and the "
+            "servers over HTTP.",
+            "",
+            *size.notes,
             "",
         ]
     disturbed, measured = sum(size.disturbed for size in sizes), sum(size.measured for size in sizes)
@@ -327,10 +256,15 @@ def report(sizes: list[Size], said: str) -> str:
     return "\n".join(lines)
 
 
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the first size only")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of entries")
+    parser.add_argument("--no-peers", action="store_true", help="ours alone")
     parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
     arguments = parser.parse_args()
     end_with_servers("bench-search")
@@ -339,10 +273,16 @@ def main() -> None:
     for size in sizes:
         folder = Path(tempfile.mkdtemp(prefix="topics-bench-search-"))
         try:
-            results.append(Bench(folder, size).run())
+            bench = Bench(folder, size)
+            results.append(bench.run())
+            if not arguments.no_peers:
+                bench.ask_peers()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    text = report(results, machine({"topics": our_version()}))
+    versions = {"topics": our_version()}
+    if any("Prisma Streams" in size.peers for size in results):
+        versions["Prisma Streams"] = prisma_version()
+    text = report(results, machine(versions))
     sys.stdout.write(text + "\n")
     if arguments.write:
         write_page(text, "search", "Searching")

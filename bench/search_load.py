@@ -85,13 +85,17 @@ DESCRIPTION: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of question. `sql` is what SQLite is asked, None where it has no answer of the same kind."""
+    """One kind of question, in the language of the server and of SQLite."""
 
     name: str
     body: dict[str, Any]
-    sql: str | None
+    sql: str
     is_paged: bool = False
     """Whether it is asked for its tenth page."""
+    duckdb: str = ""
+    """What DuckDB is asked, where that is something else."""
+    tantivy: tuple[str, str | None, bool] | None = None
+    """What tantivy is asked: a query, the field that it is sorted by, whether that ascends. None where it cannot."""
 
 
 _FTS = (
@@ -99,30 +103,51 @@ _FTS = (
     "ORDER BY logs.rowid DESC LIMIT 50"
 )
 _WHERE = "SELECT body FROM logs WHERE {} LIMIT 50"
+_WORDS_IN = "SELECT body FROM logs WHERE {} ORDER BY rowid_ DESC LIMIT 50"
+
+
+def _has_words(*words: str) -> str:
+    return " AND ".join(f"regexp_matches(concat_ws(' ', message, why), '(^|\\W){word}(\\W|$)')" for word in words)
+
+
 KINDS = (
-    Kind("exact", {"q": "service:svc-3"}, _WHERE.format("service = 'svc-3' ORDER BY rowid DESC")),
-    Kind("unique id", {"q": f"requestId:{id_of(77)}"}, _WHERE.format(f"request_id = '{id_of(77)}'")),
-    Kind("prefix", {"q": "requestId:req_a*"}, _WHERE.format("request_id GLOB 'req_a*' ORDER BY rowid DESC")),
     Kind(
-        "range, sorted",
-        {"q": "status:>=500", "sort": ["eventTime:desc"]},
-        _WHERE.format("status >= 500 ORDER BY event_time DESC"),
+        "exact", {"q": "service:svc-3"}, _WHERE.format("service = 'svc-3' ORDER BY rowid DESC"),
+        tantivy=('service:"svc-3"', "at", False),
     ),
     Kind(
-        "boolean",
-        {"q": "(service:svc-1 OR service:svc-2) status:>=500 -region:us-east-1"},
+        "unique id", {"q": f"requestId:{id_of(77)}"}, _WHERE.format(f"request_id = '{id_of(77)}'"),
+        tantivy=(f'requestId:"{id_of(77)}"', None, False),
+    ),
+    Kind(
+        "prefix", {"q": "requestId:req_a*"}, _WHERE.format("request_id GLOB 'req_a*' ORDER BY rowid DESC"),
+    ),
+    Kind(
+        "range, sorted", {"q": "status:>=500", "sort": ["eventTime:desc"]},
+        _WHERE.format("status >= 500 ORDER BY event_time DESC"), tantivy=("status:>=500", "at", False),
+    ),
+    Kind(
+        "boolean", {"q": "(service:svc-1 OR service:svc-2) status:>=500 -region:us-east-1"},
         _WHERE.format("service IN ('svc-1', 'svc-2') AND status >= 500 AND region <> 'us-east-1' ORDER BY rowid DESC"),
+        tantivy=('(service:"svc-1" OR service:"svc-2") AND status:>=500 -region:"us-east-1"', "at", False),
     ),
-    Kind("word", {"q": "w5"}, _FTS.format("w5")),
-    Kind("two words", {"q": "w5 w7"}, _FTS.format("w5 w7")),
-    Kind("phrase", {"q": '"w0 w1"'}, _FTS.format('"w0 w1"')),
+    Kind(
+        "word", {"q": "w5"}, _FTS.format("w5"), duckdb=_WORDS_IN.format(_has_words("w5")), tantivy=("w5", None, False),
+    ),
+    Kind(
+        "two words", {"q": "w5 w7"}, _FTS.format("w5 w7"), duckdb=_WORDS_IN.format(_has_words("w5", "w7")),
+        tantivy=("w5 AND w7", None, False),
+    ),
+    Kind(
+        "phrase", {"q": '"w0 w1"'}, _FTS.format('"w0 w1"'), duckdb=_WORDS_IN.format(_has_words("w0 w1")),
+        tantivy=('"w0 w1"', None, False),
+    ),
     Kind(
         "has, not", {"q": "has:why -status:200"}, _WHERE.format("why IS NOT NULL AND status <> 200 ORDER BY rowid DESC")
     ),
     Kind(
-        "page 10",
-        {"q": "status:>=200", "sort": ["duration:asc"]},
-        _WHERE.format("status >= 200 ORDER BY duration") + " OFFSET 450",
-        is_paged=True,
+        "page 10", {"q": "status:>=200", "sort": ["duration:asc"]},
+        _WHERE.format("status >= 200 ORDER BY duration") + " OFFSET 450", is_paged=True,
+        tantivy=("status:>=200", "duration", True),
     ),
-)
+)  # fmt: skip

@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import uvloop
 
@@ -35,8 +36,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 class StreamsServer:
     """The server on one folder. Whatever happens, `end` leaves no process behind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._folder = folder
+        self._settings = {**_SETTINGS, **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self.address = ""
 
@@ -54,7 +56,7 @@ class StreamsServer:
         with (self._folder / "log").open("ab") as output:
             self._process = subprocess.Popen(
                 launch.command,
-                env={**os.environ, **launch.env, **_SETTINGS},
+                env={**os.environ, **launch.env, **self._settings},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -5,8 +5,9 @@ import sqlite3
 import msgspec
 import pytest
 
-from bench.search import Row, Size, ask_sqlite, report
+from bench.search import Row, Size, report
 from bench.search_load import DESCRIPTION, KINDS, Kind, encoded, entries, id_of
+from bench.search_peers import ask_sqlite
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import search
 from topics.indexing.predicates import bind_search
@@ -41,7 +42,9 @@ def test_sqlite_answers_all_of_them() -> None:
 
 
 def test_the_report_says_what_to_doubt() -> None:
-    size = Size(10, [Row("exact", {"1 client": 1.0}, 0.5)], {"exact": 2.0}, measured=1, disturbed=1)
+    size = Size(
+        10, [Row("exact", {"1 client": 1.0}, 0.5)], {"SQLite": {"exact": 2.0}, "other": {}}, measured=1, disturbed=1
+    )
     text = report([size], "a machine")
-    assert "| exact | 1.0 | 0.5 | 2.0 |" in text
+    assert "| exact | 1.0 | 0.5 | 2.00 | - |" in text
     assert "in 1 of 1 measurements" in text

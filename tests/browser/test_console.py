@@ -113,7 +113,7 @@ def test_what_others_wrote_stays_text(browser: Browser, sampled: LiveServer) -> 
     with visit(browser, f"{sampled.url}/console") as page:
         for place in places:
             page.goto(f"{sampled.url}/console#/{place}")
-            page.wait_for_function("document.querySelector('#main h1') && document.readyState === 'complete'")
+            expect(page.get_by_role("heading", level=1)).to_be_visible()
             page.wait_for_load_state("networkidle" if "topic" not in place else "load")
             if "rooms%2F%3C" in place:
                 expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE_STREAM)
@@ -219,6 +219,7 @@ def test_a_search_completes_narrows_explains_and_can_be_shared(browser: Browser,
         assert query.input_value() == "card service:billing"
         query.press("Enter")
         expect(page.locator(".hit")).to_have_count(20)
+        expect(page.locator(".hit mark").first).to_have_text("card")
         expect(page.locator("svg.bars rect").first).to_be_attached()
         page.locator(".facets button", has_text="202").first.click()
         expect(query).to_have_value("card service:billing status:202")

@@ -23,14 +23,24 @@ def log2_bucket(value: Number) -> int:
     return 1 if amount < 1 else 1 << (int(amount).bit_length() - 1 if type(amount) is int else frexp(amount)[1] - 1)
 
 
-def percentile(histogram: Histogram, share: float) -> int | None:
-    """The bucket that reaches a share of all; None when there is nothing in any."""
-    wanted, seen = share * sum(histogram.values()), 0.0
-    for bound in sorted(histogram):
-        seen += histogram[bound]
-        if histogram[bound] and seen >= wanted:
-            return bound
-    return None
+def spread(histogram: Histogram) -> tuple[dict[str, int | None], dict[str, Number]]:
+    """The buckets that reach each of the shares, None where nothing is in any, and the counts as they are shown. An
+    answer may have tens of thousands of these, so it is one pass."""
+    ordered = sorted(histogram.items())
+    total = sum(histogram.values())
+    reached: dict[str, int | None] = dict.fromkeys(SHARES)
+    shown: dict[str, Number] = {}
+    wanted = iter(SHARES.items())
+    name, share = next(wanted)
+    seen, is_left = 0.0, True
+    for bound, count in ordered:
+        shown[str(bound)] = count if type(count) is int else number_json(count)
+        seen += count
+        while is_left and count and seen >= share * total:
+            reached[name] = bound
+            name, share = next(wanted, (name, share))
+            is_left = reached[name] is None
+    return reached, shown
 
 
 class State(Protocol):
@@ -75,17 +85,15 @@ class Summed(msgspec.Struct):
                 mine[bound] = mine.get(bound, 0) + count
 
     def show(self) -> dict[str, Any]:
-        histogram = self.histogram
+        reached, shown = (dict.fromkeys(SHARES), None) if self.histogram is None else spread(self.histogram)
         return {
             "count": number_json(self.count),
             "sum": number_json(self.sum),
             "min": None if self.min is None else number_json(self.min),
             "max": None if self.max is None else number_json(self.max),
             "avg": number_json(self.sum / self.count) if self.count else 0,
-            **{name: None if histogram is None else percentile(histogram, share) for name, share in SHARES.items()},
-            "histogram": None
-            if histogram is None
-            else {str(bound): number_json(histogram[bound]) for bound in sorted(histogram)},
+            **reached,
+            "histogram": shown,
         }
 
 

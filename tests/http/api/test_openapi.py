@@ -16,6 +16,7 @@ from tests.http.api.conftest import wait_until_ready
 from tests.http.live import LiveServer
 from tests.seeds import SEED
 from tests.unit.docs.pages import ROOT
+from tests.unit.indexing.helpers import LOGS
 from topics.api.errors import STATUS_BY_CODE, V1_STATUS_BY_CODE
 from topics.api.ops import OpsHandlers
 from topics.core import errors
@@ -35,9 +36,17 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         assert httpx.post(f"{live.url}/v1/stream/b/d/_profile", json=touched).status_code == 200
         asked = {"type": "pull-wake", "pattern": "b/*", "wake_stream": "a"}
         assert httpx.put(f"{live.url}/v1/stream/__ds/subscriptions/s", json=asked).status_code == 201
+        assert httpx.put(f"{live.url}/v1/stream/logs", headers=JSON).status_code == 201
+        body = {"schema": {}, "routingKey": {"jsonPointer": "/service", "required": False}, "search": LOGS}
+        assert httpx.post(f"{live.url}/v1/stream/logs/_schema", json=body).status_code == 200
+        entries = [{"eventTime": n, "service": "ab"[n % 2], "status": n, "message": "card declined"} for n in range(9)]
+        assert httpx.post(f"{live.url}/v1/stream/logs", json=entries).status_code == 204
         yield live
 
 
+JSON = {"content-type": "application/json"}
+QUERIES = ("", "status:>=3", "card", 'message:"card declined" -service:a', "has:why OR service:b", "nothing:1", "((")
+SORTS: tuple[list[str], ...] = (["status:asc"], ["_score", "eventTime"], ["offset:asc"], ["message"])
 STREAMS = {"a": "application/json", "b/c": "text/plain", "b/d": "application/json"}
 """Streams that are there; of other names most requests could only hear that there is nothing."""
 OPS = OpsHandlers(SystemClock())
@@ -55,6 +64,28 @@ def aim(names: dict[str, Any]) -> None:
         names["id"] = "s"
 
 
+def aim_search(case: schemathesis.Case[Any]) -> None:
+    """Lets most searches be of a stream that can be searched, and most of what they ask for be there to be found."""
+    names: dict[str, Any] = case.path_parameters or {}
+    for name in ("stream", "topic"):
+        if name in names and len(names[name]) % 4:
+            names[name] = "logs"
+    if not isinstance(case.body, dict):
+        return
+    body: dict[str, Any] = case.body
+    if isinstance(body.get("q"), str):
+        body["q"] = QUERIES[len(body["q"]) % len(QUERIES)]
+    if isinstance(body.get("sort"), list):
+        body["sort"] = SORTS[len(body["sort"]) % len(SORTS)]
+    if isinstance(body.get("group_by"), list):
+        body["group_by"] = ["service", "status"][: len(body["group_by"]) % 3]
+    if "streams" in body and len(str(body["streams"])) % 4:
+        body["streams"] = "l*"
+
+
+SEARCHES = ("/_search", "/search", "/_aggregate", "/_routing_keys")
+
+
 @schema.parametrize()
 @settings(
     max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate],
@@ -65,6 +96,8 @@ def test_every_answer_is_as_described(case: schemathesis.Case[Any], described: L
     query = case.query or {}
     if case.method not in ("PUT", "DELETE"):
         aim(case.path_parameters or {})
+    if case.path.endswith(SEARCHES):
+        aim_search(case)
     # Events do not end before a minute is over, and JSON one behind the other is no JSON document.
     assume(query.get("live") != "sse" and query.get("format") != "raw")
     webhook = case.body.get("webhook") if isinstance(case.body, dict) else None

@@ -9,7 +9,7 @@ from tests.unit.indexing.helpers import LOGS, part_of, plenty
 from topics.core.errors import InvalidRequestError
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.measures import Summed, log2_bucket, percentile
+from topics.indexing.measures import Summed, log2_bucket, spread
 from topics.indexing.plans import aggregate
 from topics.schema.search import parse_search
 
@@ -147,9 +147,12 @@ def test_buckets_of_histograms(value: float, bucket: int) -> None:
 
 
 def test_percentiles_are_lower_bounds() -> None:
-    assert [percentile({8: 4, 16: 6}, share) for share in (0.4, 0.5, 0.99)] == [8, 16, 16]
-    assert percentile({}, 0.5) is None
-    assert percentile({8: 0}, 0.5) is None
+    assert spread({16: 6, 8: 4}) == ({"p50": 16, "p95": 16, "p99": 16}, {"8": 4, "16": 6})
+    assert spread({8: 5, 16: 4.5, 32: 0.5})[0] == {"p50": 8, "p95": 16, "p99": 32}
+    assert spread({8: 1, 16: 0, 32: 1})[0] == {"p50": 8, "p95": 32, "p99": 32}
+    nothing = dict.fromkeys(("p50", "p95", "p99"))
+    assert spread({}) == (nothing, {})
+    assert spread({8: 0}) == (nothing, {"8": 0})
 
 
 def test_summaries_merge_what_nobody_told() -> None:

@@ -111,6 +111,10 @@ _TAGGED = ("ETag", "Cache-Control")
 _ACKED = {200: Told("Acknowledged.", {_JSON: {"type": "object", "required": ["ok", "next_wake"]}})}
 _ENTRY_BODY: dict[str, type | Schema] = {**BODIES}
 
+_PAGES = {
+    200: Told("A page of hits.", {_JSON: SEARCHED}),
+    408: Told("What was found before the time was over.", {_JSON: SEARCHED}),
+}
 OPERATIONS: dict[tuple[str, str], Described] = {
     ("GET", "/v1/streams"): Described(
         "listStreams", "Streams in the order of their names.",
@@ -173,15 +177,15 @@ OPERATIONS: dict[tuple[str, str], Described] = {
     ),
     ("GET", f"{_STREAM}/_search"): Described(
         "findEntries", "Search the entries of a stream, with the fields of the body as parameters.",
-        {200: Told("A page of hits.", {_JSON: SEARCHED})}, (410,), SEARCH_QUERY,
+        _PAGES, (410,), SEARCH_QUERY,
     ),
     ("POST", f"{_STREAM}/_search"): Described(
-        "searchStream", "Search the entries of a stream.", {200: Told("A page of hits.", {_JSON: SEARCHED})},
+        "searchStream", "Search the entries of a stream.", _PAGES,
         (410, 413, 415), body={_JSON: SEARCH_BODY},
     ),
     ("POST", "/v1/_search"): Described(
         "searchStreams", "Search the entries of several streams.",
-        {200: Told("A page of hits.", {_JSON: SEARCHED_MANY})},
+        {200: Told("A page of hits.", {_JSON: SEARCHED_MANY}), 408: Told("The same in part.", {_JSON: SEARCHED_MANY})},
         (413, 415), body={_JSON: SEARCH_MANY_BODY}, body_required=True,
     ),
     ("POST", f"{_STREAM}/_aggregate"): Described(
@@ -309,7 +313,7 @@ def _operation(path: str, described: Described) -> dict[str, Any]:
     ]
     operation: dict[str, Any] = {
         "operationId": described.name, "summary": described.summary, "tags": ["/v1"],
-        "responses": {**_answers(described), **_refusals(path, described)},
+        "responses": _both(_answers(described), _refusals(path, described)),
     }  # fmt: skip
     if parameters:
         operation["parameters"] = parameters
@@ -318,6 +322,14 @@ def _operation(path: str, described: Described) -> dict[str, Any]:
     if not described.open:
         operation["security"] = [{}, {"bearer": []}]
     return operation
+
+
+def _both(answers: dict[str, Any], refusals: dict[str, Any]) -> dict[str, Any]:
+    """A status may be that of an answer in part as well as of a refusal: 408 of a search is either."""
+    for status in answers.keys() & refusals.keys():
+        kinds = [part["content"][_JSON]["schema"] for part in (answers[status], refusals[status])]
+        refusals[status]["content"][_JSON] = {"schema": {"anyOf": kinds}}
+    return {**answers, **refusals}
 
 
 def _answers(described: Described) -> dict[str, Any]:

@@ -5,10 +5,14 @@ from typing import NamedTuple
 
 from topics.core.errors import TopicsError
 from topics.engine import Engine
+from topics.engine.state.runs import Segment
 from topics.engine.topic import Topic
+from topics.formats.segment import DELETED
 from topics.schema.promotion import Promoter
+from topics.storage.segments import SegmentDamaged
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.wire.cuts import data_of
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What the entries of one answer may have together; the one that crosses it is the last."""
@@ -47,6 +51,12 @@ class Fetch:
         self._running = True
         while self._at < len(self._seqs) and self._size < ANSWER_BYTES and not self._waiting and self._failed is None:
             seq = self._seqs[self._at]
+            raw = self._nearby(seq)
+            if raw is not None:
+                self._entries[seq] = raw
+                self._size += len(raw)
+                self._at += 1
+                continue
             spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
             self._waiting = True
             try:
@@ -56,6 +66,23 @@ class Fetch:
         self._running = False
         if not self._waiting:
             self._done(self._failed or Fetched(self._entries, self._at))
+
+    def _nearby(self, seq: int) -> bytes | None:
+        """An entry that is at hand, without a read of its own; None where only a read can tell what became of it."""
+        topic, reader, promoter = self._topic, self._engine.core.reader, self._promoter
+        run = topic.run_from(seq) if topic.origin is None and topic.earliest <= seq <= topic.head else None
+        if run is None or run.first_seq > seq or (isinstance(run, Segment) and run.cold and run.blocks is None):
+            return None
+        index = seq - run.first_seq
+        flags = reader.flags(topic.id, run)
+        if flags is not None and flags[index] == DELETED:
+            return None
+        try:
+            view, place, _, _ = next(reader.views(topic.id, run, index, index + 1))
+        except SegmentDamaged:
+            return None
+        raw = data_of(view, place)
+        return raw if promoter is None or seq > promoter.current_from else bytes(promoter.promote(seq - 1, raw))
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         self._waiting = False

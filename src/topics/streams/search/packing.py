@@ -100,6 +100,9 @@ def chain_of(topic: Topic) -> Chain:
 
 def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
     """What of a range is gone: flagged as deleted, or in no run, because a run whose last entry goes is gone, too."""
+    if topic.origin is None and topic.live_count == topic.head - topic.earliest + 1:
+        # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
+        return ()
     found: Ranges = []
     for part, begin, end in chain_of(topic):
         low, high = max(begin, first), min(end, last)

@@ -45,7 +45,7 @@ export default async function render(context) {
   await run();
 
   function request(from) {
-    const body = { q: q.value, size: SIZE, explain: explain.checked, track_total: true };
+    const body = { q: q.value, size: SIZE, explain: explain.checked, track_total: true, highlight: true };
     if (sort.value) body.sort = [sort.value];
     if (from) body.search_after = from;
     return exactly("POST", `${streamPath(name)}/_search`, { body, signal: context.signal });
@@ -121,13 +121,15 @@ export default async function render(context) {
 
 /** A value with what matched standing out, where the server tells what did. */
 function lit(hit, name, value) {
-  const told = hit.highlight?.[name] ?? hit.highlights?.[name];
-  const text = oneLine(value, 300);
-  if (!Array.isArray(told) || !told.every((one) => Array.isArray(one) && one.length === 2) || typeof value !== "string") return text;
-  const out = [];
-  let at = 0;
-  for (const [from, to] of told) { out.push(value.slice(at, from), h("mark", value.slice(from, to))); at = to; }
-  return [...out, value.slice(at)];
+  const told = hit.highlights?.[name];
+  if (told === undefined) return oneLine(value, 300);
+  return [told].flat().map(({ text, spans }) => {
+    // Places count characters, of which this language has some twice.
+    const letters = Array.from(text);
+    const cut = (from, to) => letters.slice(from, to).join("");
+    const ends = [0, ...spans.map(([, to]) => to)];
+    return [spans.map(([from, to], i) => [cut(ends[i], from), h("mark", cut(from, to))]), cut(ends.at(-1)), " "];
+  });
 }
 
 /** How often each value of a field stands in the hits. */

@@ -1,0 +1,133 @@
+"""Connections of the search benchmark, and what is measured over them: medians and percentiles within a time."""
+
+import http.client
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+INGEST_RECORDS_S = 20_000
+_INGEST_BATCH = 400
+PATH = "/v1/stream/logs"
+
+
+class Client:
+    """One connection. Anything but the expected status ends the benchmark."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self._connection = http.client.HTTPConnection(host, int(port), timeout=120)
+
+    def ask(self, method: str, path: str, body: bytes = b"", expected: tuple[int, ...] = (200, 201, 204)) -> Any:
+        self._connection.request(method, path, body, {"content-type": "application/json"})
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status not in expected:
+            raise RuntimeError(f"{method} {path}: {answer.status} {text[:300]!r}")
+        return json.loads(text) if text else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+Ask = Callable[[Client], Any]
+
+
+def post(path: str, body: bytes, client: Client) -> Any:
+    # An answer in part, because the time was over, is one as well: its time is then that of the budget.
+    return client.ask("POST", path, body, (200, 408))
+
+
+def fill(address: str, description: dict[str, Any], texts: list[bytes], batch: int = 1000) -> None:
+    client = Client(address)
+    client.ask("PUT", PATH)
+    client.ask("POST", f"{PATH}/_schema", msgspec.json.encode(description))
+    for begin in range(0, len(texts), batch):
+        client.ask("POST", PATH, array(texts[begin : begin + batch]))
+    client.close()
+
+
+def times_ms(address: str, ask: Ask, clients: int, rounds: int, seconds: float) -> list[float]:
+    """How long questions took that clients asked side by side: so many in all, or as many as there was time for."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    def work() -> None:
+        client = Client(address)
+        asked = 0
+        while asked < max(rounds // clients, 1) and (not asked or time.perf_counter() < end):
+            begun = time.perf_counter()
+            ask(client)
+            times.append((time.perf_counter() - begun) * 1000)
+            asked += 1
+        client.close()
+
+    together([work] * clients)
+    return times
+
+
+def p99(times: list[float]) -> float:
+    return statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0]
+
+
+class Ingest:
+    """Appends at a steady rate, in a thread, for as long as the block is open."""
+
+    def __init__(self, address: str, texts: list[bytes]) -> None:
+        self._address = address
+        self._texts = texts
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.records = 0
+        self.begun = 0.0
+
+    def __enter__(self) -> "Ingest":
+        self.begun = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    @property
+    def rate(self) -> float:
+        """Records a second so far: what was meant, unless the machine could not."""
+        return self.records / max(time.monotonic() - self.begun, 0.001)
+
+    def _run(self) -> None:
+        client = Client(self._address)
+        at, due = 0, time.monotonic()
+        while not self._done.is_set():
+            due = max(due + _INGEST_BATCH / INGEST_RECORDS_S, time.monotonic() - 1)
+            client.ask("POST", PATH, array(self._texts[at : at + _INGEST_BATCH]))
+            self.records += _INGEST_BATCH
+            at = (at + _INGEST_BATCH) % max(len(self._texts) - _INGEST_BATCH, 1)
+            time.sleep(max(due - time.monotonic(), 0))
+        client.close()
+
+
+def array(texts: list[bytes]) -> bytes:
+    return b"[" + b",".join(texts) + b"]"
+
+
+def together(works: list[Callable[[], None]]) -> None:
+    failed: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]

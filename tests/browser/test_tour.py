@@ -1,0 +1,41 @@
+"""The tour of docs/tour.md, taken: the demo runs, and each stop shows what the page says."""
+
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Browser, expect
+
+from tests.browser.chromium import keep, visit
+from tests.http.api.conftest import wait_until_ready
+from tests.http.live import LiveServer
+from tests.unit.docs.pages import read, rows
+from tools.demo import Demo
+from tools.demo_data import flights, webhooks
+
+
+def test_every_stop_of_the_tour_shows_what_it_says(browser: Browser, tmp_path: Path) -> None:
+    stops = [(cells[0].strip("`"), cells[2].strip("`")) for cells in rows(read("docs/tour.md")) if len(cells) == 3]
+    assert len(stops) > 7
+    with LiveServer(tmp_path) as live:
+        wait_until_ready(live.url)
+        demo = Demo(live.url, speed=25.0)
+        demo.prepare()
+        demo.prepare()  # A second time changes nothing.
+        demo.start()
+        try:
+            with visit(browser, f"{live.url}/console") as page:
+                for place, words in stops:
+                    page.goto(f"{live.url}/console{place}")
+                    expect(page.get_by_text(words).filter(visible=True).first).to_be_visible(timeout=30_000)
+                    keep(page, f"tour-{place[2:].partition('?')[0].replace('/', '-')}")
+        finally:
+            demo.stop()
+        queue = httpx.get(f"{live.url}/v0/topics/notices").json()
+        assert queue["head_seq"] > 0
+
+
+def test_without_what_is_fetched_the_demo_makes_something_up(tmp_path: Path) -> None:
+    flight = next(flights(tmp_path))
+    assert {"carrier", "flight", "delay_min", "note"} <= flight.keys()
+    name, payload = next(webhooks(tmp_path))
+    assert name and payload

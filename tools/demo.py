@@ -1,0 +1,181 @@
+"""`make demo`: a server with live sample data, to look at in its console.
+
+Flights go into a stream with a schema and a search description, events of GitHub into a topic from which routers copy,
+and each flight that is late becomes a job of a queue whose workers sometimes fail. All of it goes through the Python
+client and plain HTTP, as anybody's programs would. Ctrl-C ends it, and its data go with it.
+"""
+
+import argparse
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tools.demo_data import flights, webhooks
+from topics.client import Client
+
+_PATIENCE_S = 60.0
+_JSON = {"content-type": "application/json"}
+_LATE_MIN = 45
+
+
+def _field(name: str, kind: str, **more: object) -> dict[str, object]:
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **more}
+
+
+_SEARCH = {
+    "primaryTimestampField": "time",
+    "aliases": {"from": "origin", "to": "dest"},
+    "defaultFields": [{"field": "note", "boost": 1}],
+    "fields": {
+        "time": _field("time", "date", column=True, sortable=True),
+        "carrier": _field("carrier", "keyword", exact=True, prefix=True),
+        "origin": _field("origin", "keyword", exact=True),
+        "dest": _field("dest", "keyword", exact=True),
+        "delay_min": _field("delay_min", "integer", exact=True, column=True, sortable=True, aggregatable=True),
+        "note": _field("note", "text", analyzer="unicode_word_v1", positions=True),
+    },
+    "rollups": {
+        "departures": {"dimensions": ["carrier"], "intervals": ["1m"], "measures": {"flights": {"kind": "count"}}}
+    },
+}
+
+
+class Demo:
+    """Everything that goes on, until it is stopped."""
+
+    def __init__(self, url: str, speed: float) -> None:
+        self._url = url
+        self._pause_s = 0.25 / speed
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def prepare(self) -> None:
+        """Makes what has to be there first. It may be there already."""
+        with httpx.Client(base_url=self._url, timeout=30.0) as api:
+            made = api.put("/v1/stream/flights", headers=_JSON)
+            made.raise_for_status()
+            if made.status_code == 201:
+                update = {"schema": {"type": "object", "required": ["flight", "delay_min"]}, "search": _SEARCH}
+                api.post("/v1/stream/flights/_schema", json=update).raise_for_status()
+            queue = {"type": "queue", "lease_ms": 10_000, "max_deliveries": 3, "dead_letter": "notices.failed"}
+            api.put("/v0/topics/notices", json=queue).raise_for_status()
+            api.put("/v0/topics/github", json={}).raise_for_status()
+            api.put("/v0/topics/github.recent", json={"cap_records": 100}).raise_for_status()
+            for name, dest, tags in (
+                ("github->github.recent", "github.recent", None),
+                ("github->github.issues", "github.issues", ["tag", "Glob", "issue*"]),
+                ("github->github.pulls", "github.pulls", ["tag", "Glob", "pull*"]),
+            ):
+                body: dict[str, Any] = {"source": "github", "dest": dest, "filter": tags}
+                api.put(f"/v0/routers/{name.replace('>', '%3E')}", json=body).raise_for_status()
+
+    def start(self) -> None:
+        for work in (self._fly, self._hook, self._notify, self._notify):
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_PATIENCE_S)
+
+    def _fly(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=30.0) as api:
+            for flight in flights():
+                now = datetime.now(UTC).isoformat(timespec="milliseconds")
+                self._try(api, "/v1/stream/flights", {"time": now, **flight})
+                if flight["delay_min"] > _LATE_MIN:
+                    self._try(api, "/v0/topics/notices", {"records": [{"data": flight, "tag": flight["carrier"]}]})
+                if self._stop.wait(self._pause_s):
+                    return
+
+    def _hook(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=30.0) as api:
+            for name, payload in webhooks():
+                self._try(api, "/v0/topics/github", {"records": [{"data": payload, "tag": name}], "node": "github"})
+                if self._stop.wait(self._pause_s * 3):
+                    return
+
+    @staticmethod
+    def _try(api: httpx.Client, path: str, body: object) -> None:
+        """A server that is away for a moment is no reason to end."""
+        try:
+            api.post(path, json=body)
+        except httpx.TransportError:
+            time.sleep(0.5)
+
+    def _notify(self) -> None:
+        dice = random.Random(threading.get_ident())
+
+        def deliver(job: Any) -> None:
+            if self._stop.wait(self._pause_s * dice.uniform(0.5, 4)):
+                return
+            if dice.random() < 0.35:
+                raise ConnectionError("the passenger's phone is off")
+
+        with Client(self._url) as client:
+            worker = client.worker("notices", deliver)
+
+            def end() -> None:
+                self._stop.wait()
+                worker.stop()
+
+            threading.Thread(target=end, daemon=True).start()
+            worker.run()
+
+
+def serve(folder: str, port: int) -> subprocess.Popen[bytes]:
+    """A server on a folder, once it is ready."""
+    env = {**os.environ, "TOPICS_DATA_DIR": folder, "TOPICS_PORT": str(port), "TOPICS_LOG_LEVEL": "error"}
+    process = subprocess.Popen([sys.executable, "-m", "topics", "serve"], env=env)
+    give_up = time.monotonic() + _PATIENCE_S
+    while process.poll() is None and time.monotonic() < give_up:
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
+                return process
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    process.kill()
+    sys.exit("the server did not start; is the port taken? PORT=4001 make demo uses another one")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A server with live sample data.")
+    parser.add_argument("--port", type=int, default=4000)
+    parser.add_argument("--speed", type=float, default=1.0, help="2 is twice as fast")
+    arguments = parser.parse_args()
+    # That jobs fail is part of the show, and the console shows it.
+    logging.getLogger("topics.client").setLevel(logging.CRITICAL)
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    with tempfile.TemporaryDirectory(prefix="topics-demo-") as folder:
+        server = serve(str(Path(folder) / "data"), arguments.port)
+        demo = Demo(f"http://127.0.0.1:{arguments.port}", arguments.speed)
+        try:
+            demo.prepare()
+            demo.start()
+            print(f"\n  The console: http://127.0.0.1:{arguments.port}/console", flush=True)
+            print("  A tour:      docs/tour.md\n  Stop:        Ctrl-C\n", flush=True)
+            stopped.wait()
+        finally:
+            demo.stop()
+            server.terminate()
+            server.wait(_PATIENCE_S)
+
+
+if __name__ == "__main__":
+    main()
