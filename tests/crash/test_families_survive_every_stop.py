@@ -77,9 +77,9 @@ class World:
             del body["schema"]
         self.ask(lambda done: self.streams.update_schema(name, json.dumps(body).encode(), done))
 
-    def append(self, name: str, first: int, count: int) -> None:
+    def append(self, name: str, first: int, count: int, key: str | None = None) -> None:
         entries = [{"n": n, "time": n, "word": f"w{n} all"} for n in range(first, first + count)]
-        request = AppendRequest(body=json.dumps(entries).encode(), content_type=JSON)
+        request = AppendRequest(body=json.dumps(entries).encode(), content_type=JSON, key=key)
         self.ask(lambda done: self.streams.append(name, request, done))
 
     def seal(self) -> None:

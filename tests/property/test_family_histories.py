@@ -14,6 +14,7 @@ from tests.property.effort import effort
 from tests.property.search_model import WORDS, SortItems, configs, plain_search, queries, sorts
 from tests.property.test_search_laws import plenty
 from tests.property.test_stream_search_laws import Life
+from topics.core.selectors import DeleteSelector, parse_match
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.grammar import Node, print_query
 from topics.indexing.parts import Entries, Entry, Span
@@ -33,7 +34,9 @@ rows = st.fixed_dictionaries(
 )
 appends = st.tuples(st.just("append"), st.lists(rows, min_size=2, max_size=5))
 others = st.tuples(
-    st.sampled_from(("delete", "delete before", "evolve", "kill", "checkpoint", "fork", "look", "describe", "index"))
+    st.sampled_from(
+        ("delete", "delete before", "delete all", "evolve", "kill", "checkpoint", "fork", "look", "describe", "index")
+    )
 )
 lives = st.lists(st.one_of(appends, others, st.just(("index",))), min_size=4, max_size=12)
 
@@ -66,6 +69,11 @@ class IndexedLife(Life):
     def take(self, step: tuple[Any, ...]) -> None:
         if step[0] == "describe":
             self.describe()
+        elif step[0] == "delete all":
+            # Segments are gone as a whole then.
+            for tag in ("odd", "even"):
+                selector = DeleteSelector(None, parse_match(tag))
+                self.ask(partial(self.engine.delete_records, self.name, selector))
         else:
             super().take(step)
 

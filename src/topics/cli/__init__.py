@@ -168,6 +168,7 @@ _group(
     _FOLDER,
     {
         "run": "Archive everything that is sealed, then end.",
+        "rebuild": "Have the indexes of a stream made again.",
         "status": "Print where the pipeline of a data folder stands.",
         "zip": "Write the package to a file for spark-submit.",
     },

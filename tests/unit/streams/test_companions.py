@@ -3,11 +3,14 @@
 import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
+from topics.core.selectors import DeleteSelector, parse_match
 from topics.searching.messages import SearchQuery
+from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
+from topics.storage.damage.companions import check_companions
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import description_of
-from topics.testing import FakeDisk, Survival
+from topics.testing import FakeDisk, ManualClock, Survival
 
 
 def indexed(world: World) -> dict[str, list[list[int]]]:
@@ -107,3 +110,60 @@ def test_a_changed_description_is_answered_by_the_old_companions_as_far_as_they_
         outcome = world.ask(lambda done, q=q: world.streams.search.query(topic, SearchQuery(q, (), 9), 3.0, done))
         asked[q] = (outcome.indexed_segments, outcome.scanned_segments)
     assert asked == {"n:3": (4, 0), "other:3": (0, 4)}
+
+
+def test_entries_of_a_segment_that_is_gone_as_a_whole_are_no_hits() -> None:
+    """A segment whose last live entry is deleted is removed, and nothing but its absence tells of it."""
+    world = World(FakeDisk(), ManualClock())
+    world.create("logs")
+    for first in range(0, 12, 3):
+        world.append("logs", first, 3, key=f"k{first}")
+        world.seal()
+    run_all(world.disk, world.clock, 3)
+    world.clock.advance(2_000)
+    assert world.answers("logs")[0] == list(range(1, 13))
+    world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(None, parse_match("k3")), done))
+    left = [1, 2, 3, 7, 8, 9, 10, 11, 12]
+    assert world.answers("logs")[0] == left
+    world.seal()
+    assert len(world.streams.topic("logs").segments) == 3
+    assert world.answers("logs")[0] == left
+    assert World(world.disk.crash(Survival.EVERYTHING), world.clock).answers("logs")[0] == left
+
+
+def test_verify_tells_of_companions_that_are_not_what_their_manifest_says() -> None:
+    world = prepare()
+    indexed(world)
+    assert list(check_companions(world.disk, LAYOUT)) == []
+    store = FamilyStore(world.disk, LAYOUT)
+    first, second = sorted(store.topic_ids())
+    manifest = store.load(first)
+    assert manifest is not None
+    damage(world.disk, store.path(first, manifest.files[0].name), 80)
+    world.disk.remove(store.path(first, manifest.files[1].name))
+    world.disk.remove(store.path(second, "manifest.json"))
+    found = list(check_companions(world.disk, LAYOUT))
+    assert ["wrong checksum" in found[0].what, "missing" in found[1].what, "missing" in found[2].what] == [True] * 3
+    assert [one.seq_range for one in found] == [(1, 12), (13, 18), None]
+
+
+def test_a_rebuild_makes_everything_again_while_the_old_ones_answer() -> None:
+    world = prepare()
+    expected = indexed(world)
+    store = FamilyStore(world.disk, LAYOUT)
+    topic = world.streams.topic("logs")
+    manifest = store.load(topic.id)
+    assert manifest is not None
+    store.save(outdated(manifest, 1))
+    world.clock.advance(2_000)
+    companions = world.streams.search.companions
+    assert companions is not None
+    assert companions.choose(topic, description_of(topic), SearchQuery("n:3", (), 9), 1, 18)
+    assert world.answers("logs") == expected["logs"]
+    run_all(world.disk, world.clock, 21)
+    check_complete(world.disk)
+    after = store.load(topic.id)
+    assert after is not None
+    assert not {file.name for file in after.files} & {file.name for file in manifest.files}
+    world.clock.advance(2_000)
+    assert world.answers("logs") == expected["logs"]

@@ -33,6 +33,11 @@ def verify(folder: str, /, *, cold_dir: ColdDir = None, json: Json = False) -> i
     fs, layout = guest_files(cold_dir), Layout(folder.rstrip("/") or "/", check_place(cold_dir))
     with hold_folder(fs, layout, "topics verify", read_only=True), progress("verifying") as (on_total, on_bytes):
         report = look(fs, layout, boot_id(), on_total, on_bytes)
+        if fs.exists(layout.families):
+            # It imports numpy, which whoever has no companions need not have.
+            from topics.storage.damage.companions import check_companions  # noqa: PLC0415
+
+            report.notes += check_companions(fs, layout)
     if json:
         print(as_json(report))
         return 0 if report.sound else 1

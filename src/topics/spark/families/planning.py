@@ -117,6 +117,17 @@ def with_files(
     return _changed(manifest, now_ms, files=tuple(files))
 
 
+def outdated(manifest: FamilyManifest, now_ms: int) -> FamilyManifest:
+    """A manifest by which everything is to be made again. What there is goes on answering until that is done."""
+    name = f"{manifest.generation}~{manifest.number}"
+    files = tuple(
+        msgspec.structs.replace(file, generation=name) if file.generation == manifest.generation else file
+        for file in manifest.files
+    )
+    plans = {**manifest.plans, name: manifest.plans[manifest.generation]}
+    return _changed(manifest, now_ms, files=files, plans=plans)
+
+
 def forgotten(manifest: FamilyManifest, now_ms: int, rules: FamilyRules) -> tuple[FamilyManifest, list[str]]:
     """A manifest without the files whose time is over, and those."""
     over = [one.name for one in manifest.retired if one.since_ms + rules.retire_ms <= now_ms]

@@ -80,8 +80,8 @@ class Supervisor:
         if self.enabled and self.reason is not None:
             told = _log.warning if self.archives else _log.info
             told(
-                "the pipeline cannot run: pip install 'topics[spark]' brings what it needs",
-                extra={"reason": self.reason},
+                "the pipeline cannot run",
+                extra={"reason": self.reason, "install": "pip install 'topics-engine[spark]'"},
             )
         self._status = load_status(self._fs, self._layout)
         if self.enabled and self.reason is None:

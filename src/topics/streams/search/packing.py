@@ -99,7 +99,7 @@ def chain_of(topic: Topic) -> Chain:
 
 
 def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> tuple[SeqRange, ...]:
-    """What was deleted of a range, where that is not told by its ends."""
+    """What of a range is gone: flagged as deleted, or in no run, because a run whose last entry goes is gone, too."""
     if topic.origin is None and topic.live_count == topic.head - topic.earliest + 1:
         # All of it is alive, as nearly always; a tail of single entries has as many runs as entries.
         return ()
@@ -109,9 +109,14 @@ def removed_between(topic: Topic, reader: RunReader, first: int, last: int) -> t
         for run in part.runs_from(low) if low <= high else ():
             if run.first_seq > high:
                 break
+            if low < run.first_seq:
+                found.append((low, run.first_seq - 1))
             flags = reader.flags(part.id, run)
             if flags is not None:
                 found += _dead(flags, run.first_seq, run.count)
+            low = run.last_seq + 1
+        if low <= high:
+            found.append((low, high))
     return tuple(found)
 
 
