@@ -248,7 +248,8 @@ def test_a_damaged_segment_leaves_its_stream_out_and_no_other(
         stream.append(0, 120)
         wait_until(lambda name=name: sealed_to(tmp_path / "data", name) >= 100, "it is sealed")  # type: ignore[misc]
     good = streams[1].answers()
-    with open(Layout(str(tmp_path / "data")).segment(1, 1) + ".idx", "r+b") as file:
+    # The two streams of the server itself came first.
+    with open(Layout(str(tmp_path / "data")).segment(3, 1) + ".idx", "r+b") as file:
         file.seek(60)
         file.write(b"????")
     made = pipeline(spark, tmp_path)

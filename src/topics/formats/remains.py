@@ -17,7 +17,7 @@ from topics.formats.carriers import BLOCK_KINDS, block_in
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
 from topics.formats.routing import decode_forward
 
-_HEADER = Struct("<4sIQQQB7s")
+_HEADER = Struct("<4sIQQQB7x")
 _RECORD_BYTES_MIN = ROW_BYTES + len(b'{"$seq":1,"$ts":1,"data":0}')
 _GIVE_OUT_SEQS = (
     FrameKind.APPEND, FrameKind.ARRIVAL, FrameKind.STREAM_APPEND, FrameKind.FORWARD, FrameKind.TXN_STAGE,
@@ -56,8 +56,8 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
     while start < end and any(buffer[start : min(start + HEADER_BYTES, end)]):
         if end - start < OVERHEAD_BYTES:
             return []
-        magic, length, lsn, _, topic_id, kind, zeros = _HEADER.unpack_from(buffer, start)
-        wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED or any(zeros)
+        magic, length, lsn, _, topic_id, kind = _HEADER.unpack_from(buffer, start)
+        wrong = magic != MAGIC or lsn != first_lsn + len(found) or kind not in _LOGGED
         if wrong or not OVERHEAD_BYTES <= length <= end - start:
             return []
         body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]

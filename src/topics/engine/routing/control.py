@@ -217,7 +217,7 @@ class RouterController:
         if wish.from_seq is not None and wish.from_seq > head:
             raise InvalidRequestError(f"from_seq: the source's head is {head}", field="from_seq", head_seq=head)
         missing = (source is None) + (dest is None)
-        if missing and limits.max_topics and len(self._core.by_name) + missing > limits.max_topics:
+        if missing and limits.max_topics and self._core.name_count + missing > limits.max_topics:
             # Before either is made: a router that is refused leaves no topics behind.
             raise ThrottledError.over_cap("max_topics", limits.max_topics)
         ends = ((wish.source, source), (wish.dest, dest))
