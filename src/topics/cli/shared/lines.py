@@ -4,7 +4,10 @@
 """
 
 import os
-from collections.abc import Iterator
+import select
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -67,17 +70,46 @@ def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
         ) from error
 
 
+@contextmanager
+def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
+    """Reads what comes next from a descriptor, and misses no Ctrl-C while it waits: one that comes between the interpreter's last look
+    for signals and a read that blocks would only be noticed when something is typed.
+    """
+    heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(descriptor: int) -> bytes:
+        ready: list[int] = []
+        while descriptor not in ready:
+            ready, _, _ = select.select([descriptor, heard], [], [])
+            if heard in ready:
+                os.read(heard, 64)
+        return os.read(descriptor, _CHUNK_BYTES)
+
+    try:
+        before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    except ValueError:  # Another thread than the main one hears of no signals anyway.
+        before = None
+    try:
+        yield read
+    finally:
+        if before is not None:
+            signal.set_wakeup_fd(before)
+        os.close(heard)
+        os.close(told)
+
+
 def read_lines(descriptor: int) -> Iterator[list[tuple[int, bytes]]]:
     """The lines of a file with their numbers, as they come: whatever is there, and then a wait for more.
 
     A slow pipe gives its lines one by one and a fast one gives many at once, so that neither has to wait.
     """
     rest, number = b"", 0
-    while chunk := os.read(descriptor, _CHUNK_BYTES):
-        *whole, rest = (rest + chunk).split(b"\n")
-        numbered = [(number + place, text) for place, text in enumerate(whole, 1)]
-        number += len(whole)
-        yield [(place, text) for place, text in numbered if text.strip()]
+    with interruptible_reads() as read:
+        while chunk := read(descriptor):
+            *whole, rest = (rest + chunk).split(b"\n")
+            numbered = [(number + place, text) for place, text in enumerate(whole, 1)]
+            number += len(whole)
+            yield [(place, text) for place, text in numbered if text.strip()]
     if rest.strip():
         yield [(number + 1, rest)]
 
