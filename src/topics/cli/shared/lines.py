@@ -72,8 +72,8 @@ def json_text(text: bytes, where: str, *, is_text: bool) -> msgspec.Raw:
 
 @contextmanager
 def interruptible_reads() -> Iterator[Callable[[int], bytes]]:
-    """Reads what comes next from a descriptor, and misses no Ctrl-C while it waits: one that comes between the interpreter's last look
-    for signals and a read that blocks would only be noticed when something is typed.
+    """Reads what comes next from a descriptor, and misses no Ctrl-C while it waits: one that comes between the
+    interpreter's last look for signals and a read that blocks would only be noticed when something is typed.
     """
     heard, told = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
