@@ -1,8 +1,8 @@
 """`make bench-backup`: what a backup takes, what it weighs, what it does to appends, and how long the way back is.
 
 A server of class fsync is filled, backed up, filled a little more and backed up again; then the newest state is
-restored. Appends are measured in turns, a second without and a second with backups that follow one another without a
-pause, so that whatever else the machine does happens to both.
+restored. Appends are measured in turns, some seconds without and some with a backup a second, so that
+whatever else the machine does happens to both.
 """
 
 import argparse
@@ -29,13 +29,15 @@ from bench.report import Sheet, machine, write_page
 from topics import __version__
 
 _PATIENCE_S = 600.0
+_PAUSE_S = 1.0
+"""Between two backups while appends are measured."""
 _ONE = Workload("1x1", "one record, 16 connections", 16, 1)
 P99_RATIO_MAX = 2.0
 _METHOD = """\
 One server, class `fsync`, records of 200 bytes, the place a folder on the same disk. The first backup copies
 everything, the second what a hundredth more records have added. The restore is `topics backup restore` of the newest,
 the recovery of an engine and its checkpoint included. Appends of one record over 16 connections are measured {rounds}
-times a second without and a second with backups that follow one another without a pause; medians."""
+times, some seconds without and some seconds with a backup a second; medians."""
 
 
 @dataclass
@@ -113,7 +115,7 @@ def _in_turns(target: Running, load: Load, backups: Place, rounds: int) -> tuple
 
             def back_up(stop: threading.Event = stop) -> None:
                 nonlocal taken
-                while not stop.is_set():
+                while not stop.wait(_PAUSE_S):
                     backups.take()
                     taken += 1
 
@@ -169,7 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", default="1000000,10000000", help="how many, one size after the other")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
     arguments = parser.parse_args()
     end_with_servers("bench.backup")
