@@ -11,7 +11,7 @@ from topics.api.calls import Call
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import KIB, MIB, Limits
 from topics.core.records import Record
-from topics.wire.drafts import Draft, Drafted
+from topics.wire.drafts import Draft, Drafted, Place
 from topics.wire.portions import BESIDE_BYTES, LARGE_BYTES, Kind, Portions, find_array
 
 _ITEM_SLACK_BYTES = 16 * KIB
@@ -111,9 +111,15 @@ def is_heavy(records: Sequence[Record]) -> bool:
 
 
 def drafted(
-    call: Call, topic: str, records: Sequence[Record], node: str | None, ts: int | None = None
+    call: Call,
+    topic: str,
+    records: Sequence[Record],
+    node: str | None,
+    ts: int | None = None,
+    place: Place | None = None,
 ) -> Generator[None, None, Sequence[Record]]:
-    """The records with their fragments, where these are better made before it is their turn."""
+    """The records with their fragments, where these are better made before it is their turn. `place` is that of the
+    data of a lone one."""
     nbytes = 0
     for begin in range(0, len(records), _HEAVY_RECORDS):
         nbytes += sum([len(record.data) for record in records[begin : begin + _HEAVY_RECORDS]])
@@ -128,7 +134,7 @@ def drafted(
     try:
         for tries_left in reversed(range(_DRAFTS_MAX)):
             first_seq, now = call.engine.core.next_numbers(topic, ts)
-            draft = Draft(records, first_seq, now, node)
+            draft = Draft(records, first_seq, now, node, place)
             while not draft.step():
                 yield
             numbers = call.engine.core.next_numbers(topic, draft.ts)

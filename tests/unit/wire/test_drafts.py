@@ -6,7 +6,7 @@ import pytest
 
 from topics.core.records import Record
 from topics.wire import drafts
-from topics.wire.drafts import Draft
+from topics.wire.drafts import Draft, Place
 from topics.wire.fragments import encode_fragments
 
 TS = 1_748_470_000_123
@@ -94,3 +94,18 @@ def test_no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
         steps += 1
     assert max(encoded) <= 2 * drafts.STEP_BYTES
     assert steps >= 9_000_000 // (2 * drafts.STEP_BYTES)
+
+
+@pytest.mark.parametrize("tag", [None, "t", 'é"' * 60, "a" * 5000])
+def test_a_fragment_is_made_around_data_that_is_in_its_place(tag: str | None) -> None:
+    data = b'"%b"' % (b"x" * 700)
+    place = Place.reserve(len(data))
+    place.data[:] = data
+    record = Record(data, tag, None, b'{"content-type":"text/plain"}')
+    draft = Draft([record], 98, TS, None, place)
+    while not draft.step():
+        pass
+    text, rows, payload_bytes, traits = draft.take(99, TS + 1, 17)
+    assert (bytes(text), rows, payload_bytes, traits) == encode_fragments([record], 99, TS + 1, None, 17)
+    # It was made where the data was, unless what comes behind it is longer than anybody expects.
+    assert (memoryview(text).obj is place.memory.obj) == (tag is None or len(tag) < 1000)

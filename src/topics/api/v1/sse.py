@@ -13,11 +13,11 @@ What is neither text nor JSON goes out as base64.
 
 import math
 import re
-from binascii import b2a_base64
 from typing import Self
 
 import msgspec
 from msgspec.structs import replace
+from pybase64 import b64encode
 
 from topics.api.calls import Call
 from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
@@ -46,7 +46,7 @@ def is_text(content_type: str, as_json: bool) -> bool:
 
 def data_event(body: bytes, as_text: bool) -> bytes:
     if not as_text:
-        return b"event: data\ndata:" + b2a_base64(body, newline=False) + b"\n\n"
+        return b"event: data\ndata:" + b64encode(body) + b"\n\n"
     lines = _LINE_ENDS.split(body) if b"\n" in body or b"\r" in body else [body]
     return (
         b"event: data\n" + b"".join([b"data: %b\n" % n if n[:1] == b" " else b"data:%b\n" % n for n in lines]) + b"\n"
