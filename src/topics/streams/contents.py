@@ -173,12 +173,13 @@ def check_entries(records: Sequence[Record], limits: Limits, key: str | None) ->
     """The limits of a JSON append."""
     if key is not None:
         _check_key(key, limits)
-    for index, record in enumerate(records):
-        if len(record.data) > limits.max_record_bytes:
-            raise RecordTooLargeError(
-                f"value {index} takes {len(record.data)} bytes, at most {limits.max_record_bytes} are allowed",
-                index=index, bytes=len(record.data), max=limits.max_record_bytes,
-            )  # fmt: skip
+    sizes, largest = [len(record.data) for record in records], limits.max_record_bytes
+    if max(sizes, default=0) > largest:
+        index = next(index for index, size in enumerate(sizes) if size > largest)
+        raise RecordTooLargeError(
+            f"value {index} takes {sizes[index]} bytes, at most {largest} are allowed",
+            index=index, bytes=sizes[index], max=largest,
+        )  # fmt: skip
 
 
 def _check_key(key: str, limits: Limits) -> None:

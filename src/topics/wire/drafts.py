@@ -12,8 +12,8 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, Self, cast
 
-from topics.core.limits import KIB
-from topics.core.records import Record
+from topics.core.limits import KIB, Limits
+from topics.core.records import PlainRecords, Record, check_batch, check_records
 from topics.core.rows import ROW_WORDS, SEQ_NAME, words
 from topics.system.memory import reserve_memory
 from topics.wire.fragments import Fragments, encode_fragments
@@ -31,13 +31,23 @@ _ESCAPED = 6
 
 
 class Drafted(list[Record]):
-    """Records with the fragments that were made of them."""
+    """Records with the fragments that were made of them. Each of them was checked (`core.records.check_each`)."""
 
     __slots__ = ("draft",)
 
     def __init__(self, records: Sequence[Record], draft: "Draft") -> None:
         super().__init__(records)
         self.draft = draft
+
+
+def check_drafted(
+    records: Sequence[Record], limits: Limits, node: str | None = None, key: str | None = None
+) -> PlainRecords | None:
+    """`check_records`, without what was checked when the records were drafted."""
+    if isinstance(records, Drafted):
+        check_batch(records, limits, node, key)
+        return None
+    return check_records(records, limits, node, key)
 
 
 class Place(NamedTuple):
@@ -61,16 +71,24 @@ class Draft:
     """The fragments of a batch on their way: `step` until it is done, then `take` once."""
 
     __slots__ = (
-        "_data", "_done", "_end", "_first_seq", "_length", "_node", "_payload", "_place", "_records", "_room", "_rows",
-        "_text", "_traits", "ts",
+        "_base", "_data", "_done", "_end", "_first_seq", "_length", "_node", "_payload", "_place", "_records", "_room",
+        "_rows", "_text", "_traits", "ts",
     )  # fmt: skip
 
     def __init__(
-        self, records: Sequence[Record], first_seq: int, ts: int, node: str | None, place: Place | None = None
+        self,
+        records: Sequence[Record],
+        first_seq: int,
+        ts: int,
+        node: str | None,
+        place: Place | None = None,
+        base: int = 0,
     ) -> None:
-        """`place` is that of the data, where there is one record and it was put there: its text is made around it."""
+        """`base` is where the text will begin in the topic's coordinate, as it looks now. `place` is that of the data,
+        where there is one record and it was put there: its text is made around it."""
         self._records = records
         self._place = place
+        self._base = base
         self._first_seq = first_seq
         self.ts = ts
         self._node = node
@@ -139,12 +157,17 @@ class Draft:
             if end > begin and len(records[end].data) > STEP_BYTES:
                 break
             end += 1
-        made = encode_fragments(records[begin:end], self._first_seq + begin, self.ts, self._node, self._length)
+        made = encode_fragments(records[begin:end], self._first_seq + begin, self.ts, self._node, self._at)
         self._done = end
         self._put(text, made.text)
         if end < len(records):
             self._put(text, b",")
         self._count(made)
+
+    @property
+    def _at(self) -> int:
+        """Where the next fragment begins in the topic's coordinate."""
+        return self._base + self._length
 
     def _count(self, made: Fragments) -> None:
         self._rows.frombytes(made.rows)
@@ -168,7 +191,7 @@ class Draft:
     def _without_data(self, record: Record) -> tuple[Fragments, bytes, bytes]:
         """The next record as if it had no data, and what comes before the data and behind it."""
         bare = Record(b"", record.tag, record.node, record.meta)
-        made = encode_fragments((bare,), self._first_seq + self._done, self.ts, self._node, self._length)
+        made = encode_fragments((bare,), self._first_seq + self._done, self.ts, self._node, self._at)
         head = words(made.rows)[ROW_WORDS - 1] >> 16
         return made, made.text[:head], made.text[head:]
 
@@ -197,13 +220,15 @@ class Draft:
         if (first_seq, ts) != (self._first_seq, self.ts):
             size = len(b'%d,"$ts":%d' % (first_seq, ts))
             places = words(self._rows.tobytes())[::ROW_WORDS].tolist()
+            skipped = len(SEQ_NAME) - self._base
             for seq, start in enumerate(places, first_seq):
-                at = start + len(SEQ_NAME)
+                at = start + skipped
                 text[at : at + size] = b'%d,"$ts":%d' % (seq, ts)
         rows = self._rows.tobytes()
-        if base:
-            # One long addition: every sum fits into its 32 bits.
-            bases = (array("I", (base, 0, 0)) * count).tobytes()
-            rows = (int.from_bytes(rows, "little") + int.from_bytes(bases, "little")).to_bytes(len(rows), "little")
+        if base != self._base:
+            # One long addition, or subtraction: every sum fits into its 32 bits.
+            moved = int.from_bytes((array("I", (abs(base - self._base), 0, 0)) * count).tobytes(), "little")
+            whole = int.from_bytes(rows, "little") + (moved if base > self._base else -moved)
+            rows = whole.to_bytes(len(rows), "little")
         # A view where others have bytes: whatever is done with a text is done with views of files as well.
         return Fragments(cast(bytes, text.toreadonly()), rows, self._payload, self._traits)

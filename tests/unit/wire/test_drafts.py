@@ -27,8 +27,8 @@ def batch(dice: random.Random, count: int, long_bytes: int) -> list[Record]:
     return records
 
 
-def drawn(records: list[Record], first_seq: int, ts: int, node: str | None) -> Draft:
-    draft = Draft(records, first_seq, ts, node)
+def drawn(records: list[Record], first_seq: int, ts: int, node: str | None, base: int = 0) -> Draft:
+    draft = Draft(records, first_seq, ts, node, base=base)
     for _ in range(10_000):
         if draft.step():
             return draft
@@ -51,7 +51,7 @@ def test_a_draft_is_the_encoding_of_its_batch(small_steps: int, seed: int) -> No
         records = batch(dice, dice.randrange(1, 12), small_steps)
         node = dice.choice([None, "n", 'é"'])
         guessed = dice.choice([1, 7, 95, 1234, 99_990])
-        draft = drawn(records, guessed, TS, node)
+        draft = drawn(records, guessed, TS, node, dice.choice([0, 17, 99, 2**31]))
         first, ts = guessed + dice.choice([0, 0, 1, 8, 5000]), TS + dice.choice([0, 1])
         base = dice.choice([0, 17, 2**31])
         expected = encode_fragments(records, first, ts, node, base)
