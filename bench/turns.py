@@ -242,7 +242,7 @@ def many_topics(count: int, method: str, path: str, body: object = None) -> Call
 
 
 _MANY = "many-"
-_HEAD_OF_PUT = "Host: localhost\r\nContent-Length: 2\r\n\r\n{}"
+_HEAD_OF_PUT = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 
 
 def subscribed(streams: int) -> Callable[[Server, str], Act]:
