@@ -1,8 +1,9 @@
 """The documentation site: what `mkdocs.yml` has to be told about pages that are written to be read in the repository.
 
-The pages of docs/ are the site's pages, README.md is its first one, and the other pages of the root come beside it. Links
-lead from file to file of the repository, so each is turned into one from page to page of the site. A file that is no page,
-such as an example of deploy/, is there as it is; a folder, or a file of the code, has no place there and is only named.
+The pages of docs/ are the site's pages, README.md is its first one, and the other pages of the root come beside it.
+Links lead from file to file of the repository, so each is turned into one from page to page of the site. A file that is
+no page, such as an example of deploy/, is there as it is; a folder, or a file of the code, has no place there and is
+only named.
 
 `make docs` loads this file as a hook of mkdocs, with nothing of the project installed.
 """

@@ -50,7 +50,9 @@ def test_links_of_the_site_lead_somewhere(page: Path) -> None:
 
 
 def test_links_are_turned_and_code_is_not() -> None:
-    page = "see [`api`](docs/api.md#keys), [home](README.md), [it](#here), [code](src/topics/server.py), `[a](docs/b.md)`"
+    page = (
+        "see [`api`](docs/api.md#keys), [home](README.md), [it](#here), [code](src/topics/server.py), `[a](docs/b.md)`"
+    )
     assert turned(page, "README.md") == (
         "see [`api`](api.md#keys), [home](index.md), [it](#here), code, `[a](docs/b.md)`"
     )
