@@ -144,6 +144,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     cors_origins: Annotated[
         str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
     ] = None
+    trusted_proxies: Annotated[
+        str | None, _text("Addresses or networks of proxies whose X-Forwarded-For is believed in the logs.")
+    ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
     max_connections: Annotated[
