@@ -14,12 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.backup_errors import BackupTargetError, DamagedBackupError
+from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
-from topics.core.names import OWN_TOPICS
+from topics.core.names import OWN_TOPICS, SERVER_TOPICS
 from topics.engine.backup.targets import Target, frames_of
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.last_run import LastRun, note_running, note_stopped
+from topics.engine.results import DropResult
 from topics.engine.write.seq_reserve import grant
 from topics.formats.backup import KeptSegment, Manifest
 from topics.formats.frame import FrameKind
@@ -192,23 +194,26 @@ class Restore:
 def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
-        if name not in OWN_TOPICS and not wanted.takes(name):
-            engine.drop_topic(name, False, _ignore)
+        if name not in SERVER_TOPICS and not wanted.takes(name):
+            engine.drop_topic(name, False, _check_done)
     restored = []
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
         lost: tuple[int, int] | tuple[None, None] = (None, None)
-        if gap:
+        # Nobody has a cursor in the books of the server.
+        if gap and topic.name not in OWN_TOPICS:
             core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)
             lost = (head + 1, head + gap)
-        if wanted.rename is not None and topic.name not in OWN_TOPICS:
+        if wanted.rename is not None and topic.name not in SERVER_TOPICS:
             core.rename(topic, wanted.named(topic.name))
         core.dirty[topic.shard].add(topic)
         restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
     return restored
 
 
-def _ignore(*outcome: object) -> None:
-    """A drop of an engine that nobody uses does not fail."""
+def _check_done(outcome: DropResult | TopicsError) -> None:
+    """An engine that works on its caller's stack has answered when it returns."""
+    if isinstance(outcome, TopicsError):
+        raise outcome

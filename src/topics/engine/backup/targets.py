@@ -50,9 +50,11 @@ def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int
     topic_id: int | None = None
     oldest = 0
     for manifest in reversed(manifests):
-        found = next((s for s in place.states(manifest) if s.name == name), None)
+        # One of the name that was deleted before is another topic.
+        states = [s for s in place.states(manifest) if s.name == name and topic_id in (None, s.topic_id)]
+        found = states[0] if states else None
         if found is not None:
-            topic_id, oldest = topic_id or found.topic_id, found.head
+            topic_id, oldest = found.topic_id, found.head
         if topic_id is not None and (found is None or found.head <= seq):
             return _before_seq(place, manifests, manifest, topic_id, seq)
     if topic_id is None:

@@ -7,7 +7,7 @@ from xxhash import xxh3_64
 from topics.formats.backup import KeptFile, Manifest, decode_manifest, encode_manifest, manifest_name
 from topics.formats.snapshot import TopicState
 from topics.storage.backups.states import PlaceLayout, fold_snapshots
-from topics.storage.fs import BytesLike, FileSystem
+from topics.storage.fs import BytesLike, FileSystem, map_file
 from topics.storage.layout import number_in
 from topics.storage.replaced import read_whole, replace_file
 
@@ -73,7 +73,7 @@ class BackupPlace:
         The manifests go first, so that a crash leaves no backup that is not whole.
         """
         kept = set(keep)
-        names = {name for number in kept for name in self._names_of(self.load(number))}
+        names = {found.name for number in kept for found in self.load(number).files()}
         for number in self.numbers():
             if number not in kept:
                 self._fs.remove(self.path(manifest_name(number)))
@@ -84,9 +84,6 @@ class BackupPlace:
                 self._fs.remove(self.path(name))
                 removed += 1
         return removed
-
-    def _names_of(self, manifest: Manifest) -> list[str]:
-        return [kept.name for kept in manifest.files()]
 
     def _sync(self, folder: str) -> None:
         if self._fs.exists(folder):
@@ -126,13 +123,9 @@ class BackupPlace:
     def read(self, kept: KeptFile) -> memoryview:
         """The bytes of a file, checked."""
         try:
-            file = self._fs.open(self.path(kept.name))
+            data = map_file(self._fs, self.path(kept.name))
         except FileNotFoundError:
             raise BackupDamaged(kept.name, "it is missing") from None
-        try:
-            data = file.map()
-        finally:
-            file.close()
         if len(data) != kept.size:
             raise BackupDamaged(kept.name, f"it has {len(data)} bytes instead of {kept.size}")
         if xxh3_64(data).hexdigest() != kept.checksum:
