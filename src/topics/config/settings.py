@@ -305,6 +305,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
     ] = None
     archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_typed: Annotated[
+        str | None,
+        _text("Streams with a schema that get a table of their own with typed columns: globs, commas between."),
+    ] = None
     archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
