@@ -32,7 +32,6 @@ from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import check_url
 from topics.streams.subscriptions.wakes import Deliver, Wakes
 
-
 _KEPT_AT_ONCE = 500
 """Streams that a new subscription is given in one turn of the loop."""
 
