@@ -1,5 +1,5 @@
-"""Jobs that are to be buried or redriven while the system lacks something: none is lost or doubled, whoever asks is told
-so, and when the shortage is over everything goes where it belongs.
+"""Jobs that are to be buried or redriven while the system lacks something: none is lost or doubled, whoever asks is
+told so, and when the shortage is over everything goes where it belongs.
 
 The sweeps of `test_a_queue_survives_anything` leave these moves out, because a job that could not be buried waits for a
 second that only the process knows of. So here nobody asks when: the life of a queue meets a shortage at each call that
@@ -39,7 +39,7 @@ class Life:
         self.appended: list[object] = []
         self.refused: list[RetryLaterError] = []
 
-    def ask(self, what: Callable[[Callable[[object], None]], None]) -> object:
+    def ask(self, what: Callable[[Callable[[object], None]], object]) -> object:
         """The answer; a refusal is one that says to try again."""
         answers: list[object] = []
         try:
