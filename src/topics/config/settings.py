@@ -49,7 +49,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Backups.
     backup_interval_ms: Annotated[int, _number("Time between backups that are taken by themselves; 0 is never.")] = 0
-    backup_keep: Annotated[int, _number("Backups that are kept when another one was taken; 0 is all.")] = 0
+    backup_ship_ms: Annotated[
+        int, _number("Longest time that the log behind a backup waits to be shipped there as well; 0 ships none.")
+    ] = 10_000
+    backup_keep: Annotated[int, _number("Backups that are kept, and up to an eighth more; 0 is all.")] = 0
     backup_log_bytes: Annotated[
         int, _number("Log that is kept for the next backup, so that every moment can be restored; 0 is none.")
     ] = 4 * GIB
