@@ -207,8 +207,8 @@ FLIGHTS = Load(
         ),
         _kind("word", "seattle", "route ILIKE '%seattle%'", "seattle", ("seattle", None, False)),
         _kind(
-            "two words", "boston bombardier", "route ILIKE '%boston%' AND plane ILIKE '%bombardier%'",
-            "boston bombardier", ("boston AND bombardier", None, False),
+            "two words", "logan airbus", "route ILIKE '%logan%' AND plane ILIKE '%airbus%'",
+            "logan airbus", ("logan AND airbus", None, False),
         ),
         _kind(
             "phrase", '"los angeles"', "route ILIKE '%los angeles%'", '"los angeles"', ('"los angeles"', None, False)
