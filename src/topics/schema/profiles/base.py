@@ -37,8 +37,9 @@ class Profile(
         return self
 
     def canonical(self) -> "Canonical | None":
-        """What it installs in a stream that is empty; None for a profile that describes no entries. Whatever `normalise`
-        lets through follows this schema, so that nobody has to look again.
+        """What it installs in a stream that is empty; None for a profile that describes no entries.
+
+        Whatever `normalise` lets through follows this schema, so that nobody has to look again.
         """
         return None
 
