@@ -83,6 +83,16 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
     after: list[Any] | None = None
     """Offsets as the seqs that they stand for."""
     count_all: bool = False
+    ranked: bool = False
+    """Whether scores are by rarity."""
+    statistics: tuple[int, ...] = ()
+    """What was counted for that (`topics.indexing.ranking.Statistics`)."""
+
+
+class CountQuery(msgspec.Struct, array_like=True, frozen=True, tag="count"):
+    """In how many entries the terms of a query stand."""
+
+    q: str
 
 
 class AggregateQuery(msgspec.Struct, array_like=True, frozen=True, tag="aggregate"):
@@ -94,7 +104,7 @@ class KeysQuery(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
     limit: int
 
 
-Query = SearchQuery | AggregateQuery | KeysQuery
+Query = SearchQuery | CountQuery | AggregateQuery | KeysQuery
 
 
 class Ask(_Head, frozen=True):
@@ -202,6 +212,8 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Whether some of an aggregation had been added up before."""
     unreadable: str = ""
     """Why the companion that was to be asked cannot be; nothing was asked of it then."""
+    counted: tuple[int, ...] = ()
+    """The statistics that a ranking needs."""
 
 
 class Answer(_Head, frozen=True):

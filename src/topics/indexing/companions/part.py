@@ -20,8 +20,10 @@ from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.selection import first_hits
-from topics.indexing.parts import Ask, Budget, Found, KeysFound, Span, Totalled
+from topics.indexing.fresh.tallies import count_rows
+from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
+from topics.indexing.ranking import Statistics
 
 _FEW_ROWS: Final = 16_384
 _AT_ONCE: Final = 512
@@ -94,7 +96,7 @@ class CompanionPart:
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
+            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
             found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
 
     def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
@@ -129,7 +131,20 @@ class CompanionPart:
         size, living = self._companion.head.block_rows, self._living
         return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
 
-    def _miss(self, found: Found | Totalled) -> None:
+    def count(self, ask: Count, budget: Budget) -> Counted:
+        statistics, found, living = Statistics(ask.terms), Counted(numbers=[]), self._living
+        bounds = self._companion.bounds
+        for block in self._blocks():
+            if budget.is_late():
+                self._miss(found)
+                break
+            rows = Rows(self._companion, max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi))
+            statistics.add(count_rows(rows, Judge(rows, rows.count), living.mask(rows.numbers), ask))
+            found.looked_at += rows.count
+        found.numbers = statistics.numbers
+        return found
+
+    def _miss(self, found: Found | Totalled | Counted) -> None:
         found.missed = max(self.span.rows - found.looked_at, 0)
         found.first_missed = self.span.first
 

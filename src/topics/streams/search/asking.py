@@ -44,14 +44,17 @@ class Means(NamedTuple):
 class Asking:
     """One query on its way. It goes from step to step by callbacks: each asks for something and is called with it."""
 
-    def __init__(self, means: Means, topic: Topic, query: Query, deadline: float, done: OutcomeDone) -> None:
+    def __init__(
+        self, means: Means, topic: Topic, query: Query, deadline: float, done: OutcomeDone, head: int | None = None
+    ) -> None:
+        """Nothing behind `head` is looked at; that is the end of the stream unless told."""
         self._means = means
         self._topic = topic
         self._query = query
         self._deadline = deadline
         self._done = done
-        self._head = topic.head
-        self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), topic.head))
+        self._head = topic.head if head is None else head
+        self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), self._head))
         self._fresh: Stretch | None = None
         """What the index was asked about."""
         self._left: list[Stretch | IndexedStretch] = []

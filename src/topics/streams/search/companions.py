@@ -15,9 +15,10 @@ from topics.engine.topic import Topic
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.identity import Needs, Plan, needs_of_aggregation, needs_of_search, plan_of
 from topics.indexing.predicates import bind_search
+from topics.indexing.ranking import terms_of
 from topics.indexing.sorting import parse_sort
 from topics.schema.contract import decode_contract
-from topics.searching.messages import AggregateQuery, KeysQuery, Query
+from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query
 from topics.storage.companions import FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -155,4 +156,6 @@ def needs_of(plan: Plan, description: Description, query: Query) -> Needs:
     if isinstance(query, AggregateQuery):
         return needs_of_aggregation(plan, parse_aggregation(query.body, config, registry.current_version))
     bound = bind_search(query.q, config)
+    if isinstance(query, CountQuery):
+        return Needs({term.field: plan.fields[term.field] for term in terms_of(bound.predicate)})
     return needs_of_search(plan, bound.predicate, parse_sort(query.sort, config, bound.has_text).fields)

@@ -9,7 +9,7 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
-from topics.searching.messages import NO_INDEX, Query
+from topics.searching.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
@@ -20,6 +20,7 @@ from topics.streams.search.following import Follower
 from topics.streams.search.keyed import KeyedRead, Read, SliceDone
 from topics.streams.search.leaping import Leaper
 from topics.streams.search.outcome import Outcome, OutcomeDone
+from topics.streams.search.ranked import RankedAsking
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stats import SearchStats
 
@@ -101,18 +102,15 @@ class StreamSearch:
             self._count(outcome, self._now() - begun)
             done(outcome)
 
-        asking = Asking(
-            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions),
-            topic,
-            query,
-            begun + timeout_s,
-            counted,
-        )
+        means = Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions)
+        deadline = begun + timeout_s
         try:
             if timeout_s <= 0:
-                asking.answer_nothing()
+                Asking(means, topic, query, deadline, counted).answer_nothing()
+            elif isinstance(query, SearchQuery) and query.ranked and not query.statistics:
+                RankedAsking(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
             else:
-                asking.begin(description_of(topic), timeout_s)
+                Asking(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
         except TopicsError:
             self._ended(owner)
             raise
