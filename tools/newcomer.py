@@ -6,6 +6,7 @@ an earlier set-up left is used but pip's own cache, and `--cold` does without th
 
 import argparse
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -26,6 +27,8 @@ GOAL_S = 120.0
 class Walk(NamedTuple):
     clone_s: float
     serve_s: float
+    cpu_s: float
+    """What of it was work: where others are busy on the machine, the rest is waiting for them."""
     page: str
 
     @property
@@ -35,7 +38,7 @@ class Walk(NamedTuple):
 
 def walk(folder: Path, *, cold: bool = False) -> Walk:
     """From a clone in this folder to the page. What was started is ended."""
-    began = time.monotonic()
+    began, before_s = time.monotonic(), _cpu_s()
     clone = folder / "topics"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True, timeout=PATIENCE_S)
     cloned = time.monotonic()
@@ -47,10 +50,17 @@ def walk(folder: Path, *, cold: bool = False) -> Walk:
     )
     try:
         page = _console(f"http://127.0.0.1:{port}/", serving)
+        there = time.monotonic()
     finally:
         os.killpg(serving.pid, signal.SIGTERM)
         serving.wait(PATIENCE_S)
-    return Walk(cloned - began, time.monotonic() - cloned, page)
+    return Walk(cloned - began, there - cloned, _cpu_s() - before_s, page)
+
+
+def _cpu_s() -> float:
+    """Of processes that were started here and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _free_port() -> int:
@@ -83,7 +93,7 @@ def main() -> None:
         found = walk(folder, cold=arguments.cold)
     finally:
         shutil.rmtree(folder)
-    print(f"cloned in {found.clone_s:.1f} s, the console after {found.total_s:.1f} s")
+    print(f"cloned in {found.clone_s:.1f} s, the console after {found.total_s:.1f} s, {found.cpu_s:.1f} s of it work")
     if found.total_s > GOAL_S:
         sys.exit(f"that is more than {GOAL_S:.0f} s")
 
