@@ -149,8 +149,9 @@ bench-live: setup ## Measures delivery to watchers and through routers, and writ
 bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.streams --write
 
-bench-search: setup ## Measures searching of fresh entries and writes the report into docs/benchmarks.md.
+bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into docs/benchmarks.md.
 	@$(BIN)/python -m bench.search --write
+	@$(BIN)/python -m bench.history --write
 
 bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.console --write

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from topics.core.errors import RetryLaterError
+from topics.core.errors import RetryLaterError, TopicsError
 from topics.core.loss import Tombstone
 from topics.core.rows import TRAIT_TAGS
 from topics.engine.read import ReadPlan, ReadRequest, corrupt_error
@@ -67,6 +67,17 @@ class StreamSlice(msgspec.Struct, frozen=True):
     @property
     def at_tail(self) -> bool:
         return self.position == (self.head, 0)
+
+
+def joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
+    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
+    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
+        return first
+    if not first.count:
+        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
+    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
+    promoted_to = max(first.promoted_to, rest.promoted_to)
+    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
 
 
 def cutter(spec: ReadSpec, promoter: Promoter | None = None) -> Callable[[ReadPlan, RunReader], StreamSlice]:
