@@ -31,7 +31,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
@@ -93,6 +93,9 @@ $(DOCS_STAMP):
 docs: setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
+
+newcomer: setup-serve ## Times the way from a fresh clone to the console.
+	@$(BIN)/python -m tools.newcomer
 
 pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
 	@$(PYTEST) -q -n 0 -m slow tests/browser/test_pictures.py
