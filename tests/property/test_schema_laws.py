@@ -497,7 +497,7 @@ def test_whatever_a_profile_takes_is_canonical_and_stays_so(
 
 
 plain_times = st.sampled_from(("2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00Z"))
-plain_events = st.fixed_dictionaries(
+plain_events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"timestamp": plain_times},
     optional={
         "level": st.sampled_from(("info", "ERROR", "odd", None)),
