@@ -11,7 +11,7 @@ from topics.core.config import Discard, TopicConfig
 class Rules:
     __slots__ = (
         "acks_after_sync", "ceilings", "closing", "created", "guarded", "keyed", "logged", "plain", "rejects",
-        "reserves", "takes_all", "usual", "waits",
+        "reserves", "shares", "takes_all", "usual", "waits",
     )  # fmt: skip
 
     def __init__(self, config: TopicConfig, settled: bool, created: bool, guarded: bool, closing: bool) -> None:
@@ -33,8 +33,12 @@ class Rules:
         """Whether nothing has to be asked before something is done to it."""
         self.takes_all = not guarded and not self.rejects
         """Whether it takes any records that a server has room for."""
-        self.plain = self.takes_all and created and not closing and durability.logged and not config.ttl_ms and settled
-        """Whether single records may share a block: nothing about the topic looks at each request by itself."""
+        self.shares = (
+            not self.rejects and created and not closing and durability.logged and not config.ttl_ms and settled
+        )
+        """Whether single records may share a block, where a guard has nothing to say about them."""
+        self.plain = self.shares and not guarded
+        """Whether they may: nothing about the topic looks at each request by itself."""
         self.keyed = self.plain and config.idempotency_window_ms > 0
         """Whether those with an idempotency key may, too: where none is remembered, one may come twice in a block."""
 

@@ -32,6 +32,11 @@ class Guard(Protocol):
         the topic's are. `moved` says that they were written to another topic first."""
         ...
 
+    def indifferent(self, topic: "Topic", streams: bool) -> bool:
+        """Whether it takes any record just now, as it is, and does nothing about it; for users of streams, or for
+        those of topics. Asked for each record, so it has to be quick; no is always a right answer."""
+        ...
+
     def rewrites(self, topic: "Topic") -> bool:
         """Whether `admit` may store records otherwise than they came."""
         ...

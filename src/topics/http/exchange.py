@@ -266,6 +266,32 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
         tally.count_many(exchanges[-1], 200, len(exchanges) - others)
 
 
+def respond_bodiless(
+    exchanges: Sequence[Exchange], status: int, lines: Sequence[bytes], otherwise: Callable[[Exchange, int], None]
+) -> None:
+    """The same for answers without a body, each with its header lines and the empty one behind them. `otherwise`
+    answers one that takes more than that; it is told its number."""
+    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    each = tally if tally is not None and not tally.mask else None
+    for number, exchange in enumerate(exchanges):
+        channel = exchange.channel
+        try:
+            if channel is None or exchange.answered or not exchange.plain:
+                others += 1
+                otherwise(exchange, number)
+                continue
+            prefix = prefix or channel.renderer.prefix(status, "")
+            if each is not None:
+                each.count(exchange, status)
+            exchange.answered = True
+            exchange.channel = None
+            channel.deliver_plain(exchange, prefix + lines[number])
+        except Exception:
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+    if tally is not None and each is None:
+        tally.count_many(exchanges[-1], status, len(exchanges) - others)
+
+
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     """The headers of an answer that a page of this origin may read, and no other; empty is none at all."""
     others = [pair for pair in headers if pair[0].lower() not in _READERS]

@@ -145,13 +145,20 @@ class Appender:
         self.coalescer = Coalescer(core, self._stage)
 
     def append_lone(
-        self, name: str, record: Record, caller: object, answer: AnswerAll, key: str | None = None
-    ) -> bool:  # fmt: skip
+        self,
+        name: str,
+        record: Record,
+        caller: object,
+        answer: AnswerAll,
+        key: str | None = None,
+        streams: bool = False,
+    ) -> bool:
         """Takes a record that nobody has looked at yet, if it is right, its key new, the topic plain, and nothing in
         the way of appends. It is the decision that `append` would come to for such a record, in fewer steps.
 
         It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
         is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
+        `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
         """
         core = self._core
         topic = core.by_name.get(name)
@@ -159,7 +166,7 @@ class Appender:
             return False
         limits, rules = core.limits, topic.rules
         if (
-            not rules.plain
+            not (rules.plain or (rules.shares and _is_indifferent(topic, streams)))
             or core.closed
             or core.quiet
             or core.metered
@@ -356,6 +363,10 @@ def _flying(topic: Topic, key: str) -> Append | None:
     flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
     assert flying is None or isinstance(flying, Append)
     return flying
+
+
+def _is_indifferent(topic: Topic, streams: bool) -> bool:
+    return topic.guard is not None and topic.guard.indifferent(topic, streams)
 
 
 def _is_right(record: Record, limits: Limits) -> bool:
