@@ -16,6 +16,7 @@ from typing import Self
 
 import pyspark
 
+from tests.s3 import S3Server
 from topics.spark.java import java_home
 
 _ICEBERG, _JETTY = "1.11.0", "12.1.4"
@@ -33,6 +34,7 @@ _NEEDED = f"""
     <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{_ICEBERG}" conf="default->default">
       <artifact name="iceberg-open-api" type="jar" m:classifier="test-fixtures"/>
     </dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{_ICEBERG}" conf="default->default"/>
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{_JETTY}" conf="default->default"/>
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{_JETTY}"
                 conf="default->default"/>
@@ -46,8 +48,10 @@ _NEEDED = f"""
 class RestCatalogServer:
     """Leaving the `with` block ends it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: S3Server | None = None) -> None:
+        """The tables are in folders, or in an object store."""
         self._folder = folder
+        self._store = store
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
@@ -66,6 +70,13 @@ class RestCatalogServer:
             "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
             "CATALOG_WAREHOUSE": str(self._folder / "warehouse"),
         }
+        if self._store is not None:
+            words |= {
+                "CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO",
+                "CATALOG_S3_ENDPOINT": self._store.environment["AWS_ENDPOINT_URL"],
+                "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+                **self._store.environment,
+            }
         self._process = subprocess.Popen(
             [java, "-Xmx256m", "-XX:+UseSerialGC", "-cp", jars, "org.apache.iceberg.rest.RESTCatalogServer"],
             env={**os.environ, **words},
