@@ -1,7 +1,7 @@
 """A real REST catalog of Iceberg over loopback, in a process of its own: the server that Iceberg's own tests run on.
 
 Its jars come from Maven by way of Ivy, which Spark brings along, into a folder beside the packages; then it needs no
-network. It keeps what it knows in memory.
+network. It keeps what it knows in a file of SQLite.
 """
 
 import os
@@ -19,7 +19,7 @@ import pyspark
 from tests.s3 import S3Server
 from topics.spark.java import java_home
 
-_ICEBERG, _JETTY = "1.11.0", "12.1.4"
+_ICEBERG, _JETTY, _SQLITE = "1.11.0", "12.1.4", "3.50.3.0"
 _HOME = Path(sys.prefix) / f"rest-catalog-{_ICEBERG}"
 _SPARK = Path(pyspark.__file__).parent / "jars"
 _PATIENCE_S = 600
@@ -34,7 +34,10 @@ _NEEDED = f"""
     <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{_ICEBERG}" conf="default->default">
       <artifact name="iceberg-open-api" type="jar" m:classifier="test-fixtures"/>
     </dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{_ICEBERG}" transitive="false"/>
     <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{_ICEBERG}" conf="default->default"/>
+    <dependency org="dev.failsafe" name="failsafe" rev="3.3.2" conf="default->default"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="{_SQLITE}" conf="default->default"/>
     <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{_JETTY}" conf="default->default"/>
     <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{_JETTY}"
                 conf="default->default"/>
@@ -66,7 +69,8 @@ class RestCatalogServer:
         jars = os.pathsep.join([f"{_HOME}/*", f"{_SPARK}/*"])
         words = {
             "CATALOG_REST_PORT": str(port),
-            "CATALOG_CATALOG__IMPL": "org.apache.iceberg.inmemory.InMemoryCatalog",
+            "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+            "CATALOG_URI": f"jdbc:sqlite:{self._folder}/catalog.db",
             "CATALOG_IO__IMPL": "org.apache.iceberg.hadoop.HadoopFileIO",
             "CATALOG_WAREHOUSE": str(self._folder / "warehouse"),
         }

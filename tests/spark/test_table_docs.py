@@ -125,10 +125,7 @@ def test_spark_reads_it_in_an_object_store_with_a_catalog_and_without(
         more = f"""
 import json
 spark.conf.set("spark.sql.catalog.named", "org.apache.iceberg.spark.SparkCatalog")
-for name, value in lake.items():
-    if name.startswith("spark.sql.catalog.lake.") and "impl" in name:
-        spark.conf.set(name.replace("lake", "named"), value)
-spark.conf.unset("spark.sql.catalog.named.catalog-impl")
+spark.conf.set("spark.sql.catalog.named.io-impl", lake["spark.sql.catalog.lake.io-impl"])
 spark.conf.set("spark.sql.catalog.named.type", "rest")
 spark.conf.set("spark.sql.catalog.named.uri", "{catalog.url}")
 for word in ("s3.endpoint", "s3.path-style-access"):
