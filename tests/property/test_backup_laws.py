@@ -83,6 +83,11 @@ State = tuple[Dump, object, object]
 Doing = Callable[[Engine, random.Random], None]
 
 
+def lost(disk: FakeDisk) -> FakeDisk:
+    """What is left where the machine is gone with its disk, and the place is elsewhere."""
+    return disk.clone().crash(Survival.NOTHING)
+
+
 def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doing) -> None:
     disk, clock = FakeDisk(), ManualClock()
     engine = start(disk, clock)
@@ -94,6 +99,9 @@ def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doi
     the last one of the run that the backup before is of.
     """
     last_of_run: State | None = None
+    at_place: State | None = None
+    """What losing the machine would leave."""
+    based_at = 0
     for _ in range(120):
         clock.advance(1)
         do(engine, dice)
@@ -103,7 +111,15 @@ def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doi
                 engine = start(disk := disk.crash(Survival.EVERYTHING), clock, dice=dice.randrange(10**6))
         if dice.random() < 0.1:
             back_up(engine)
-            last_of_run = None
+            last_of_run, at_place, based_at = None, everything(engine), clock.now_ms()
+        if dice.random() < 0.15:
+            engine.backups.shipping.ship()
+            moment = engine.backups.shipping.moment
+            if last_of_run is None and moment is not None and moment > based_at:
+                at_place = states[moment]
+        if at_place is not None and dice.random() < 0.05:
+            left, _ = restore(lost(disk), clock=clock)
+            assert everything(left) == at_place
         if places(disk):
             states[clock.now_ms()] = everything(engine)
             if last_of_run is not None:

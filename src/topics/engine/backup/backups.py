@@ -8,9 +8,12 @@ A backup is a checkpoint and a copy of what it counts on, in three steps:
 3. the log since the last backup, which checkpoints have put aside (`engine.backup.kept_log`), is copied, and the
    manifest is written. Only now the backup counts, and only now the log goes.
 
+From then on the log behind it is shipped as it is written (`engine.backup.shipping`).
+
 A crash or an error anywhere leaves the backups from before as they are.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,10 +27,12 @@ from topics.engine.backup.copying import Copier
 from topics.engine.backup.info import info_of
 from topics.engine.backup.kept_log import KeptLog
 from topics.engine.backup.lineage import Lineage, new_lineage, note_lineage, read_lineage
+from topics.engine.backup.shipping import Shipping
 from topics.engine.core import EngineCore
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupDamaged, BackupPlace
+from topics.storage.backups.pruning import prune
 from topics.storage.fs import FileSystem
 from topics.wire.backups import BackupInfo
 
@@ -58,6 +63,7 @@ class Backups:
         background: Background,
     ) -> None:
         """`run_job` runs upkeep, checkpoints among it, one job after the other."""
+        self.shipping = Shipping(core, fs)
         self._background = background
         self._seen: dict[int, BackupInfo] = {}
         self._core = core
@@ -91,8 +97,12 @@ class Backups:
 
     @property
     def lag_ms(self) -> int | None:
-        """How long ago the newest backup of this run was the state of the engine; None before there is one."""
-        return max(self._core.wall() - self.last.made_ms, 0) if self.last is not None else None
+        """How long ago the engine was as the newest backup of this run and the log behind it are; None before there is
+        one.
+        """
+        if self.last is None:
+            return None
+        return max(self._core.wall() - max(self.last.made_ms, self.shipping.moment or 0), 0)
 
     def list(self, done: Callable[[Listed | TopicsError], None]) -> None:
         """The backups that are there. A manifest that cannot be read is left out; `topics backup verify` names it."""
@@ -133,6 +143,7 @@ class Backups:
 
     def _job(self, place_fs: FileSystem, root: str, then: Taken) -> Job:
         outcome: Manifest | TopicsError
+        copier: object = None
         try:
             copier = yield OffLoop(lambda: self._look(place_fs, root))
             assert isinstance(copier, Copier)
@@ -143,11 +154,15 @@ class Backups:
             self.last, self.error = outcome, None
             self.completed += 1
             self.copied_bytes += copier.place.written_bytes
+            self.shipping.follow(BackupPlace(place_fs, root, outcome.lineage), outcome)
         except (OSError, TopicsError, BackupDamaged, ValueError) as error:
             self.failures += 1
             self.error = str(error)
             _log.error("a backup failed; the earlier ones are as they were", extra={"error": str(error)})
             outcome = error if isinstance(error, TopicsError) else BackupFailedError(str(error))
+            if isinstance(copier, Copier):
+                with contextlib.suppress(OSError):
+                    yield OffLoop(copier.place.end_writing)
         finally:
             self.running = False
         then(outcome)
@@ -164,6 +179,7 @@ class Backups:
                 copier = None
         if copier is None:
             copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.dice)))
+        copier.place.begin_writing()
         if self._checkpointer.number:
             copier.copy_ahead(self._checkpointer.number)
         return copier
@@ -194,20 +210,23 @@ class Backups:
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
         note_lineage(self._fs, self._core.layout, Lineage(name, manifest.number, manifest.number))
+        copier.place.end_writing()
         self._kept_log.drop({position.shard: position.file for position in manifest.positions})
         keep = self._core.options.backup_keep
         numbers = copier.place.numbers()
         # Each of those that stay is read for it: where they are many, that is done for many at once.
         if keep and len(numbers) > keep + keep // 8:
-            copier.place.prune(numbers[-keep:])
+            prune(copier.place, keep, own=True)
         return manifest
 
     # By itself
 
     def _when_due(self) -> None:
         interval = self._core.options.backup_interval_ms
-        if not interval or self.running or self._core.closed or self.root is None:
+        if self.running or self._core.closed or self.root is None or not (interval or self.shipping.broken):
             return
-        wait = max(interval, _RETRY_MS) if self.error is not None else interval
+        wait = _RETRY_MS if self.shipping.broken else interval
+        if self.error is not None:
+            wait = max(wait, _RETRY_MS)
         if self._tried_at is None or self._core.steady() - self._tried_at >= wait:
             self.take(lambda outcome: None)

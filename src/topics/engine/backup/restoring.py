@@ -23,13 +23,13 @@ from topics.engine.engine import Engine
 from topics.engine.last_run import LastRun, note_running, note_stopped
 from topics.engine.results import DropResult
 from topics.engine.write.seq_reserve import grant
-from topics.formats.backup import KeptSegment, Manifest
+from topics.formats.backup import KeptSegment, Manifest, log_part
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import encode_topic
-from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
+from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.states import fold_snapshots
-from topics.storage.fs import BytesLike, FileSystem
-from topics.storage.layout import Layout, wal_file
+from topics.storage.fs import BytesLike, FileSystem, write_small
+from topics.storage.layout import RESTORED, Layout, wal_file
 from topics.storage.snapshots import SnapshotWriter, note_newest
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -91,7 +91,7 @@ class Restore:
 
     def copy(self, target: Target) -> None:
         """Steps 1 and 2. A damaged backup is refused before anything is written."""
-        found = [*damages(self._place, target.base), *self._damaged_log(target)]
+        found = damages(self._place, [*target.base.files(), *target.log])
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
         layout = self._layout
@@ -101,13 +101,14 @@ class Restore:
             self._fs.make_dirs(folder)
         self._write(layout.restoring, [b"see topics backup restore\n"])
         self._fs.sync_dir(layout.root)
+        self._moment = target.base.moment
+        # First: of the log behind the newest backup there is a longer one soon, and this one goes.
+        self._copy_log(target)
         for segment in target.base.segments:
             self._copy_segment(segment)
         for topic_id in {segment.topic_id for segment in target.base.segments}:
             self._fs.sync_dir(layout.topic(topic_id))
-        self._moment = target.base.moment
         self._fold(target.base)
-        self._copy_log(target)
         # Whatever the last server gave out is in what was copied, or is not wanted: nothing went with a crash.
         note_running(self._fs, layout, LastRun("", 0, target.base.number))
         note_stopped(self._fs, layout)
@@ -120,18 +121,13 @@ class Restore:
         engine = Engine.recover(self._fs, options, clock, dice)
         topics = _settle(engine, wanted, gap)
         engine.close_inline()
+        if wanted == Wanted():
+            # It takes the place of the folder that was lost, with the archive that this one left.
+            self._fs.make_dirs(self._layout.pipeline)
+            write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
         self._fs.remove(self._layout.restoring)
         self._fs.sync_dir(self._layout.root)
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
-
-    def _damaged_log(self, target: Target) -> list[BackupDamaged]:
-        found = []
-        for kept in target.log:
-            try:
-                self._place.read(kept)
-            except BackupDamaged as damage:
-                found.append(damage)
-        return found
 
     def _copy_segment(self, segment: KeptSegment) -> None:
         self._fs.make_dirs(self._layout.topic(segment.topic_id))
@@ -164,21 +160,22 @@ class Restore:
 
     def _copy_log(self, target: Target) -> None:
         """Each shard's log up to the first frame that is not wanted."""
-        cut: set[str] = set()
+        cut: set[int] = set()
+        files: dict[tuple[int, int], list[memoryview]] = {}
         for kept in target.log:
-            shard, _, name = kept.name.removeprefix("log/").partition("/")
-            data, end = self._place.read(kept), 0
+            part, data, end = log_part(kept.name), self._place.read(kept), 0
             for frame in frames_of(data):
-                if shard in cut or (target.until is not None and frame.moment > target.until):
-                    cut.add(shard)
+                if part.shard in cut or (target.until is not None and frame.moment > target.until):
+                    cut.add(part.shard)
                     self._excluded += 1
                 else:
                     end, self._moment = frame.end, max(self._moment, frame.moment)
-            if not end:
-                continue
-            folder = self._layout.shard(int(shard.removeprefix("shard-")))
+            if end:
+                files.setdefault((part.shard, part.number), []).append(data[:end])
+        for (shard, number), pieces in files.items():
+            folder = self._layout.shard(shard)
             self._fs.make_dirs(folder)
-            self._write(wal_file(folder, int(name.removesuffix(".wal"))), [data[:end]])
+            self._write(wal_file(folder, number), pieces)
             self._fs.sync_dir(folder)
 
     def _write(self, path: str, pieces: Sequence[BytesLike]) -> None:

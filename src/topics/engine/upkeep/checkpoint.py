@@ -35,7 +35,7 @@ from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosi
 from topics.storage.commit import Shard
 from topics.storage.fs import FileSystem
 from topics.storage.layout import wal_file, wal_numbers
-from topics.storage.log_writer import Rotation
+from topics.storage.log_requests import Rotation
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
