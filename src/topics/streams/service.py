@@ -5,7 +5,7 @@ from itertools import chain, islice
 
 from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
-from topics.core.loss import LossReason
+from topics.core.loss import LossReason, Tombstone
 from topics.core.names import SYSTEM_STREAMS
 from topics.engine import Engine
 from topics.engine.state.seeking import seek_time
@@ -163,7 +163,8 @@ class Streams:
         From the start a reader goes on, because there is nothing earlier to begin from again; it is told instead.
         """
         loss = found.tombstone
-        if loss is not None and loss.reason in _RETENTION and offset not in ("", START, NOW):
+        gone = loss is not None and (loss.reason in _RETENTION or _was_seen(topic, loss))
+        if loss is not None and gone and offset not in ("", START, NOW):
             raise OffsetGoneError(
                 f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
                 stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
@@ -243,3 +244,9 @@ def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
         if last is None or not one.startswith(last):
             yield one
             last = one
+
+
+def _was_seen(topic: Topic, loss: Tombstone) -> bool:
+    """Whether an offset lies behind entries that the stream had before it came back from a backup without them."""
+    skipped = [lost for lost in topic.lost or () if lost.reason is LossReason.RESTORED]
+    return any(lost.from_seq < loss.gap_from <= lost.to_seq for lost in skipped)
