@@ -111,6 +111,13 @@ class Http2Client:
         headers, parts = self._replies[stream_id]
         return Reply(int(headers[":status"]), headers, b"".join(parts))
 
+    def head(self, stream_id: int) -> dict[str, str]:
+        return self._replies[stream_id][0]
+
+    def body(self, stream_id: int) -> bytes:
+        """What came of it so far."""
+        return b"".join(self._replies[stream_id][1]) if stream_id in self._replies else b""
+
     async def until(self, true: Callable[[], bool]) -> None:
         while not true():
             await self.read()

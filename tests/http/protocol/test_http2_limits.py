@@ -32,6 +32,7 @@ from tests.http.protocol.http2 import (
 )
 from tests.http.protocol.support import App, Loops, Site, get, keep, post, until
 from topics.http import Exchange, Stream
+from topics.http.h2.connection import Http2Connection
 from topics.http.unread import Account
 from topics.testing import ManualClock
 
@@ -271,13 +272,17 @@ def test_a_client_that_reads_nothing_is_not_read_either(loops: Loops) -> None:
         for number in range(90):
             deaf.ask(2 * number + 1)
         [served] = site.server.connections
-        await until(lambda: served.buffered_bytes > 200_000)
+        assert isinstance(served, Http2Connection)
+        await until(lambda: served.write_paused)
+        asked = len(site.app.exchanges)
+        for number in range(90, 100):
+            deaf.ask(2 * number + 1)
+        assert (await site.ask(get("/"))).status == 200
         for _ in range(50):
             await asyncio.sleep(0)
-        assert len(site.app.exchanges) < 90
-        assert (await site.ask(get("/"))).status == 200
+        assert len(site.app.exchanges) == asked + 1
         deaf.listen(True)
-        for number in range(90):
+        for number in range(100):
             assert (await deaf.answer(2 * number + 1)).status == 200
 
     loops.run(scene, App(reader.handle), write_buffer_bytes=100_000)
