@@ -31,7 +31,7 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
@@ -94,6 +94,9 @@ docs: setup-docs ## Makes the documentation site, searchable and without a netwo
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
 
+newcomer: setup-serve ## Times the way from a fresh clone to the console.
+	@$(BIN)/python -m tools.newcomer
+
 pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
 	@$(PYTEST) -q -n 0 -m slow tests/browser/test_pictures.py
 	@$(BIN)/python -m tools.pictures
@@ -146,8 +149,9 @@ bench-live: setup ## Measures delivery to watchers and through routers, and writ
 bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.streams --write
 
-bench-search: setup ## Measures searching of fresh entries and writes the report into docs/benchmarks.md.
+bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into docs/benchmarks.md.
 	@$(BIN)/python -m bench.search --write
+	@$(BIN)/python -m bench.history --write
 
 bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.console --write

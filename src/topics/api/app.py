@@ -22,6 +22,7 @@ from topics.api.live import Live
 from topics.api.openapi_operation import Operation
 from topics.api.refusals import fault_of, refusal_of
 from topics.api.tallies import Tallies
+from topics.api.tracing import Tracing
 from topics.core.errors import NotReadyError, ShuttingDownError, ThrottledError, TopicsError, quoted
 from topics.core.limits import MIB
 from topics.engine import Engine
@@ -107,6 +108,8 @@ class Match(msgspec.Struct, eq=False, frozen=True):
     fast_path: Callable[[Exchange, Engine, "Match"], object] | None
     version: object
     """Of the keys; None where it holds only once, as a token does not last."""
+    span: object = None
+    """Of a request that is part of a trace: one request only has such a head."""
 
 
 def match_of(head: RequestHead) -> Match:
@@ -207,6 +210,8 @@ class Api:
         """Where refused and destructive calls are noted, if they are."""
         self._asking = ANYONE
         """Whose request is being admitted."""
+        self.tracing: Tracing | None = None
+        """What becomes of traces that requests bring; None leaves them alone."""
         self.browsers: BrowserRules | None = None
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
@@ -271,7 +276,10 @@ class Api:
         fast_path = self._fast_paths.get(route.handler)
         take = fast_path.take if fast_path is not None and fast_path.fits(head) else None
         in_query = _takes_token(route, head) and "token" in parse_query(head.query)
-        return Match(route, topic, key, take, None if in_query else self._keys.version)
+        span = None
+        if b"traceparent" in head.headers.first and self.tracing is not None:
+            span = self.tracing.admitted(head, route.path, route.scopes, topic)
+        return Match(route, topic, key, take, None if in_query else self._keys.version, span)
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]

@@ -165,8 +165,8 @@ class Connection(asyncio.Protocol):
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         head.peer = self._pipeline.peer
         verdict = hub.admit(head)
-        if head.allow_origin is not None:
-            # The answer says which page may read it, so it is none of the usual ones.
+        if head.allow_origin is not None or head.answer_headers:
+            # The answer says more, such as which page may read it, so it is none of the usual ones.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
@@ -341,7 +341,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             self._hub.handle(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
-            size = max(PIECE_BYTES, self._reader.body_left)
+            size = self._reader.piece_bytes
             rest = memoryview(self._unparsed)
             self._unparsed = rest[size:]
             self._feed(rest[:size])

@@ -153,12 +153,11 @@ class Exchange(msgspec.Struct, eq=False):
     def _send(self, channel: Channel, answer: Answer) -> None:
         if channel.is_last(self):
             self.keep = False
-        origin = self.head.allow_origin
         payload = channel.renderer.answer(
             answer.status,
             answer.body,
             answer.content_type,
-            answer.headers if origin is None else for_origin(origin, answer.headers),
+            self._headers(answer.headers),
             connection_line(self.head.http_version, keep=self.keep),
             head_only=self.head.method == "HEAD",
         )
@@ -169,6 +168,13 @@ class Exchange(msgspec.Struct, eq=False):
                 channel.deliver_plain(self, payload[0])
             else:
                 channel.deliver(self, payload)
+
+    def _headers(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Those of an answer, and what the application says on every answer to this request."""
+        head = self.head
+        if head.answer_headers:
+            headers = (*headers, *head.answer_headers)
+        return headers if head.allow_origin is None else for_origin(head.allow_origin, headers)
 
     def start_stream(self, status: int, headers: Sequence[tuple[str, str]], *, chunked: bool = False) -> Stream:
         """Begins an answer without a known end; the handler gives its Content-Type among the headers.
@@ -186,10 +192,8 @@ class Exchange(msgspec.Struct, eq=False):
         if self.head.tally is not None:
             self.head.tally.count(self, status)
         stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
-        if self.head.allow_origin is not None:
-            headers = for_origin(self.head.allow_origin, headers)
         line = connection_line(self.head.http_version, keep=self.keep)
-        payload = channel.renderer.stream_head(status, headers, line, chunked=chunked)
+        payload = channel.renderer.stream_head(status, self._headers(headers), line, chunked=chunked)
         self.answered = True
         self.gone_callback = None
         channel.open_stream(self, payload, stream)

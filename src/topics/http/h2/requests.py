@@ -131,8 +131,8 @@ class Requests:
         exchange = stream.exchange
         try:
             verdict = self._hub.admit(exchange.head)
-            if exchange.head.allow_origin is not None:
-                # The answer says which page may read it, so it is none of the usual ones.
+            if exchange.head.allow_origin is not None or exchange.head.answer_headers:
+                # The answer says more, such as which page may read it, so it is none of the usual ones.
                 exchange.plain = False
             if not isinstance(verdict, int):
                 self._respond_early(stream, verdict)
