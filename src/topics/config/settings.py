@@ -126,6 +126,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     tls_key_file: Annotated[
         str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
     ] = None
+    http2: Annotated[_Switch, _text("Speak HTTP/2 with clients that begin with it; 0 is HTTP/1.1 alone.")] = "1"
     audit_file: Annotated[
         str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
     ] = None
