@@ -12,8 +12,8 @@ START_S_MAX = 5.0
 MEMORY_BYTES_MAX = 1.5e9
 FLAT_RATIO_MAX = 2.0
 _METHOD = f"""\
-One server process, defaults but for `TOPICS_MAX_TOPICS=0`, class `disk`. One topic is filled with records of 22 bytes of
-JSON by {RECORDS_A_BATCH:,} over four connections; topics of {RECORDS_A_TOPIC} such records are made by their first append.
+One server process, defaults but for `TOPICS_MAX_TOPICS=0`, class `disk`. One topic is filled with records of 22 bytes
+of JSON by {RECORDS_A_BATCH:,} over four connections; topics of {RECORDS_A_TOPIC} such are made by their first append.
 Single requests come one at a time over one connection from a client in Python. A start lasts until the server is ready,
 and what was stored must be there. Memory is what the process holds by itself when idle (anonymous pages), and in
 brackets with the pages of files it has mapped. A checkpoint is one that finds few changes: one record in the topic, or
