@@ -46,7 +46,11 @@ _SEARCH = {
         "note": _field("note", "text", analyzer="unicode_word_v1", positions=True),
     },
     "rollups": {
-        "departures": {"dimensions": ["carrier"], "intervals": ["1m"], "measures": {"flights": {"kind": "count"}}}
+        "departures": {
+            "dimensions": ["carrier"],
+            "intervals": ["10s", "1m", "1h"],
+            "measures": {"flights": {"kind": "count"}},
+        }
     },
 }
 

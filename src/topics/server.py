@@ -19,6 +19,7 @@ import msgspec
 import uvloop
 
 from topics import __version__
+from topics.api.access_log import AccessLog
 from topics.api.app import Api
 from topics.api.audit import Audit
 from topics.api.auth import BadKeyError, KeyRing, Tokens
@@ -26,6 +27,7 @@ from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.key_store import KeyStore
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
+from topics.api.proxies import BadProxyError, TrustedProxies
 from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
@@ -130,8 +132,9 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
-        api.tallies.log_each()
+        api.tallies.tell(access_log.answered)
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
@@ -219,6 +222,13 @@ def _browser_rules(settings: Settings, *, with_keys: bool) -> BrowserRules:
         raise SettingsError(f"TOPICS_ALLOWED_HOSTS or TOPICS_CORS_ORIGINS: {error}") from error
 
 
+def _trusted_proxies(settings: Settings) -> TrustedProxies:
+    try:
+        return TrustedProxies(settings.trusted_proxies)
+    except BadProxyError as error:
+        raise SettingsError(f"TOPICS_TRUSTED_PROXIES: {error}") from error
+
+
 def _webhook_loopback(settings: Settings) -> bool:
     """Whether webhooks may call this machine itself. A server behind a proxy listens on loopback, too, and whoever has
     one of its keys must not reach what else listens there."""
@@ -265,7 +275,7 @@ def _open_audit(settings: Settings) -> Audit | None:
     if settings.audit_file is None:
         return None
     try:
-        return Audit(settings.audit_file, SystemClock().now_ms)
+        return Audit(settings.audit_file, SystemClock().now_ms, _trusted_proxies(settings))
     except OSError as error:
         raise SettingsError(f"TOPICS_AUDIT_FILE {settings.audit_file!r} cannot be opened: {error}") from error
 

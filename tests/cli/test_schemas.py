@@ -95,6 +95,7 @@ def test_hits_are_printed_like_records(env: dict[str, str], logs: str) -> None:
     (hit,) = search("word7", "-o", "json")
     assert hit["source"] == LOGS[7] and hit["fields"]["ms"] == 70 and hit["offset"] and "stream" not in hit
     assert search("no such word at all") == []
+    assert search("common", "OR", "word7", "--rank", "bm25", "--limit", "600")[0] == LOGS[7]
     table = run("search", logs, "word7", "--field", "service", "--field", "ms", "-o", "table", env=env)
     assert table.out == "SERVICE  MS\nb        70\n"
 

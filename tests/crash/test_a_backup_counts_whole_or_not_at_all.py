@@ -18,6 +18,7 @@ from topics.core.selectors import TagMatch
 from topics.engine import Engine, EngineOptions
 from topics.engine.backup.targets import numbered
 from topics.storage.backups.place import BackupPlace, damages
+from topics.storage.backups.pruning import prune
 from topics.testing import NO_FAULTS, FakeDisk, Fault, FaultPlan, FaultyFileSystem, ManualClock, PowerCut, Survival
 
 ENDINGS = [Survival.EVERYTHING, Survival.NOTHING, Survival.TORN, Survival.SCATTERED]
@@ -54,7 +55,7 @@ def check_all(disk: FakeDisk, clock: ManualClock, first: Dump, second: Dump, cal
     found = manifests(place)
     assert found, call
     for manifest in found:
-        assert not damages(place, manifest), call
+        assert not damages(place, manifest.files()), call
         restored, _ = restore(disk, numbered(found, manifest.number), f"back{manifest.number}", clock=clock)
         assert dump(restored) == (first if manifest is found[0] else second), call
     engine = start(disk, clock, boot="later", dice=7)
@@ -135,15 +136,84 @@ def test_a_prune_that_was_cut_short_leaves_whole_backups() -> None:
     (place,) = places(disk)
     keep = place.numbers()[-1:]
     counted = disk.clone()
-    BackupPlace(counted, PLACE, place.lineage).prune(keep)
+    prune(BackupPlace(counted, PLACE, place.lineage), 1)
     for call in range(1, counted.call_count + 1):
         cut = disk.clone()
         cut.stop_before = call
         with pytest.raises(PowerCut):
-            BackupPlace(cut, PLACE, place.lineage).prune(keep)
+            prune(BackupPlace(cut, PLACE, place.lineage), 1)
             raise PowerCut
         for ending in ENDINGS:
             left = BackupPlace(cut.clone().crash(ending, call), PLACE, place.lineage)
             assert set(keep) <= set(left.numbers())
             for manifest in manifests(left):
-                assert not damages(left, manifest), (call, ending)
+                assert not damages(left, manifest.files()), (call, ending)
+
+
+# The log behind a backup
+
+
+def write_and_ship(clock: ManualClock, engine: Engine, value: int) -> Dump:
+    """Ships a state that is old enough to be whole, and tells it."""
+    append(engine, "orders", value)
+    delete(engine, "orders", before_seq=value - 20)
+    state = dump(engine)
+    clock.advance(1)
+    engine.backups.shipping.ship()
+    return state
+
+
+def check_shipped(disk: FakeDisk, clock: ManualClock, states: list[Dump], call: object) -> None:
+    restored, _ = restore(disk.clone(), clock=clock)
+    assert dump(restored) in states, call
+
+
+@pytest.mark.parametrize("ending", range(4))
+def test_a_stop_at_any_call_of_shipping_leaves_the_log_from_before_or_the_longer_one(ending: int) -> None:
+    for call in range(1 + ending, 1000, 4):
+        disk, clock, engine, _ = prepared()
+        before = write_and_ship(clock, engine, 40)
+        disk.stop_before = disk.call_count + call
+        after, whole = None, False
+        with contextlib.suppress(PowerCut):
+            append(engine, "orders", 41)
+            after = dump(engine)
+            clock.advance(1)
+            engine.backups.shipping.ship()
+            whole = True
+        disk = disk.crash(ENDINGS[ending], call)
+        check_shipped(disk, clock, [before] if after is None else [after] if whole else [before, after], call)
+        engine = start(disk, clock, boot="later", dice=7)
+        back_up(engine)
+        check_shipped(disk, clock, [dump(engine)], call)
+        if whole:
+            assert call > 10
+            return
+    pytest.fail("it never comes to an end")
+
+
+@pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT, Fault.EMFILE])
+def test_a_failure_of_any_call_of_shipping_is_made_good_by_the_next_one(fault: Fault) -> None:
+    for number in range(1, 1000):
+        disk, clock, engine, _ = prepared()
+        engine.close_inline()
+        faulty = FaultyFileSystem(disk, NO_FAULTS)
+        engine = start(faulty, clock, boot="b", dice=3)
+        back_up(engine)
+        before = write_and_ship(clock, engine, 40)
+        append(engine, "orders", 41)
+        after = dump(engine)
+        clock.advance(1)
+        faulty.plan = FaultPlan(call=faulty.calls + number, fault=fault)
+        engine.backups.shipping.ship()
+        failed, faulty.plan = faulty.failed, NO_FAULTS
+        check_shipped(disk, clock, [before, after], number)
+        clock.advance(1)
+        engine.backups.shipping.ship()
+        assert engine.backups.shipping.error is None or engine.backups.shipping.broken, number
+        if not engine.backups.shipping.broken:
+            check_shipped(disk, clock, [after], number)
+        if not failed:
+            assert number > 5
+            return
+    pytest.fail("it never comes to an end")

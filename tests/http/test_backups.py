@@ -230,3 +230,61 @@ def test_without_a_place_it_is_refused(tmp_path: Path) -> None:
         wait_until_ready(server.url)
         answer = httpx.post(f"{server.url}/v0/backups", trust_env=False)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "no_backup_place")
+
+
+def test_a_cursor_beyond_the_restored_head_is_told(tmp_path: Path) -> None:
+    """One reader stopped where the backup was taken, the other has seen more than what came back."""
+    place, behind = tmp_path / "place", tmp_path / "behind"
+    (tmp_path / "one").mkdir()
+    behind.mkdir()
+    with LiveServer(tmp_path / "one", backup_dir=str(place)) as server:
+        wait_until_ready(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            client.put("/v1/stream/chat", headers={"content-type": "application/json"}).raise_for_status()
+            at_backup = client.post("/v1/stream/chat", json=["kept"]).headers["stream-next-offset"]
+            client.post("/v0/backups")
+            wait_for_backup(client, 1)
+            beyond = client.post("/v1/stream/chat", json=["lost", "lost"]).headers["stream-next-offset"]
+    restored = topics("backup", "restore", str(behind / "data"), "--at", str(place))
+    assert restored.returncode == 0, restored.stderr
+    with LiveServer(behind) as server:
+        wait_until_ready(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            client.post("/v1/stream/chat", json=["new"] * 3).raise_for_status()
+            answers = [client.get("/v1/stream/chat", params={"offset": offset}) for offset in (at_backup, beyond)]
+            tombstone = client.post("/v0/topics/chat/diff", json={"from_seq": 3}).json()["tombstone"]
+    assert [answer.status_code for answer in answers] == [200, 410]
+    assert answers[0].json() == ["new"] * 3
+    assert answers[0].headers["stream-gap"].endswith("reason=restored")
+    assert tombstone["reason"] == "restored"
+
+
+def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    (tmp_path / "one").mkdir()
+    with LiveServer(tmp_path / "one", backup_dir=str(place), backup_ship_ms="1", wal_shards="2") as server:
+        wait_until_ready(server.url)
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            client.post("/v0/backups")
+            wait_for_backup(client, 1)
+            writers = Writers(server.url)
+            give_up = time.monotonic() + _PATIENCE_S
+            while min(heard := [len(acked) for acked in writers.acked]) < 5 and time.monotonic() < give_up:
+                time.sleep(0.05)
+            wait_for_shipping(client, round(time.time() * 1000))
+        writers.stop()
+        server.kill()
+    assert topics("backup", "verify", "--at", str(place)).returncode == 0
+    check(tmp_path / "back", place, [], writers, at_least=heard)
+
+
+def wait_for_shipping(client: httpx.Client, moment: int) -> None:
+    give_up = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < give_up:
+        answer = client.get("/v0/backups").json()
+        assert answer["ship_error"] is None
+        if answer["shipped_moment_ms"] > moment:
+            assert client.get("/v0/ready").json()["backup_lag_ms"] < _PATIENCE_S * 1000
+            return
+        time.sleep(0.05)
+    raise AssertionError("the log was not shipped")

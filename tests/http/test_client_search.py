@@ -153,6 +153,10 @@ def test_searches(caller: Caller) -> None:
     assert caller.search("shop/logs ü", "service:a", size=1, track_total=True).total.value == 5
     bare = caller.search("shop/logs ü", "word3", source=False, explain=True)
     assert [hit.source for hit in bare.hits] == [None] and bare.explain is not None
+    ranked = caller.search("shop/logs ü", "common OR word3", rank="bm25", size=1)
+    assert ranked.hits[0].source["message"] == "word3 common"
+    rest = caller.search("shop/logs ü", "common OR word3", rank="bm25", search_after=ranked.next_search_after)
+    assert len(rest.hits) == 9 and all(hit.score < ranked.hits[0].score for hit in rest.hits)
     with pytest.raises(InvalidRequest):
         caller.search("shop/logs ü", "nofield:1")
 

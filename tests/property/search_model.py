@@ -3,7 +3,7 @@
 The filter walks the tree of a query over whole entries and knows nothing of predicates, rows, parts or indexes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from operator import eq, ge, gt, le, lt
 from typing import Any
@@ -270,12 +270,17 @@ def sorts(config: SearchConfig) -> st.SearchStrategy[SortItems]:
 
 
 def plain_search(
-    entries: Sequence[Any], node: Node | None, items: SortItems, config: SearchConfig
+    entries: Sequence[Any],
+    node: Node | None,
+    items: SortItems,
+    config: SearchConfig,
+    score_of: Callable[[Node, Any], float | None] | None = None,
 ) -> list[tuple[int, float]]:
-    """Every match with its score, in order."""
+    """Every match with its score, in order. Scores are those of clauses, unless somebody else gives them."""
+    give = score_of or (lambda node, entry: judge(node, entry, config))
     met = []
     for number, entry in enumerate(entries):
-        score = 0.0 if node is None else judge(node, entry, config)
+        score = 0.0 if node is None else give(node, entry)
         if score is not None:
             met.append((number, score))
 

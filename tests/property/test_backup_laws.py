@@ -56,7 +56,7 @@ def held(engine: Engine) -> list[int]:
     return [lease.seq for lease in engine.queues.list_leases("jobs").leases]
 
 
-def everything(engine: Engine) -> tuple[Dump, object, object]:
+def everything(engine: Engine) -> "State":
     routers = [(r.router, r.source, r.dest, r.cursor, r.forwarded_total) for r in engine.list_routers()]
     known = [name for name in ("jobs", "dead") if name in engine.core.by_name]
     leases = {name: [(one.seq, one.node) for one in engine.queues.list_leases(name).leases] for name in known}
@@ -79,31 +79,52 @@ def test_any_moment_is_restored_as_it_was(seed: int, number: int) -> None:
     keep_the_law(random.Random(f"{seed} {number}"), lambda engine: None, do_something)
 
 
+State = tuple[Dump, object, object]
 Doing = Callable[[Engine, random.Random], None]
+
+
+def lost(disk: FakeDisk) -> FakeDisk:
+    """What is left where the machine is gone with its disk, and the place is elsewhere."""
+    return disk.clone().crash(Survival.NOTHING)
 
 
 def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doing) -> None:
     disk, clock = FakeDisk(), ManualClock()
     engine = start(disk, clock)
     prepare(engine)
-    states: dict[int, tuple[Dump, object, object]] = {}
+    states: dict[int, State] = {}
     """The state at the end of each millisecond, from the first backup on."""
-    unreachable: set[int] = set()
-    """Moments between a start and the first backup behind it: what recovery decides is in no frame."""
-    fresh = True
+    unreachable: dict[int, State] = {}
+    """Moments between a start and the first backup behind it: what recovery decides is in no frame. There the state is
+    the last one of the run that the backup before is of.
+    """
+    last_of_run: State | None = None
+    at_place: State | None = None
+    """What losing the machine would leave."""
+    based_at = 0
     for _ in range(120):
         clock.advance(1)
         do(engine, dice)
         if dice.random() < 0.06:
-            engine = start(disk := disk.crash(Survival.EVERYTHING), clock, dice=dice.randrange(10**6))
-            fresh = True
+            last_of_run = last_of_run or everything(engine)
+            for _ in range(dice.choice((1, 1, 2))):
+                engine = start(disk := disk.crash(Survival.EVERYTHING), clock, dice=dice.randrange(10**6))
         if dice.random() < 0.1:
             back_up(engine)
-            fresh = False
+            last_of_run, at_place, based_at = None, everything(engine), clock.now_ms()
+        if dice.random() < 0.15:
+            engine.backups.shipping.ship()
+            moment = engine.backups.shipping.moment
+            if last_of_run is None and moment is not None and moment > based_at:
+                at_place = states[moment]
+        if at_place is not None and dice.random() < 0.05:
+            left, _ = restore(lost(disk), clock=clock)
+            assert everything(left) == at_place
         if places(disk):
             states[clock.now_ms()] = everything(engine)
-            if fresh:
-                unreachable.add(clock.now_ms())
+            if last_of_run is not None:
+                unreachable[clock.now_ms()] = last_of_run
+    clock.advance(1)
     back_up(engine)
     covered = [moment for moment in states if moment not in unreachable]
     assert covered
@@ -111,5 +132,9 @@ def keep_the_law(dice: random.Random, prepare: Callable[[Engine], None], do: Doi
         restored, told = restore(disk, at(disk, moment), f"back{number}", clock=clock)
         assert told.moment <= moment
         assert everything(restored) == states[moment], (moment, told)
+    for number, moment in enumerate(dice.sample([*unreachable], min(4, len(unreachable)))):
+        restored, told = restore(disk, at(disk, moment), f"run{number}", clock=clock)
+        assert told.moment <= moment
+        assert everything(restored) == unreachable[moment], (moment, told)
     newest, _ = restore(disk, clock=clock)
     assert everything(newest) == everything(engine)

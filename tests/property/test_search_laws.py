@@ -11,6 +11,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.property.bm25_model import Bm25
 from tests.property.effort import effort
 from tests.property.search_model import (
     SortItems,
@@ -46,9 +47,10 @@ from topics.indexing.grammar import (
     print_query,
 )
 from topics.indexing.measures import Counted, Summed, log2_bucket
-from topics.indexing.parts import Ask, Budget, Entries, Entry, Part, Span
-from topics.indexing.plans import Page, aggregate, list_keys, search
+from topics.indexing.parts import Ask, Budget, Count, Entries, Entry, Part, Span
+from topics.indexing.plans import Page, aggregate, count, list_keys, search
 from topics.indexing.predicates import bind_search
+from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.scans import Scan
 from topics.indexing.sorting import parse_sort
 from topics.indexing.values import shown
@@ -355,6 +357,29 @@ def test_what_was_removed_is_never_found(
     expected = [hit for hit in plain_search(values, node, items, config) if hit[0] not in removed]
     page = search(split(values, cuts, config, removed), ask_for(node, items, config, 100), plenty())
     assert [(hit.number, hit.score) for hit in page.hits] == expected
+
+
+@given(cases, splits, splits, removals, st.integers(1, 5))
+@effort(500)
+def test_a_ranked_search_is_bm25_over_all_live_entries_and_its_pages_join(
+    case: tuple[SearchConfig, list[Any], Node | None, SortItems],
+    cuts: list[Cut],
+    counted_cuts: list[Cut],
+    removed: set[int],
+    size: int,
+) -> None:
+    """To the last bit, and whatever the parts are, those that count and those that are searched."""
+    config, values, node, items = case
+    live = [value for number, value in enumerate(values) if number not in removed]
+    model = Bm25(live, config)
+    expected = [hit for hit in plain_search(values, node, items, config, model.score) if hit[0] not in removed]
+    plain = ask_for(node, items, config, size)
+    asked = Count(config=config, version=1, terms=terms_of(plain.predicate))
+    numbers = count(split(values, counted_cuts, config, removed), asked, plenty())
+    ask = msgspec.structs.replace(plain, weights=Weights(plain.predicate, numbers))
+    event(f"{min(len(expected), 3)} hits, {'scores' if any(score for _, score in expected) else 'none'}")
+    found = pages(split(values, cuts, config, removed), ask)
+    assert [(hit.number, hit.score) for page in found for hit in page.hits] == expected
 
 
 @given(configs(), st.lists(entries, max_size=12), splits, st.integers(1, 4), removals)

@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
+from tests.property.bm25_model import Bm25
 from tests.property.effort import effort
 from tests.property.search_model import SortItems, configs, entries, judge, plain_search, queries, sorts
 from topics.core.errors import InvalidRequestError, TopicsError
@@ -160,9 +161,12 @@ class Life:
             position = part.position
         return found
 
-    def search(self, node: Node | None, items: SortItems, size: int, after: Any = None) -> Outcome:
+    def search(
+        self, node: Node | None, items: SortItems, size: int, after: Any = None, ranked: bool = False,
+        statistics: tuple[int, ...] = (),
+    ) -> Outcome:  # fmt: skip
         sort = tuple(f"{name}:{'asc' if up else 'desc'}" for name, up in items)
-        query = SearchQuery("" if node is None else print_query(node), sort, size, after)
+        query = SearchQuery("" if node is None else print_query(node), sort, size, after, False, ranked, statistics)
         topic = self.streams.topic(self.name)
         outcome = self.ask(lambda done: self.streams.search.query(topic, query, 3.0, done))
         assert isinstance(outcome, Outcome)
@@ -175,10 +179,14 @@ cases = configs().flatmap(
 )
 
 
-@given(cases, steps, st.integers(1, 4), st.sampled_from((0, 60, 200, 1 << 27)))
+@given(cases, steps, st.integers(1, 4), st.sampled_from((0, 60, 200, 1 << 27)), st.booleans())
 @effort(160)
 def test_a_search_finds_what_is_alive(
-    case: tuple[SearchConfig, Node | None, SortItems], lived: list[tuple[Any, ...]], size: int, held_bytes: int
+    case: tuple[SearchConfig, Node | None, SortItems],
+    lived: list[tuple[Any, ...]],
+    size: int,
+    held_bytes: int,
+    ranked: bool,
 ) -> None:
     config, node, items = case
     life = Life(config, held_bytes)
@@ -187,12 +195,17 @@ def test_a_search_finds_what_is_alive(
     live = life.live()
     seqs = list(live)
     note(f"{live}")
-    expected = [(seqs[index], score) for index, score in plain_search(list(live.values()), node, items, config)]
+    score_of = Bm25(list(live.values()), config).score if ranked else None
+    expected = [
+        (seqs[index], score) for index, score in plain_search(list(live.values()), node, items, config, score_of)
+    ]
     event(f"{min(len(expected), 3)} hits, {life.forks and 'forks'}, version {life.version}")
     found: list[tuple[int, float]] = []
     after = None
+    statistics: tuple[int, ...] = ()
     while True:
-        result = life.search(node, items, size, after).result
+        outcome = life.search(node, items, size, after, ranked, statistics)
+        result, statistics = outcome.result, statistics or outcome.statistics
         found += [(hit.seq, hit.score) for hit in result.hits]
         if not result.is_full:
             break

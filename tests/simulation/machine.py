@@ -10,7 +10,8 @@ from topics.engine.background import LoopRunner
 from topics.engine.core import EngineOptions
 from topics.engine.workers import outcome_of
 from topics.storage.commit import Shard
-from topics.storage.log_writer import Reopening, Rotation, Submission
+from topics.storage.log_requests import Locating, Reopening, Request, Rotation
+from topics.storage.log_writer import Submission
 from topics.testing import ManualClock, PowerCut
 
 
@@ -119,7 +120,7 @@ class _Committer:
 
     def __init__(self, shard: Shard, workers: SimulatedWorkers, loop: SimulatedLoop, sync_s: float) -> None:
         self._shard, self._workers, self._loop, self._sync_s = shard, workers, loop, sync_s
-        self._work: list[list[Submission] | Rotation | Reopening] = []
+        self._work: list[list[Submission] | Request] = []
         """In the order in which it was asked for: what comes behind a rotation belongs into the next file."""
         self._due = self._closed = False
         self.outstanding = 0
@@ -141,13 +142,17 @@ class _Committer:
         """Nobody may count on it."""
 
     def rotate(self, rotation: Rotation) -> None:
-        self._shard.stage_coalesced()
-        self._work.append(rotation)
-        self.expect()
+        self._ask(rotation)
 
     def reopen(self, reopening: Reopening) -> None:
+        self._ask(reopening)
+
+    def locate(self, locating: Locating) -> None:
+        self._ask(locating)
+
+    def _ask(self, request: Request) -> None:
         self._shard.stage_coalesced()
-        self._work.append(reopening)
+        self._work.append(request)
         self.expect()
 
     def close(self) -> None:
@@ -165,6 +170,8 @@ class _Committer:
             elif isinstance(item, Reopening):
                 if self._shard.writer.can_reopen():
                     item.done()
+            elif isinstance(item, Locating):
+                item.done(self._shard.writer.locate())
             elif (error := self._shard.writer.rotate(item)) is None:
                 item.done(item.position)
             else:

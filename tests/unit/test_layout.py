@@ -10,6 +10,7 @@ import pytest
 import topics
 
 ROOT = Path(__file__).parents[2]
+# What is installed beside each other. Others, such as docs.txt, have a folder of their own and may repeat a pin.
 PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "dev.txt", "pages.txt")
 
 # name==version, and nothing that only some machines could resolve.
@@ -31,7 +32,7 @@ def project() -> dict[str, object]:
         return dict(tomllib.load(file)["project"])
 
 
-@pytest.mark.parametrize("name", PINS)
+@pytest.mark.parametrize("name", [*PINS, "docs.txt", "readers.txt", "s3.txt"])
 def test_requirements_are_exact_pins(name: str) -> None:
     assert pins(name)
 

@@ -256,8 +256,18 @@ def _wal_metrics(stats: EngineStats) -> Iterator[Metric]:
     yield _counter("topics_backups", "Backups that were taken.", stats.backups_total)
     yield _counter("topics_backup_failures", "Backups that failed.", stats.backup_failures_total)
     yield _counter("topics_backup_copied_bytes", "Bytes copied to the place for backups.", stats.backup_copied_bytes)
+    yield _counter(
+        "topics_backup_shipped_bytes", "Bytes of log shipped to the place for backups.", stats.backup_shipped_bytes
+    )
+    yield _counter(
+        "topics_backup_ship_failures", "Times the log could not be shipped.", stats.backup_ship_failures_total
+    )
     lag = -1 if stats.backup_lag_ms is None else stats.backup_lag_ms
-    yield _gauge("topics_backup_lag_ms", "How far the newest backup is behind; -1 before there is one.", lag)
+    yield _gauge(
+        "topics_backup_lag_ms",
+        "How far the newest backup, with the log shipped behind it, is behind; -1 before there is one.",
+        lag,
+    )
 
 
 def _throttle_metrics(stats: ThrottleStats) -> Iterator[Metric]:

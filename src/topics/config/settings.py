@@ -49,7 +49,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     # Backups.
     backup_interval_ms: Annotated[int, _number("Time between backups that are taken by themselves; 0 is never.")] = 0
-    backup_keep: Annotated[int, _number("Backups that are kept when another one was taken; 0 is all.")] = 0
+    backup_ship_ms: Annotated[
+        int, _number("Longest time that the log behind a backup waits to be shipped there as well; 0 ships none.")
+    ] = 10_000
+    backup_keep: Annotated[int, _number("Backups that are kept, and up to an eighth more; 0 is all.")] = 0
     backup_log_bytes: Annotated[
         int, _number("Log that is kept for the next backup, so that every moment can be restored; 0 is none.")
     ] = 4 * GIB
@@ -144,6 +147,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     ] = None
     cors_origins: Annotated[
         str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
+    ] = None
+    trusted_proxies: Annotated[
+        str | None, _text("Addresses or networks of proxies whose X-Forwarded-For is believed in the logs.")
     ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
@@ -303,6 +309,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
     ] = None
     archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_typed: Annotated[
+        str | None,
+        _text("Streams with a schema that get a table of their own with typed columns: globs, commas between."),
+    ] = None
     archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"

@@ -214,6 +214,7 @@ class Engine:
         self._runner = workers.runner("upkeep")
         self._seal_runner = workers.runner("sealer")
         self.backups.runner = workers.runner("backup")
+        self.backups.shipping.runner = workers.runner("ship")
         self.sealer.use(self._seal_runner)
         for shard in self.core.shards:
             shard.committer = workers.committer(shard, self.core.options)
@@ -255,6 +256,7 @@ class Engine:
             note_stopped(self._fs, self.core.layout)
         self._seal_runner.close()
         self.backups.runner.close()
+        self.backups.shipping.runner.close()
         self._runner.close()
         if self._workers is not None:
             self._workers.close()

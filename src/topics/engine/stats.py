@@ -70,6 +70,8 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     backups_total: int = 0
     backup_failures_total: int = 0
     backup_copied_bytes: int = 0
+    backup_shipped_bytes: int = 0
+    backup_ship_failures_total: int = 0
     backup_lag_ms: int | None = None
     """None where none was taken since the start."""
     cold_store: StoreStats | None = None
@@ -115,6 +117,8 @@ def collect_stats(
         backups_total=backups.completed,
         backup_failures_total=backups.failures,
         backup_copied_bytes=backups.copied_bytes,
+        backup_shipped_bytes=backups.shipping.shipped_bytes,
+        backup_ship_failures_total=backups.shipping.failures,
         backup_lag_ms=backups.lag_ms,
         cold_store=None if core.store.far is None else core.store.far.stats(),
     )

@@ -347,7 +347,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             self._start(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
-            size = max(PIECE_BYTES, self._reader.body_left)
+            size = self._reader.piece_bytes
             rest = memoryview(self._unparsed)
             self._unparsed = rest[size:]
             self._feed(rest[:size])

@@ -57,6 +57,19 @@ class Snapshot:
         mask[places if rows is None else rows[places]] = True
         return mask
 
+    def counts_at(self, places: NDArray[Any]) -> Numbers:
+        """How many of some places each row has."""
+        rows = self.rows
+        return np.bincount(places if rows is None else rows[places], minlength=self.count)
+
+    def has_value(self) -> Mask:
+        """The rows with a value."""
+        rows = self.rows
+        mask = np.full(self.count, rows is None)
+        if rows is not None:
+            mask[rows] = True
+        return mask
+
     def single(self) -> tuple[NDArray[Any], Mask, Mask]:
         """One value for each row, whether it has one at all, and whether it has several."""
         rows = self.rows
@@ -143,3 +156,7 @@ class WordsColumn(TextColumn):
     @abstractmethod
     def beginning(self, prefix: str) -> NDArray[Any]:
         """Where words stand that begin so, in any order."""
+
+    @abstractmethod
+    def lengths(self, count: int) -> NDArray[Any]:
+        """How many words each of the first rows has."""

@@ -1,6 +1,8 @@
 """Matching: a predicate compiled to closures over the rows of its fields, for whoever has entries and no index."""
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 from topics.indexing.extraction import Extractor, Row
@@ -22,6 +24,7 @@ from topics.indexing.predicates import (
     fields_of,
     has_scores,
 )
+from topics.indexing.ranking import Term, Weights, counts_words, saturated
 from topics.schema.search import SearchConfig
 
 Test = Callable[[Row], bool]
@@ -31,12 +34,19 @@ Score = Callable[[Row], float]
 class Matcher:
     """One predicate over entries. The fields it needs and any `further` ones are extracted once an entry."""
 
-    def __init__(self, predicate: Predicate, config: SearchConfig, version: int, further: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        predicate: Predicate,
+        config: SearchConfig,
+        version: int,
+        further: Sequence[str] = (),
+        weights: Weights | None = None,
+    ) -> None:
         self.extractor = Extractor(config, version, (*fields_of(predicate), *further))
         self.places = self.extractor.places
         self.row = self.extractor.row
         self.matches = compile_test(predicate, self.places)
-        self.score: Score = compile_score(predicate, self.places) if has_scores(predicate) else _no_score
+        self.score: Score = compile_score(predicate, self.places, weights) if has_scores(predicate) else _no_score
 
 
 def _no_score(_: Row) -> float:
@@ -118,14 +128,50 @@ def has_phrase(text: Sequence[str], words: Sequence[str]) -> bool:
     return any(word == first and tuple(text[at : at + count]) == words for at, word in enumerate(text))
 
 
-def compile_score(predicate: Predicate, places: dict[str, int]) -> Score:
-    """The score of a row that matches."""
+def compile_score(predicate: Predicate, places: dict[str, int], weights: Weights | None = None) -> Score:
+    """The score of a row that matches: by its clauses, or ranked by the weights of its terms."""
     if isinstance(predicate, Any_ | Best):
-        parts = [(compile_test(part, places), compile_score(part, places)) for part in predicate.parts]
-        combine: Callable[[list[float]], float] = max if isinstance(predicate, Best) else sum
+        parts = [(compile_test(part, places), compile_score(part, places, weights)) for part in predicate.parts]
+        combine: Callable[[list[float]], float] = max if isinstance(predicate, Best) else _added
         return lambda row: combine([score(row) for test, score in parts if test(row)])
     if isinstance(predicate, All):
-        scores = [compile_score(part, places) for part in predicate.parts]
-        return lambda row: sum(score(row) for score in scores)
+        return _sum_of([compile_score(part, places, weights) for part in predicate.parts])
+    if weights is not None:
+        return _sum_of([_term_score(term, weight, weights, places) for term, weight in weights.of(predicate)])
     constant = float(getattr(predicate, "score", 0.0))
     return lambda _: constant
+
+
+def _added(scores: list[float]) -> float:
+    """From left to right, as columns are added, and not as precisely as `sum` may."""
+    return reduce(add, scores, 0.0)
+
+
+def _sum_of(scores: list[Score]) -> Score:
+    return lambda row: _added([score(row) for score in scores])
+
+
+def _term_score(term: Term, weight: float, weights: Weights, places: dict[str, int]) -> Score:
+    if not counts_words(term):
+        return lambda _: weight
+    place, average, count = places[term.field], weights.average(term.field), frequency_of(term)
+
+    def score(row: Row) -> float:
+        texts = row[place] or ()
+        return saturated(weight, count(texts), sum(map(len, texts)), average)
+
+    return score
+
+
+def frequency_of(term: Term) -> Callable[[Sequence[Sequence[str]]], int]:
+    """How often a term stands in texts."""
+    if isinstance(term, HasPhrase):
+        words, count = term.words, len(term.words)
+        return lambda texts: sum(
+            tuple(text[at : at + count]) == words for text in texts for at in range(len(text) - count + 1)
+        )
+    assert isinstance(term, HasWords)
+    (wanted,) = term.words
+    if term.prefix:
+        return lambda texts: sum(word.startswith(wanted) for text in texts for word in text)
+    return lambda texts: sum(word == wanted for text in texts for word in text)

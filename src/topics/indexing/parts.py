@@ -13,6 +13,7 @@ import msgspec
 from topics.indexing.aggregation import Aggregation, Table
 from topics.indexing.matching import Matcher
 from topics.indexing.predicates import Predicate
+from topics.indexing.ranking import Term, Weights
 from topics.indexing.sorting import Hit, Place, Sort
 from topics.schema.search import SearchConfig
 
@@ -90,9 +91,19 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     after: Place | None = None
     count_all: bool = False
     """Whether all matches are counted, although only some are wanted."""
+    weights: Weights | None = None
+    """What terms are worth, where hits are ranked by rarity."""
 
     def matcher(self) -> Matcher:
-        return Matcher(self.predicate, self.config, self.version, self.sort.fields)
+        return Matcher(self.predicate, self.config, self.version, self.sort.fields, self.weights)
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """A request for statistics: in how many entries terms stand, and how long the entries are."""
+
+    config: SearchConfig
+    version: int
+    terms: tuple[Term, ...]
 
 
 class Found(msgspec.Struct, kw_only=True):
@@ -127,11 +138,22 @@ class KeysFound(msgspec.Struct, kw_only=True):
     missed: int = 0
 
 
+class Counted(msgspec.Struct, kw_only=True):
+    """What a part adds to statistics (`topics.indexing.ranking.Statistics`)."""
+
+    numbers: list[int]
+    looked_at: int = 0
+    missed: int = 0
+    first_missed: int | None = None
+
+
 class Part(Protocol):
     @property
     def span(self) -> Span: ...
 
     def search(self, ask: Ask, budget: Budget) -> Found: ...
+
+    def count(self, ask: Count, budget: Budget) -> Counted: ...
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled: ...
 

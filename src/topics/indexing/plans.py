@@ -11,7 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from topics.indexing.aggregation import Aggregation, Table
-from topics.indexing.parts import Ask, Budget, Part, Span
+from topics.indexing.parts import Ask, Budget, Count, Part, Span
+from topics.indexing.ranking import Statistics
 from topics.indexing.sorting import OFFSET, Hit, Place
 
 _SPARE_PAGES = 4
@@ -244,5 +245,40 @@ def list_keys(parts: Sequence[Part], after: str | None, limit: int, budget: Budg
     return listing.keys()
 
 
-Running = Searching | Adding | Listing
+class Counting:
+    """Statistics for a ranking, asked of one part after the other, in any order."""
+
+    enough = False
+
+    def __init__(self, ask: Count, budget: Budget) -> None:
+        self._ask = ask
+        self._budget = budget
+        self.coverage = Coverage()
+        self.statistics = Statistics(ask.terms)
+
+    def wants(self, span: Span) -> bool:
+        return True
+
+    def take(self, part: Part) -> None:
+        if self._budget.is_late():
+            self.coverage.miss(part.span, part.span.rows, None)
+            return
+        counted = part.count(self._ask, self._budget)
+        self.coverage.looked(part.span, counted.looked_at)
+        self.coverage.miss(part.span, counted.missed, counted.first_missed)
+        self.statistics.add(counted.numbers)
+
+    def numbers(self) -> list[int]:
+        self.coverage.spent = self._budget.spent
+        return self.statistics.numbers
+
+
+def count(parts: Iterable[Part], ask: Count, budget: Budget) -> list[int]:
+    counting = Counting(ask, budget)
+    for part in parts:
+        counting.take(part)
+    return counting.numbers()
+
+
+Running = Searching | Adding | Listing | Counting
 """A query on its way through its parts."""

@@ -3,8 +3,11 @@
 from bisect import insort
 
 from topics.indexing.aggregation import Aggregation, Table
-from topics.indexing.parts import Ask, Budget, Found, KeysFound, Source, Span, Totalled
+from topics.indexing.extraction import Extractor
+from topics.indexing.matching import compile_test
+from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Source, Span, Totalled
 from topics.indexing.predicates import Everything
+from topics.indexing.ranking import Statistics
 from topics.indexing.sorting import Hit
 
 _SPARE_HITS = 256
@@ -54,6 +57,29 @@ class Scan:
         ask.sort.arrange(hits)
         del hits[ask.size :]
 
+    def count(self, ask: Count, budget: Budget) -> Counted:
+        statistics = Statistics(ask.terms)
+        extractor = Extractor(ask.config, ask.version, statistics.fields)
+        tests = [compile_test(term, extractor.places) for term in ask.terms]
+        places = [extractor.places[name] for name in statistics.fields]
+        is_text = [ask.config.fields[name].kind == "text" for name in statistics.fields]
+        found = Counted(numbers=[])
+        for entry in self._source.entries(Everything(), False):
+            if not budget.take(entry.size):
+                self._miss(found, entry.number, False)
+                break
+            found.looked_at += 1
+            row = extractor.row(entry.value)
+            for index, place in enumerate(places):
+                values = row[place] or ()
+                words = sum(map(len, values)) if is_text[index] else len(values)
+                statistics.entries[index] += words > 0
+                statistics.words[index] += words if is_text[index] else 0
+            for index, test in enumerate(tests):
+                statistics.found[index] += test(row)
+        found.numbers = statistics.numbers
+        return found
+
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         contributions = ask.contributions()
         totalled = Totalled(table=Table(ask))
@@ -89,7 +115,7 @@ class Scan:
             insort(ordered, key)
         return found
 
-    def _miss(self, found: Found | Totalled, number: int, descending: bool) -> None:
+    def _miss(self, found: Found | Totalled | Counted, number: int, descending: bool) -> None:
         """Notes that the entry of this number, and those that would have come behind it, were not looked at."""
         found.missed = self.span.rows - found.looked_at
         found.first_missed = self.span.first if descending else number

@@ -30,7 +30,7 @@ class Intake:
 
     def __init__(self, contract: Contract) -> None:
         self._profile: Profile | None = None if isinstance(contract.profile, Generic) else contract.profile
-        self._validator = contract.registry.validator
+        self._validator = None if _is_proved(contract) else contract.registry.validator
         key = contract.registry.routing_key
         self._extractor = None if key is None else KeyExtractor(key)
 
@@ -86,6 +86,13 @@ class Intake:
             return [profile.normalise(index, value, now_ms) for index, value in enumerate(values)]
         except RecursionError:
             raise InvalidRequestError("entry: the JSON is nested too deeply") from None
+
+
+def _is_proved(contract: Contract) -> bool:
+    """Whether the schema is the one that the profile brought, and what the profile makes of an entry follows it."""
+    canonical = contract.profile.canonical()
+    versions = contract.registry.versions
+    return canonical is not None and bool(versions) and versions[-1].schema == encode(canonical.schema)
 
 
 def _parse_all(raws: Sequence[Text]) -> list[Any]:

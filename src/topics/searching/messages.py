@@ -33,6 +33,7 @@ class Kind(IntEnum):
     TRIM = 7
     MORE = 8
     FINISH = 9
+    SEEK = 10
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -82,6 +83,16 @@ class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
     after: list[Any] | None = None
     """Offsets as the seqs that they stand for."""
     count_all: bool = False
+    ranked: bool = False
+    """Whether scores are by rarity."""
+    statistics: tuple[int, ...] = ()
+    """What was counted for that (`topics.indexing.ranking.Statistics`)."""
+
+
+class CountQuery(msgspec.Struct, array_like=True, frozen=True, tag="count"):
+    """In how many entries the terms of a query stand."""
+
+    q: str
 
 
 class AggregateQuery(msgspec.Struct, array_like=True, frozen=True, tag="aggregate"):
@@ -93,7 +104,7 @@ class KeysQuery(msgspec.Struct, array_like=True, frozen=True, tag="keys"):
     limit: int
 
 
-Query = SearchQuery | AggregateQuery | KeysQuery
+Query = SearchQuery | CountQuery | AggregateQuery | KeysQuery
 
 
 class Ask(_Head, frozen=True):
@@ -153,6 +164,18 @@ class Filter(_Head, frozen=True):
     pieces: tuple[Piece, ...]
 
 
+class Seek(_Head, frozen=True):
+    """Where in a companion the first entries are that have a routing key, that a filter lets through, or both."""
+
+    request: int
+    index: int
+    """The one that knows how entries are described; NO_INDEX for a key alone."""
+    mapped: Mapped
+    key: str | None
+    filter: str
+    limit: int
+
+
 class Hit(msgspec.Struct, array_like=True, frozen=True):
     place: list[Any]
     seq: int
@@ -189,6 +212,8 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Whether some of an aggregation had been added up before."""
     unreadable: str = ""
     """Why the companion that was to be asked cannot be; nothing was asked of it then."""
+    counted: tuple[int, ...] = ()
+    """The statistics that a ranking needs."""
 
 
 class Answer(_Head, frozen=True):
@@ -197,12 +222,12 @@ class Answer(_Head, frozen=True):
     problem: str = ""
 
 
-Question = Ask | More | Finish | Filter
+Question = Ask | More | Finish | Filter | Seek
 """What is answered."""
 Head = Open | Add | Trim | Drop | Question | Answer
 _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, Ask: Kind.ASK, More: Kind.MORE,
-    Finish: Kind.FINISH, Filter: Kind.FILTER, Answer: Kind.ANSWER,
+    Finish: Kind.FINISH, Filter: Kind.FILTER, Seek: Kind.SEEK, Answer: Kind.ANSWER,
 }  # fmt: skip
 _DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
 

@@ -11,12 +11,13 @@ from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh.index import FreshPart
 from topics.indexing.parts import Ask as PlanAsk
-from topics.indexing.parts import Budget, Span
-from topics.indexing.plans import Adding, Listing, Running, Searching
+from topics.indexing.parts import Budget, Count, Span
+from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
 from topics.indexing.predicates import bind_search, fields_of
+from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.sorting import parse_sort
 from topics.searching.held import Held
-from topics.searching.messages import AggregateQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
+from topics.searching.messages import AggregateQuery, CountQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
 
 _encode = msgspec.json.Encoder().encode
 _NO_LIMIT = 1 << 62
@@ -47,6 +48,10 @@ class Asked:
             self._aggregation = parse_aggregation(query.body, held.config, held.version)
             self._names = self._aggregation.needed_fields()
             return Adding(self._aggregation, self._budget)
+        if isinstance(query, CountQuery):
+            terms = terms_of(bind_search(query.q, held.config).predicate)
+            self._names = tuple(dict.fromkeys(term.field for term in terms))
+            return Counting(Count(config=held.config, version=held.version, terms=terms), self._budget)
         asked = _plan_ask(held, query)
         self._names = tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
         by_offset = asked.sort.by_offset
@@ -95,6 +100,8 @@ class Asked:
         if isinstance(running, Listing):
             keys = running.keys()
             return self._result(keys=tuple(keys.keys), is_full=keys.next_after is not None)
+        if isinstance(running, Counting):
+            return self._result(counted=tuple(running.numbers()))
         if isinstance(running, Adding):
             assert self._aggregation is not None
             sums = running.sums()
@@ -131,4 +138,5 @@ def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
         size=query.size,
         after=None if query.after is None else tuple(query.after),
         count_all=query.count_all,
+        weights=Weights(bound.predicate, query.statistics) if query.ranked else None,
     )

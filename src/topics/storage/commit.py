@@ -23,7 +23,8 @@ from typing import Protocol
 
 from topics.core.errors import ThrottledError, TopicsError
 from topics.formats.frame import FrameKind, seal_frame
-from topics.storage.log_writer import Reopening, Rotation, Submission, Writer
+from topics.storage.log_requests import Locating, Reopening, Rotation
+from topics.storage.log_writer import Submission, Writer
 from topics.storage.room import Room
 from topics.storage.timing import CommitTiming
 
@@ -51,6 +52,8 @@ class Committer(Protocol):
     def rotate(self, rotation: Rotation) -> None: ...
 
     def reopen(self, reopening: Reopening) -> None: ...
+
+    def locate(self, locating: Locating) -> None: ...
 
     def close(self) -> None: ...
 
@@ -230,6 +233,10 @@ class InlineCommitter:
         self.flush()
         if self._shard.writer.can_reopen():
             reopening.done()
+
+    def locate(self, locating: Locating) -> None:
+        self.flush()
+        locating.done(self._shard.writer.locate())
 
     def close(self) -> None:
         self.flush()

@@ -96,6 +96,15 @@ class FileSystem(Protocol):
         ...
 
 
+def map_file(fs: FileSystem, path: str) -> memoryview:
+    """A view of a whole file as it is now."""
+    file = fs.open(path)
+    try:
+        return file.map()
+    finally:
+        file.close()
+
+
 def read_small(fs: FileSystem, path: str) -> str:
     """The text of a file of a few bytes; empty where there is none."""
     try:

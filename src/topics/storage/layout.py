@@ -18,7 +18,11 @@ repair/                          what a repair has prepared; with a plan in it, 
 damaged-<number>/                what repairs have taken out of use, each file in its place below; never read again
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+RESTORED = "restored"
+"""What `pipeline/history` says in a folder that came whole out of a backup."""
 
 
 class Layout(NamedTuple):
@@ -78,6 +82,11 @@ class Layout(NamedTuple):
         return f"{self.root}/pipeline"
 
     @property
+    def pipeline_history(self) -> str:
+        """Which log the products are made of (`topics.spark.pipeline.histories`)."""
+        return f"{self.root}/pipeline/history"
+
+    @property
     def pipeline_seen(self) -> str:
         """The number of the last catalog whose removals the archive has applied."""
         return f"{self.root}/pipeline/seen"
@@ -94,6 +103,11 @@ class Layout(NamedTuple):
     @property
     def kept_logs(self) -> str:
         return f"{self.root}/backup/log"
+
+    @property
+    def kept_run(self) -> str:
+        """Where the log of the last backup ends (`engine.backup.kept_log`)."""
+        return f"{self.root}/backup/log/run"
 
     def kept_log(self, shard: int) -> str:
         return f"{self.root}/backup/log/shard-{shard:02d}"
@@ -123,6 +137,11 @@ class Layout(NamedTuple):
 
 def wal_file(folder: str, number: int) -> str:
     return f"{folder}/{number:016d}.wal"
+
+
+def wal_numbers(names: Iterable[str]) -> list[int]:
+    """The numbers of the log files among the names in a shard's folder, sorted."""
+    return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
 
 
 def number_in(name: str, before: str, after: str) -> int | None:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from topics.core.errors import ReadOnlyError, TopicsError
 from topics.storage.latency import LatencyHistogram
+from topics.storage.log_requests import LogPosition, Rotation
 from topics.storage.shortages import as_refusal, is_passing
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import LogMark, ShardLog
@@ -42,22 +43,6 @@ class Submission:
 
     def failed(self, error: TopicsError) -> None:
         raise NotImplementedError
-
-
-class Rotation:
-    """Asks the writer to sync and finish its file; `position` is then the number of the file that follows."""
-
-    def __init__(self, done: Callable[[int], None], failed: Callable[[TopicsError], None]) -> None:
-        self.done = done
-        self.failed = failed
-        self.position = 0
-
-
-class Reopening:
-    """Asks the writer of a halted shard whether it can write again; `done` is told when it can."""
-
-    def __init__(self, done: Callable[[], None]) -> None:
-        self.done = done
 
 
 class Answer(Protocol):
@@ -172,6 +157,10 @@ class Writer:
                     return as_refusal(error)
                 self._poison(error)
         return self.poison
+
+    def locate(self) -> LogPosition | None:
+        """Where the log ends; None while it takes no writes, as nobody can say then."""
+        return self._log.position() if self.poison is None else None
 
     def sync(self) -> None:
         """The background sync of class disk: bounds how much a power cut can take."""

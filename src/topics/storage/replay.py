@@ -21,7 +21,7 @@ from typing import NamedTuple
 from topics.core.findings import Finding
 from topics.formats.frame import BadFrame, Frame, find_frames, read_frame
 from topics.storage.fs import FileSystem
-from topics.storage.layout import number_in, wal_file
+from topics.storage.layout import wal_file, wal_numbers
 
 
 class Tear(NamedTuple):
@@ -69,7 +69,7 @@ class ShardReader:
             names = self._fs.list_dir(self._folder)
         except FileNotFoundError:
             return []
-        return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
+        return wal_numbers(names)
 
     def secure(self) -> None:
         """Makes durable what was written to the newest file; every other one was synced before the next was begun."""

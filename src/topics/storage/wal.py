@@ -21,6 +21,7 @@ from typing import NamedTuple
 from topics.formats.frame import Frame, read_frame
 from topics.storage.fs import File, FileSystem
 from topics.storage.layout import wal_file
+from topics.storage.log_requests import LogPosition
 from topics.storage.shortages import is_full, is_passing
 
 _TRIES = 3
@@ -71,6 +72,12 @@ class ShardLog:
     def mark(self) -> LogMark:
         """The present end of the log."""
         return LogMark(self.next_number, self._offset)
+
+    def position(self) -> LogPosition:
+        """The end of the log as its files have it."""
+        if self._file is None:
+            return LogPosition(self.next_number, 0)
+        return LogPosition(self.next_number - 1, self._offset)
 
     def has_room(self, size: int) -> bool:
         """Whether a write of that size needs no new file."""

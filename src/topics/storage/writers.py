@@ -20,7 +20,8 @@ from queue import Empty, SimpleQueue
 
 from topics.core.errors import TopicsError
 from topics.storage.commit import Shard
-from topics.storage.log_writer import Reopening, Rotation, Submission
+from topics.storage.log_requests import Locating, Reopening, Request, Rotation
+from topics.storage.log_writer import Submission
 from topics.storage.timing import CommitTiming
 from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
 
@@ -31,7 +32,7 @@ class _Stop:
     """Ends the thread."""
 
 
-_Work = list[Submission] | Rotation | Reopening | _Stop
+_Work = list[Submission] | Request | _Stop
 Run = Callable[[], None]
 
 
@@ -93,14 +94,18 @@ class ThreadCommitter:
             self._write_at_once(batch)
 
     def rotate(self, rotation: Rotation) -> None:
-        self._hand_over()
-        self.outstanding += 1
-        self._queue.put(rotation)
+        self._ask(rotation)
 
     def reopen(self, reopening: Reopening) -> None:
+        self._ask(reopening)
+
+    def locate(self, locating: Locating) -> None:
+        self._ask(locating)
+
+    def _ask(self, request: Request) -> None:
         self._hand_over()
         self.outstanding += 1
-        self._queue.put(reopening)
+        self._queue.put(request)
 
     def close(self) -> None:
         """Commits what was submitted, syncs, ends the thread and gives the last answers."""
@@ -200,6 +205,8 @@ class ThreadCommitter:
             self._rotate(work)
         elif isinstance(work, Reopening):
             self._reopen(work)
+        elif isinstance(work, Locating):
+            self._locate(work)
         elif isinstance(work, _Stop):
             self._writer.close()
             return False
@@ -240,6 +247,15 @@ class ThreadCommitter:
             self.outstanding -= 1
             if ready:
                 reopening.done()
+
+        self._post(answer)
+
+    def _locate(self, locating: Locating) -> None:
+        position = self._writer.locate()
+
+        def answer() -> None:
+            self.outstanding -= 1
+            locating.done(position)
 
         self._post(answer)
 

@@ -5,7 +5,7 @@ from itertools import chain, islice
 
 from topics.core.durability import Durability
 from topics.core.errors import OffsetGoneError, SystemStreamError, TopicsError, quoted
-from topics.core.loss import LossReason
+from topics.core.loss import LossReason, Tombstone
 from topics.core.names import SYSTEM_STREAMS
 from topics.engine import Engine
 from topics.engine.state.seeking import seek_time
@@ -20,7 +20,7 @@ from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.own_names import is_own_stream
-from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.streams.reading import ReadSpec, StreamSlice, cutter, joined
 from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, at_once
@@ -130,7 +130,12 @@ class Streams:
         self.check_there(topic)
         if spec.filter is not None:
             self.search.read(topic, spec, done)
-            return
+        elif spec.key is not None:
+            self.search.read_key(topic, spec, lambda part, found: self._read(topic, part, found), done)
+        else:
+            self._read(topic, spec, done)
+
+    def _read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
             self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
             return
@@ -141,7 +146,7 @@ class Streams:
                 done(outcome)
                 return
             try:
-                self.read(topic, following, lambda rest: done(_joined(spec, outcome, rest)))
+                self._read(topic, following, lambda rest: done(joined(spec, outcome, rest)))
             except TopicsError as error:
                 done(error)
 
@@ -163,7 +168,8 @@ class Streams:
         From the start a reader goes on, because there is nothing earlier to begin from again; it is told instead.
         """
         loss = found.tombstone
-        if loss is not None and loss.reason in _RETENTION and offset not in ("", START, NOW):
+        gone = loss is not None and (loss.reason in _RETENTION or _was_seen(topic, loss))
+        if loss is not None and gone and offset not in ("", START, NOW):
             raise OffsetGoneError(
                 f"stream {quoted(topic.name)}: entries {loss.gap_from} to {loss.gap_to} behind this offset are gone",
                 stream=topic.name, first=loss.gap_from, last=loss.gap_to, lost_by=loss.reason.value,
@@ -222,17 +228,6 @@ def _at_fork(topic: Topic, position: Position) -> bool:
     return False
 
 
-def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
-    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
-    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
-        return first
-    if not first.count:
-        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
-    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
-    promoted_to = max(first.promoted_to, rest.promoted_to)
-    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
-
-
 def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
     """The prefixes to list, in order and apart: what was asked for, within what may be seen."""
     if not allowed:
@@ -244,3 +239,9 @@ def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:
         if last is None or not one.startswith(last):
             yield one
             last = one
+
+
+def _was_seen(topic: Topic, loss: Tombstone) -> bool:
+    """Whether an offset lies behind entries that the stream had before it came back from a backup without them."""
+    skipped = [lost for lost in topic.lost or () if lost.reason is LossReason.RESTORED]
+    return any(lost.from_seq < loss.gap_from <= lost.to_seq for lost in skipped)

@@ -35,7 +35,13 @@ class BackupsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     interval_ms: int
     """Time between backups that are taken by themselves; 0 is never."""
     lag_ms: int | None
-    """How far the newest one of this run is behind; None before there is one."""
+    """How far the newest one of this run, with the log shipped behind it, is behind; None before there is one."""
+    ship_ms: int
+    """Longest time that the log waits to be shipped; 0 is never."""
+    shipped_moment_ms: int | None
+    """Everything logged up to this moment is at the place; None before there is a backup of this run."""
+    ship_error: str | None
+    """Why the log could not be shipped the last time; None where it could."""
     completed: int
     failures: int
     error: str | None

@@ -1,6 +1,6 @@
 """The messages of a search over /v0."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -19,6 +19,8 @@ class TopicSearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source
     source: bool = True
     fields: list[str] | None = None
     highlight: bool | list[str] = False
+    rank: Literal["bm25"] | None = None
+    """By which scores; without it, by those that clauses have."""
 
 
 class TopicHit(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,8 @@ from topics.core.errors import DiskFullError, ReadOnlyError, ThrottledError, Top
 from topics.formats.frame import Frame, FrameKind, find_frames
 from topics.storage.commit import InlineCommitter, Shard
 from topics.storage.layout import wal_file
-from topics.storage.log_writer import Rotation, Submission, Writer
+from topics.storage.log_requests import Rotation
+from topics.storage.log_writer import Submission, Writer
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import ShardLog
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival

@@ -12,7 +12,8 @@ from topics.core.errors import ReadOnlyError, TopicsError
 from topics.formats.frame import FrameKind, find_frames
 from topics.storage.commit import Shard
 from topics.storage.layout import wal_file
-from topics.storage.log_writer import Rotation, Submission, Writer
+from topics.storage.log_requests import Rotation
+from topics.storage.log_writer import Submission, Writer
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import ShardLog
 from topics.storage.writers import ThreadCommitter

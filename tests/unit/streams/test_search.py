@@ -97,9 +97,10 @@ class World:
         sort: tuple[str, ...] = (),
         size: int = 50,
         after: list[Any] | None = None,
+        ranked: bool = False,
     ) -> list[Any]:
         answers: list[Outcome | TopicsError] = []
-        query = SearchQuery(q, sort, size, after)
+        query = SearchQuery(q, sort, size, after, False, ranked)
         self.streams.search.query(self.streams.topic(name), query, timeout_s, answers.append)
         return answers
 
@@ -275,6 +276,48 @@ def test_a_scan_ends_with_its_budget_and_tells_what_it_left_out(streams: Streams
     assert world.streams.search.stats().out_of_bytes == 2
     (outcome,) = world.ask("a", size=2)
     assert outcome.complete, "what is not needed is not missed"
+
+
+def write_messages(world: World, count: int) -> None:
+    world.describe("a")
+    for number in range(count):
+        append(world.streams, "a", json.dumps([{"message": "card " * (1 + number % 3)}]).encode(), JSON)
+
+
+def test_a_ranking_takes_half_of_each_budget_for_counting(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "PACK_RECORDS", 2)
+    world = World(streams.engine, stream_bytes=120)
+    write_messages(world, 20)
+    (whole,) = world.ask("a", "message:card", ranked=True)
+    assert whole.complete and whole.statistics == (20, sum(1 + n % 3 for n in range(20)), 20)
+    assert world.ask("a", "message:card")[0].scanned_bytes * 2 == whole.scanned_bytes
+    small = World(streams.engine, stream_bytes=120, scan_bytes=whole.scanned_bytes // 2)
+    (outcome,) = small.ask("a", "message:card", ranked=True)
+    assert outcome.spent == "bytes" and not outcome.complete and outcome.scanned_bytes <= whole.scanned_bytes // 2
+    assert outcome.missed == 20 - outcome.statistics[0] == 20 - len(outcome.result.hits) > 0
+    assert outcome.first_missed == 1
+
+
+def test_a_ranking_ends_with_its_time(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "PACK_RECORDS", 2)
+    write_messages(World(streams.engine), 20)
+    late: list[Outcome] = []
+    for ticks in range(1, 200):
+        clock = iter([0.0] * ticks + [9.0] * 200)
+        world = World(streams.engine, now=lambda clock=clock: next(clock), stream_bytes=120)  # type: ignore[misc]
+        (outcome,) = world.ask("a", "message:card", ranked=True)
+        if outcome.spent is None:
+            break
+        late.append(outcome)
+    assert outcome.complete and len(outcome.result.hits) == 20
+    assert all(one.spent == "time" and one.missed >= 20 - len(one.result.hits) and not one.complete for one in late)
+    # Some were late while they counted, others behind it.
+    assert {sum(one.statistics[:1]) == 20 for one in late} == {True, False}
+
+
+def test_a_ranking_without_words_counts_nothing(old: World) -> None:
+    (outcome,) = old.ask("a", "status:>=0", ranked=True)
+    assert outcome.complete and outcome.statistics == () and len(outcome.result.hits) == 20
 
 
 def test_a_scan_ends_with_its_time(old: World) -> None:

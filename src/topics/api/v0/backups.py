@@ -10,7 +10,6 @@ from topics.api.openapi_operation import Operation
 from topics.core.backup_errors import NoBackupPlaceError
 from topics.core.errors import TopicsError
 from topics.engine.backup.backups import Listed
-from topics.engine.backup.info import info_of
 from topics.wire.backups import BackupsAnswer, BackupStarted
 
 _encode = msgspec.json.Encoder().encode
@@ -39,7 +38,8 @@ def list_backups(call: Call) -> None:
         answer = BackupsAnswer(
             place=place, lineage=outcome.lineage, running=backups.running, lag_ms=backups.lag_ms,
             interval_ms=call.engine.core.options.backup_interval_ms, completed=backups.completed,
-            failures=backups.failures, error=backups.error, backups=[info_of(found) for found in outcome.manifests],
+            ship_ms=call.engine.core.options.backup_ship_ms, shipped_moment_ms=backups.shipping.moment,
+            ship_error=backups.shipping.error, failures=backups.failures, error=backups.error, backups=outcome.backups,
         )  # fmt: skip
         call.reply(200, _encode(answer))
 

@@ -11,7 +11,7 @@ from topics.api.errors import RequestTimeoutError
 from topics.api.openapi_operation import Operation, Parameter
 from topics.api.v1.deadlines import Pending
 from topics.api.v1.routes import StreamsApi
-from topics.api.v1.search_answers import explain, show_hits
+from topics.api.v1.search_answers import explain, show_hits, statistics_of
 from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
 from topics.api.v1.searches import SEARCH_TIMEOUT_MS
 from topics.core.errors import TopicsError
@@ -85,12 +85,14 @@ def _answer(asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> dict[st
         return {"$seq": hit.seq, "score": number_json(hit.score), "sort": [number_json(value) for value in hit.place]}
 
     shown = show_hits(asked, outcome, fetched, begin, "data")
+    statistics, place = statistics_of(asked, outcome), shown.next_place
+    ranked = [statistics] if statistics else []
     explained = {"explain": explain(asked, outcome, lambda seq: seq, "seq")} if asked.explain else {}
     return {
         "topic": asked.topic.name,
         "hits": shown.hits,
         "total": shown.total,
-        "next_search_after": None if shown.next_place is None else [number_json(value) for value in shown.next_place],
+        "next_search_after": None if place is None else [*[number_json(value) for value in place], *ranked],
         "head_seq": outcome.head,
         "timed_out": outcome.spent == "time",
         "coverage": {

@@ -15,7 +15,7 @@ from topics.api.calls import Call
 from topics.api.errors import NotFoundError, RequestTimeoutError
 from topics.api.v1.answers import NO_STORE, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
-from topics.api.v1.search_answers import show_hits, shown_place
+from topics.api.v1.search_answers import show_hits, shown_after, shown_place
 from topics.api.v1.search_requests import ManyRequest, SearchBody, SearchRequest, bind_request, parse_many, tenant_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
@@ -256,13 +256,14 @@ class ManySearch:
         places: dict[str, Any] = {name: place for name, place in self._many.search_after.items() if place is None}
         goes_on = False
         for topic, asked in self._targets:
-            result = self._outcomes[topic.id].result
+            outcome = self._outcomes[topic.id]
+            result = outcome.result
             if used.get(topic.id, 0) == len(result.hits) and not result.is_full:
                 places[topic.name] = None
                 continue
             goes_on = True
             if topic.id in last:
-                places[topic.name] = shown_place(asked, last[topic.id].place)
+                places[topic.name] = shown_after(asked, outcome, last[topic.id].place)
             elif topic.name in self._many.search_after:
                 places[topic.name] = self._many.search_after[topic.name]
         return places if goes_on and kept else None

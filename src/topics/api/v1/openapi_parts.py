@@ -165,6 +165,7 @@ _BOOLEAN: Schema = {"type": "boolean"}
 _SIZE: Schema = {"type": "integer", "minimum": 1, "maximum": 500}
 _MOMENT_OR_MS: Schema = {"anyOf": [_TEXT, {"type": "integer"}]}
 _NAMES_LIST: Schema = {"type": "array", "items": _TEXT}
+_RANK: Schema = {"enum": ["bm25"]}
 SEARCH_QUERY = (
     Parameter("q", _TEXT, "The query."),
     Parameter("size", _SIZE, "Hits of a page; 50 unless told."),
@@ -176,11 +177,12 @@ SEARCH_QUERY = (
     Parameter("_source", _BOOLEAN, "Whether hits hold their entries."),
     Parameter("fields", _TEXT, "The fields that hits hold, separated by commas."),
     Parameter("highlight", _TEXT, "Whether hits tell where words stand, or in which fields, separated by commas."),
+    Parameter("rank", _RANK, "bm25: scores by how rare the words are; without it, by how many match."),
 )
 _SEARCH_FIELDS: Schema = {
     "q": _TEXT, "size": _SIZE, "sort": {"anyOf": [_TEXT, _NAMES_LIST]}, "timeout_ms": whole(0),
     "track_total": _BOOLEAN, "explain": _BOOLEAN, "_source": _BOOLEAN, "fields": _NAMES_LIST,
-    "highlight": {"anyOf": [_BOOLEAN, _NAMES_LIST]},
+    "highlight": {"anyOf": [_BOOLEAN, _NAMES_LIST]}, "rank": _RANK,
 }  # fmt: skip
 SEARCH_BODY: Schema = {
     "type": "object",

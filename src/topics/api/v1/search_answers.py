@@ -14,6 +14,7 @@ from topics.indexing.aggregation import Aggregation
 from topics.indexing.extraction import declared_fields
 from topics.indexing.grammar import parse_query, print_query
 from topics.indexing.predicates import bind_search
+from topics.indexing.ranking import Statistics, shown_term, terms_of
 from topics.indexing.sorting import OFFSET
 from topics.indexing.values import number_json, write_date
 from topics.schema.documents import parse
@@ -103,7 +104,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "coverage": _search_coverage(asked, outcome, took, shown.decoded),
         "total": shown.total,
         "hits": shown.hits,
-        "next_search_after": None if shown.next_place is None else shown_place(asked, shown.next_place),
+        "next_search_after": None if shown.next_place is None else shown_after(asked, outcome, shown.next_place),
         **explained,
     }
 
@@ -139,12 +140,42 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
         parts.append({"part": "companions", "segments": outcome.indexed_segments, "entries": result.indexed})
     if outcome.missed:
         parts.append({"part": "omitted", "entries_at_most": outcome.missed, "spent": outcome.spent})
+    ranked = {"rank": _explained_rank(asked, outcome)} if asked.query.ranked else {}
     return {
         "query": None if node is None else print_query(node),
         "sort": [f"{key.name}:{'asc' if key.ascending else 'desc'}" for key in asked.sort.keys],
         "matched": result.matched,
+        **ranked,
         "parts": parts,
     }
+
+
+def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
+    """What a ranking was made with."""
+    counted = Statistics(terms_of(bind_search(asked.query.q, asked.config).predicate))
+    counted.add(statistics_of(asked, outcome))
+    return {
+        "name": "bm25",
+        "fields": {
+            name: {"entries": entries, "words": words}
+            for name, entries, words in zip(counted.fields, counted.entries, counted.words, strict=True)
+        },
+        "terms": [
+            {"field": term.field, "term": shown_term(term), "entries": found}
+            for term, found in zip(counted.terms, counted.found, strict=True)
+        ],
+    }
+
+
+def statistics_of(asked: SearchRequest, outcome: Outcome) -> tuple[int, ...]:
+    """What hits were ranked by: counted now, or for the first page."""
+    return outcome.statistics or asked.query.statistics
+
+
+def shown_after(asked: SearchRequest, outcome: Outcome, place: list[Any]) -> list[Any]:
+    """Where the next page goes on. A ranked one brings what it is ranked by."""
+    statistics = statistics_of(asked, outcome)
+    return [*shown_place(asked, place), *([statistics] if statistics else [])]
 
 
 def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:

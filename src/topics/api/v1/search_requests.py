@@ -1,6 +1,6 @@
 """What requests to search ask for, read strictly: every field that is not known is refused by its name."""
 
-from typing import Any
+from typing import Any, Final, Literal, TypeGuard
 
 import msgspec
 
@@ -10,7 +10,8 @@ from topics.engine.topic import Topic
 from topics.indexing.highlights import Highlighter
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
 from topics.indexing.predicates import Predicate, bind_search
-from topics.indexing.sorting import NumberOf, Sort, parse_place, parse_sort
+from topics.indexing.ranking import Statistics, terms_of
+from topics.indexing.sorting import NumberOf, Place, Sort, parse_place, parse_sort
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
 from topics.searching.messages import KeysQuery, SearchQuery
@@ -21,7 +22,10 @@ _REFUSED = "track_total_hits"
 _NO_LONGER = f"{_REFUSED} is no longer supported"
 _NAMES = (
     "q", "size", "search_after", "sort", "timeout_ms", "track_total", "_source", "fields", "explain", "highlight",
+    "rank",
 )  # fmt: skip
+Rank = Literal["bm25"]
+_STATISTIC_MAX: Final = 1 << 53
 
 
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +53,7 @@ class SearchBody(msgspec.Struct, frozen=True, kw_only=True, rename={"source": "_
     source: bool = True
     fields: list[str] | None = None
     highlight: bool | list[str] = False
+    rank: Rank | None = None
 
 
 class ManyRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,16 +99,18 @@ def bind_request(
     bound = bind_search(q, config)
     items = body.sort.split(",") if isinstance(body.sort, str) else body.sort or []
     sort = parse_sort(items, config, bound.has_text)
-    after = None
+    after: list[Any] | None = None
+    statistics: tuple[int, ...] = ()
     if body.search_after is not None:
-        after = list(parse_place(body.search_after, sort, config, number_of or read_text))
+        place, statistics = _parse_after(body, sort, config, bound.predicate, number_of or read_text)
+        after = list(place)
     fields = None if body.fields is None else _declared(body.fields, config, "fields")
     version = contract_of(topic).registry.current_version
     return SearchRequest(
         topic=topic,
         config=config,
         version=version,
-        query=SearchQuery(q, tuple(items), size, after, body.track_total),
+        query=SearchQuery(q, tuple(items), size, after, body.track_total, body.rank is not None, statistics),
         sort=sort,
         timeout_ms=min(timeout_ms, max_timeout_ms),
         track_total=body.track_total,
@@ -112,6 +119,26 @@ def bind_request(
         fields=fields,
         highlight=_highlighter(body.highlight, bound.predicate, config, version),
     )
+
+
+def _parse_after(
+    body: SearchBody, sort: Sort, config: SearchConfig, predicate: Predicate, number_of: NumberOf
+) -> tuple[Place, tuple[int, ...]]:
+    """Where the page goes on, and what the page before it was ranked by, if that is told."""
+    values = body.search_after or []
+    statistics: tuple[int, ...] = ()
+    if body.rank is not None and len(values) == len(sort.keys) + 1:
+        *values, counted = values
+        wanted = len(Statistics(terms_of(predicate)).numbers)
+        if not _are_counts(counted) or len(counted) != wanted:
+            problem = "its statistics are not of this query; without them the page is ranked by new ones"
+            raise InvalidRequestError(f"search_after: {problem}", field="search_after")
+        statistics = tuple(counted)
+    return parse_place(values, sort, config, number_of), statistics
+
+
+def _are_counts(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(number) is int and 0 <= number <= _STATISTIC_MAX for number in value)
 
 
 def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from topics.cli.shared.amounts import moment_ms
 from topics.cli.shared.failures import CommandError, UsageError
 from topics.cli.shared.output import Output, json_line, note, table
 from topics.cli.shared.screen import progress
+from topics.core.backup_errors import DamagedBackupError
 from topics.engine import EngineOptions
 from topics.engine.backup.restoring import Restore, Wanted
 from topics.engine.backup.targets import Target, at_moment, at_seq_of, newest_of, numbered
@@ -52,14 +53,23 @@ def restore(
         raise UsageError("--gap must be 0 or more")
     place = open_place(at, lineage)
     clock, fs = SystemClock(), PosixFileSystem()
-    target = _target(place, backup, None if until is None else moment_ms(until, "--until", clock.now_ms()), seq)
+    moment = None if until is None else moment_ms(until, "--until", clock.now_ms())
     wanted = Wanted(topic or (), prefix or (), _renaming(rename))
     layout = Layout(folder.rstrip("/") or "/")
     make_private(layout.root)
     with progress("restoring") as (on_total, on_bytes):
-        on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
         job = Restore(place, fs, layout, on_bytes)
-        job.copy(target)
+        target = _target(place, backup, moment, seq)
+        on_total(sum(kept.size for kept in (*target.base.files(), *target.log)))
+        try:
+            job.copy(target)
+        except DamagedBackupError:
+            # Nothing was written. Where the server has gone on meanwhile, the newest log is another one by now.
+            again = _target(place, backup, moment, seq)
+            if again == target:
+                raise
+            target = again
+            job.copy(target)
         options = EngineOptions(data_dir=layout.root, wal_shards=len(target.base.positions) or 1)
         restored = job.finish(target, wanted, gap, options, clock, SystemDice())
     if output == "json":
@@ -87,13 +97,13 @@ def _target(place: BackupPlace, backup: int | None, until: int | None, seq: str 
     if backup is not None:
         return numbered(manifests, backup)
     if until is not None:
-        return at_moment(manifests, until)
+        return at_moment(place, manifests, until)
     if seq is not None:
         name, _, number = seq.rpartition(":")
         if not name or not number.isdecimal():
             raise UsageError(f"--seq is {seq!r}; accepted is TOPIC:SEQ")
         return at_seq_of(place, manifests, name, int(number))
-    return newest_of(manifests)
+    return newest_of(place, manifests)
 
 
 def _renaming(text: str | None) -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 from topics.cli.backup.place import At, Lineage, load_all, open_place
 from topics.cli.shared.output import Output, listing, note
-from topics.storage.backups.place import damages
+from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
 
 
 def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = None, output: Output = "table") -> int:
@@ -20,10 +20,23 @@ def verify(number: int | None = None, /, *, at: At = None, lineage: Lineage = No
     looked_at = [manifest for manifest in good if number is None or manifest.number == number]
     found = [(damage.name, damage.why) for damage in bad]
     for manifest in looked_at:
-        found += [(damage.name, damage.why) for damage in damages(place, manifest)]
+        found += [(damage.name, damage.why) for damage in damages(place, manifest.files())]
+    if number is None:
+        found += [(damage.name, damage.why) for damage in _damaged_log(place)]
     rows = sorted(set(found))
     if rows:
         listing(output, ("FILE", "DAMAGE"), (((name, why), {"file": name, "why": why}) for name, why in rows))
         return 1
     note(f"{len(looked_at)} backup(s) of {place.lineage} are sound")
     return 0
+
+
+def _damaged_log(place: BackupPlace) -> list[BackupDamaged]:
+    """What is wrong with the log that was shipped behind the newest backup."""
+    try:
+        shipped = place.shipped()
+        found = damages(place, shipped.parts) if shipped is not None else []
+        # Where a server ships, a longer one may have taken its place meanwhile.
+        return found if shipped == place.shipped() else _damaged_log(place)
+    except BackupDamaged as damage:
+        return [damage]

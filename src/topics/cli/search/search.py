@@ -1,7 +1,7 @@
 """`topics search`."""
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from cyclopts import Parameter
@@ -53,6 +53,10 @@ def search(
     explain: Annotated[
         bool, Switch, Parameter(help="Say how the query was understood, and what was looked at.")
     ] = False,
+    rank: Annotated[
+        Literal["bm25"] | None,
+        Parameter(help="bm25: score by how rare the words are, instead of by how many match."),
+    ] = None,
     output: RecordForm = None,
     server: Server = HERE,
 ) -> int:
@@ -80,7 +84,7 @@ def search(
         while left > 0 and (first is None or place is not None):
             asked: dict[str, Any] = {
                 "sort": sort or (), "size": int(min(left, _PAGE_HITS_MAX)), "search_after": place, "fields": field,
-                "track_total": total and first is None, "source": field is None,
+                "track_total": total and first is None, "source": field is None, "rank": rank,
             }  # fmt: skip
             page: Page
             if many:

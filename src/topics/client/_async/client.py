@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from topics.client import (
     follow,
@@ -238,6 +238,7 @@ class AsyncClient:
         page_size: int = 500,
         source: bool = True,
         fields: Sequence[str] | None = None,
+        rank: Literal["bm25"] | None = None,
     ) -> AsyncIterator[SearchPage]:
         """Every page of what a search finds, one request each, without gap or repeat whatever is appended meanwhile.
 
@@ -246,7 +247,7 @@ class AsyncClient:
         place: list[Any] | None = None
         while True:
             page = await self.search(
-                name, q, sort=sort, size=page_size, search_after=place, source=source, fields=fields
+                name, q, sort=sort, size=page_size, search_after=place, source=source, fields=fields, rank=rank
             )
             yield page
             place = page.next_search_after

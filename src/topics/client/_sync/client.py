@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from topics.client import (
     follow,
@@ -235,6 +235,7 @@ class Client:
         page_size: int = 500,
         source: bool = True,
         fields: Sequence[str] | None = None,
+        rank: Literal["bm25"] | None = None,
     ) -> Iterator[SearchPage]:
         """Every page of what a search finds, one request each, without gap or repeat whatever is appended meanwhile.
 
@@ -242,7 +243,9 @@ class Client:
         """
         place: list[Any] | None = None
         while True:
-            page = self.search(name, q, sort=sort, size=page_size, search_after=place, source=source, fields=fields)
+            page = self.search(
+                name, q, sort=sort, size=page_size, search_after=place, source=source, fields=fields, rank=rank
+            )
             yield page
             place = page.next_search_after
             if place is None:

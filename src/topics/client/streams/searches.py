@@ -227,6 +227,7 @@ def search(
     fields: Sequence[str] | None = None,
     highlight: bool | Sequence[str] = False,
     explain: bool = False,
+    rank: Literal["bm25"] | None = None,
 ) -> Request[SearchPage]:
     """Finds entries of a stream that has a search description: the first `size` of an order, 50 unless told.
 
@@ -234,9 +235,10 @@ def search(
     or `offset`, each with `:asc` or `:desc`, and `search_after` is the `next_search_after` of the page before. Time
     that runs out is no error: the page has what was found, and says `timed_out`. `source=False` leaves the entries out,
     `fields` says which declared ones to show, `highlight` shows where words stand in texts, in all of them or in those
-    that are named, and `track_total` counts all that match.
+    that are named, and `track_total` counts all that match. `rank="bm25"` scores by how rare words are in the stream,
+    instead of by how many match; all pages are ranked as the first one was.
     """
-    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain)
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain, rank)
     body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
     target = stream_path(name, "/_search")
     return Request(method="POST", target=target, body=body, answer=SearchPage, partial_status=408, wait_s=_SEARCH_S)
@@ -255,6 +257,7 @@ def search_topic(
     fields: Sequence[str] | None = None,
     highlight: bool | Sequence[str] = False,
     explain: bool = False,
+    rank: Literal["bm25"] | None = None,
     streams: bool = False,
 ) -> Request[TopicSearchPage]:
     """The same as `search` for whoever thinks in topics and seqs: the topic is the stream of its name.
@@ -262,7 +265,7 @@ def search_topic(
     With `streams` it may be a stream whose name topics cannot have. A `diff` with a `filter` needs no search
     description.
     """
-    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain)
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, explain, rank)
     body = _encoded({**given, "search_after": None if search_after is None else list(search_after)})
     target = topic_path(topic, "/search", {"streams": "true" if streams else None})
     return Request(method="POST", target=target, body=body, answer=TopicSearchPage, wait_s=_SEARCH_S)
@@ -280,11 +283,12 @@ def search_streams(
     source: bool = True,
     fields: Sequence[str] | None = None,
     highlight: bool | Sequence[str] = False,
+    rank: Literal["bm25"] | None = None,
 ) -> Request[StreamsSearchPage]:
     """The same as `search` over all streams whose names fit a pattern, or one of several: `*` is a part of one segment
     of a name, `**` any number of segments. Hits say whose they are, and come by time unless told otherwise.
     """
-    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, False)
+    given = _asked(q, sort, size, timeout_ms, track_total, source, fields, highlight, False, rank)
     names = streams if isinstance(streams, str) else list(streams)
     body = _encoded({"streams": names, **given, "search_after": search_after})
     return Request(
@@ -295,6 +299,7 @@ def search_streams(
 def _asked(
     q: str, sort: Sequence[str] | str, size: int | None, timeout_ms: int | None, track_total: bool, source: bool,
     fields: Sequence[str] | None, highlight: bool | Sequence[str], explain: bool,
+    rank: str | None,
 ) -> dict[str, object]:  # fmt: skip
     """What every search may ask for."""
     return {
@@ -307,6 +312,7 @@ def _asked(
         "fields": None if fields is None else list(fields),
         "highlight": (highlight if isinstance(highlight, bool) else list(highlight)) or None,
         "explain": explain or None,
+        "rank": rank,
     }
 
 

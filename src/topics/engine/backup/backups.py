@@ -8,11 +8,14 @@ A backup is a checkpoint and a copy of what it counts on, in three steps:
 3. the log since the last backup, which checkpoints have put aside (`engine.backup.kept_log`), is copied, and the
    manifest is written. Only now the backup counts, and only now the log goes.
 
+From then on the log behind it is shipped as it is written (`engine.backup.shipping`).
+
 A crash or an error anywhere leaves the backups from before as they are.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -21,13 +24,17 @@ from topics.core.backup_errors import BackupFailedError, BackupRunningError, NoB
 from topics.core.errors import TopicsError
 from topics.engine.background import Background, InlineRunner, Job, JobRunner, OffLoop, Until
 from topics.engine.backup.copying import Copier
+from topics.engine.backup.info import info_of
 from topics.engine.backup.kept_log import KeptLog
 from topics.engine.backup.lineage import Lineage, new_lineage, note_lineage, read_lineage
+from topics.engine.backup.shipping import Shipping
 from topics.engine.core import EngineCore
 from topics.engine.upkeep.checkpoint import Checkpointer
 from topics.formats.backup import Manifest
 from topics.storage.backups.place import BackupDamaged, BackupPlace
+from topics.storage.backups.pruning import prune
 from topics.storage.fs import FileSystem
+from topics.wire.backups import BackupInfo
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +48,7 @@ class Listed(NamedTuple):
     """The backups of a data folder, the oldest first."""
 
     lineage: str | None
-    manifests: list[Manifest]
+    backups: list[BackupInfo]
 
 
 class Backups:
@@ -56,8 +63,9 @@ class Backups:
         background: Background,
     ) -> None:
         """`run_job` runs upkeep, checkpoints among it, one job after the other."""
+        self.shipping = Shipping(core, fs)
         self._background = background
-        self._seen: dict[int, Manifest] = {}
+        self._seen: dict[int, BackupInfo] = {}
         self._core = core
         self._fs = fs
         self._checkpointer = checkpointer
@@ -66,9 +74,6 @@ class Backups:
         self._run_job = run_job
         self.runner: JobRunner = InlineRunner()
         """Copies what needs no checkpoint to wait."""
-        self._lineage: Lineage | None = None
-        self._began: dict[int, int] = {}
-        self._began_after = 0
         self.running = False
         self.completed = self.failures = self.copied_bytes = 0
         self.error: str | None = None
@@ -85,15 +90,19 @@ class Backups:
 
     def begin(self) -> None:
         """Recovery is over: from here on the log is that of this run."""
-        self._began = {shard.number: shard.writer.next_file for shard in self._core.shards}
-        self._began_after = self._checkpointer.number
         if self.root is None:
             self._kept_log.drop()
+        else:
+            self._kept_log.begin_run({shard.number: shard.writer.next_file for shard in self._core.shards})
 
     @property
     def lag_ms(self) -> int | None:
-        """How long ago the newest backup of this run was the state of the engine; None before there is one."""
-        return max(self._core.wall() - self.last.made_ms, 0) if self.last is not None else None
+        """How long ago the engine was as the newest backup of this run and the log behind it are; None before there is
+        one.
+        """
+        if self.last is None:
+            return None
+        return max(self._core.wall() - max(self.last.made_ms, self.shipping.moment or 0), 0)
 
     def list(self, done: Callable[[Listed | TopicsError], None]) -> None:
         """The backups that are there. A manifest that cannot be read is left out; `topics backup verify` names it."""
@@ -111,10 +120,10 @@ class Backups:
         if lineage is None or self._place_fs is None or self.root is None:
             return Listed(None, [])
         place = BackupPlace(self._place_fs, self.root, lineage.name)
-        seen: dict[int, Manifest] = {}
+        seen: dict[int, BackupInfo] = {}
         for number in place.numbers():
             try:
-                seen[number] = self._seen.get(number) or place.load(number)
+                seen[number] = self._seen.get(number) or info_of(place.load(number))
             except BackupDamaged:
                 continue
         self._seen = seen
@@ -134,6 +143,7 @@ class Backups:
 
     def _job(self, place_fs: FileSystem, root: str, then: Taken) -> Job:
         outcome: Manifest | TopicsError
+        copier: object = None
         try:
             copier = yield OffLoop(lambda: self._look(place_fs, root))
             assert isinstance(copier, Copier)
@@ -144,11 +154,15 @@ class Backups:
             self.last, self.error = outcome, None
             self.completed += 1
             self.copied_bytes += copier.place.written_bytes
+            self.shipping.follow(BackupPlace(place_fs, root, outcome.lineage), outcome)
         except (OSError, TopicsError, BackupDamaged, ValueError) as error:
             self.failures += 1
             self.error = str(error)
             _log.error("a backup failed; the earlier ones are as they were", extra={"error": str(error)})
             outcome = error if isinstance(error, TopicsError) else BackupFailedError(str(error))
+            if isinstance(copier, Copier):
+                with contextlib.suppress(OSError):
+                    yield OffLoop(copier.place.end_writing)
         finally:
             self.running = False
         then(outcome)
@@ -157,19 +171,21 @@ class Backups:
         lineage = read_lineage(self._fs, self._core.layout)
         copier: Copier | None = None
         if lineage is not None:
-            copier = Copier(self._fs, self._core.layout, BackupPlace(place_fs, root, lineage.name))
+            copier = self._copier(BackupPlace(place_fs, root, lineage.name))
             copier.look()
             newest = max(copier.place.numbers(), default=0)
             if not lineage.knows(newest) and newest:
                 _log.warning("the backups at the place are of another history; a new one begins", extra={"place": root})
                 copier = None
-        if lineage is None or copier is None:
-            lineage = new_lineage(self._core.dice)
-            copier = Copier(self._fs, self._core.layout, BackupPlace(place_fs, root, lineage.name))
-        self._lineage = lineage
+        if copier is None:
+            copier = self._copier(BackupPlace(place_fs, root, new_lineage(self._core.dice)))
+        copier.place.begin_writing()
         if self._checkpointer.number:
             copier.copy_ahead(self._checkpointer.number)
         return copier
+
+    def _copier(self, place: BackupPlace) -> Copier:
+        return Copier(self._fs, self._core.layout, place, lambda: self._core.closed)
 
     def _capture(self, copier: Copier, resume: Callable[[object], None]) -> Job:
         """Runs as upkeep does: nothing that the checkpoint counts on changes before it is copied."""
@@ -186,34 +202,31 @@ class Backups:
         resume(outcome)
 
     def _publish(self, copier: Copier, manifest: Manifest) -> Manifest:
-        assert self._lineage is not None
-        last, began = copier.last, {}
-        if last is not None and last.number <= self._began_after:
-            began = self._began
-        log = copier.copy_log(self._kept_log, manifest, began)
+        last = copier.last
+        log = copier.copy_log(self._kept_log, manifest)
         if log is not None and last is not None:
             manifest = msgspec.structs.replace(manifest, log=log, before=last.number)
-        name, before = self._lineage.name, last.number if last is not None else 0
+        name, before = copier.place.lineage, last.number if last is not None else 0
         note_lineage(self._fs, self._core.layout, Lineage(name, before, manifest.number))
         copier.place.publish(manifest)
         note_lineage(self._fs, self._core.layout, Lineage(name, manifest.number, manifest.number))
+        copier.place.end_writing()
         self._kept_log.drop({position.shard: position.file for position in manifest.positions})
         keep = self._core.options.backup_keep
-        if keep:
-            copier.place.prune(worth_keeping(copier.place.numbers(), keep))
+        numbers = copier.place.numbers()
+        # Each of those that stay is read for it: where they are many, that is done for many at once.
+        if keep and len(numbers) > keep + keep // 8:
+            prune(copier.place, keep, own=True)
         return manifest
 
     # By itself
 
     def _when_due(self) -> None:
         interval = self._core.options.backup_interval_ms
-        if not interval or self.running or self._core.closed or self.root is None:
+        if self.running or self._core.closed or self.root is None or not (interval or self.shipping.broken):
             return
-        wait = max(interval, _RETRY_MS) if self.error is not None else interval
+        wait = _RETRY_MS if self.shipping.broken else interval
+        if self.error is not None:
+            wait = max(wait, _RETRY_MS)
         if self._tried_at is None or self._core.steady() - self._tried_at >= wait:
             self.take(lambda outcome: None)
-
-
-def worth_keeping(numbers: Iterable[int], keep: int) -> list[int]:
-    """The newest so many."""
-    return sorted(numbers)[-keep:]

@@ -3,9 +3,12 @@
 Nothing here touches the engine's state; it reads files that no running checkpoint changes, and runs off the loop.
 """
 
+from collections.abc import Callable
+
 from xxhash import xxh3_64_hexdigest
 
 from topics import __version__
+from topics.core.errors import ShuttingDownError
 from topics.engine.backup.kept_log import KeptLog
 from topics.formats.backup import (
     FORMAT,
@@ -21,31 +24,33 @@ from topics.formats.segment import decode_head
 from topics.formats.snapshot import SegmentState, WalPosition
 from topics.storage.backups.place import BackupDamaged, BackupPlace
 from topics.storage.backups.states import Folded, fold_snapshots
-from topics.storage.fs import FileSystem
+from topics.storage.fs import FileSystem, map_file
 from topics.storage.layout import Layout
 
 
 class Copier:
-    """Copies what a place does not have yet. `known` is what the manifests there name."""
+    """Copies what a place does not have yet. Once `stopped` says so, it copies no more and raises."""
 
-    def __init__(self, fs: FileSystem, layout: Layout, place: BackupPlace) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, place: BackupPlace, stopped: Callable[[], bool]) -> None:
         self._fs = fs
         self._layout = layout
         self.place = place
+        self._stopped = stopped
         self._known: dict[str, KeptFile] = {}
         self.last: Manifest | None = None
         """The newest backup."""
 
     def look(self) -> None:
-        """Finds out what is there. A manifest that cannot be read is not built upon, and nothing of it is trusted."""
-        self._known, self.last = {}, None
-        for number in self.place.numbers():
+        """Finds out what is there. The newest backup says it: what only older ones have will not be needed again. A
+        manifest that cannot be read is not built upon, and nothing of it is trusted.
+        """
+        for number in reversed(self.place.numbers()):
             try:
-                manifest = self.place.load(number)
+                self.last = self.place.load(number)
             except BackupDamaged:
                 continue
-            self._known.update({kept.name: kept for kept in manifest.files()})
-            self.last = manifest
+            self._known = {kept.name: kept for kept in self.last.files()}
+            return
 
     def copy_ahead(self, number: int) -> None:
         """Copies the segments that a snapshot names, while the server goes on: those that vanish are not needed."""
@@ -71,37 +76,28 @@ class Copier:
             snapshots=[self._copy_snapshot(n) for n in (*head.chain, number)], segments=segments,
         )  # fmt: skip
 
-    def copy_log(self, kept: KeptLog, manifest: Manifest, run_began: dict[int, int]) -> list[KeptFile] | None:
-        """The log between the last backup and this one; None where there is no such row of files.
-
-        `run_began` has the first file of this run by shard: what recovery decided at its start stands in no frame, so
-        the log of the run before cannot be gone through any further.
-        """
+    def copy_log(self, kept: KeptLog, manifest: Manifest) -> list[KeptFile] | None:
+        """The log between the last backup and this one, or the end of its run; None where files of it are missing."""
         last = self.last
         if last is None:
             return None
         ends = {position.shard: position.file for position in manifest.positions}
+        for shard, number in kept.run_ends().items():
+            ends[shard] = min(ends.get(shard, number), number)
         copied = []
         for position in last.positions:
             end = ends.get(position.shard, position.file)
-            began = run_began.get(position.shard, 0)
-            if position.file < began:
-                end = min(end, began)
             if _reaches(kept.numbers(position.shard), position, end):
                 for number in range(position.file, end):
                     name = log_name(position.shard, number)
-                    copied.append(self._known.get(name) or self.place.put(name, [kept.read(position.shard, number)]))
+                    copied.append(self._keep(name, kept.read(position.shard, number)))
             else:
                 return None
         return copied
 
-    def published(self, manifest: Manifest) -> None:
-        self._known.update({kept.name: kept for kept in manifest.files()})
-        self.last = manifest
-
     def _copy_snapshot(self, number: int) -> KeptFile:
         name = snapshot_name(number)
-        return self._known.get(name) or self._keep(name, self._map(self._layout.snapshot(number)))
+        return self._known.get(name) or self._keep(name, map_file(self._fs, self._layout.snapshot(number)))
 
     def _copy_segment(self, topic_id: int, segment: SegmentState) -> KeptSegment:
         path = self._layout.segment(topic_id, segment.first_seq, segment.cold)
@@ -109,9 +105,9 @@ class Copier:
         data = self._known.get(name + ".data")
         index = self._known.get(name + ".idx")
         if data is None or index is None:
-            whole = self._map(path + ".data")
+            whole = map_file(self._fs, path + ".data")
             data = self._keep(name + ".data", whole[: decode_head(whole).flags_at])
-            index = self._keep(name + ".idx", self._map(path + ".idx"))
+            index = self._keep(name + ".idx", map_file(self._fs, path + ".idx"))
         return KeptSegment(
             topic_id, segment.first_seq, segment.count, data, index, self._flags(topic_id, segment, path)
         )
@@ -130,15 +126,10 @@ class Copier:
         return self._known.get(name) or self._keep(name, memoryview(flags))
 
     def _keep(self, name: str, data: memoryview) -> KeptFile:
+        if self._stopped():
+            raise ShuttingDownError()
         kept = self._known[name] = self.place.put(name, [data])
         return kept
-
-    def _map(self, path: str) -> memoryview:
-        file = self._fs.open(path)
-        try:
-            return file.map()
-        finally:
-            file.close()
 
 
 def _reaches(numbers: list[int], position: WalPosition, end: int) -> bool:

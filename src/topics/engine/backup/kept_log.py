@@ -1,16 +1,21 @@
 """Log files that a checkpoint has absorbed and the next backup wants: moved aside instead of removed.
 
     backup/log/shard-NN/<16 digits>.wal     as they were in `wal/`, until a backup has them
+    backup/log/run                          where the run ended that the last backup is of: `SHARD:FILE` for each shard
+
+What a recovery decides stands in no frame, so the log of a later run does not continue the state of an earlier one. The
+first start after a backup therefore notes with which files its own log begins; there the log of that backup ends.
 
 They are held only so long as they are not too many: an unreachable place of backups must not fill the disk. What is
 given up then is the log between two backups, never a backup; the moments in between cannot be restored exactly.
 """
 
 import logging
+from collections.abc import Mapping
 
 from topics.formats.frame import Frame, read_frame
-from topics.storage.fs import FileSystem
-from topics.storage.layout import Layout, number_in, wal_file
+from topics.storage.fs import FileSystem, map_file, read_small, write_small
+from topics.storage.layout import Layout, number_in, wal_file, wal_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +29,7 @@ class KeptLog:
     def retire(self, shard: int, before: int) -> None:
         """Takes a shard's files with lower numbers out of the log, the oldest first, and keeps them."""
         source, target = self._layout.shard(shard), self._layout.kept_log(shard)
-        retired = [number for number in _numbers(self._fs, source) if number < before]
+        retired = [number for number in self._numbers(source) if number < before]
         if not retired:
             return
         self._fs.make_dirs(target)
@@ -36,52 +41,66 @@ class KeptLog:
                 "the log kept for the next backup is given up: there is too much of it",
                 extra={"bytes_max": self._bytes_max},
             )
-            self.drop()
+            self._drop_files({})
 
     def size(self) -> int:
-        return sum(self._size(wal_file(self._layout.kept_log(s), n)) for s in self._shards() for n in self.numbers(s))
+        return sum(len(map_file(self._fs, path)) for shard in self._shards() for path in self._paths(shard))
 
     def numbers(self, shard: int) -> list[int]:
         """The files kept of a shard."""
-        return _numbers(self._fs, self._layout.kept_log(shard))
+        return self._numbers(self._layout.kept_log(shard))
 
     def read(self, shard: int, number: int) -> memoryview:
         """A file up to its last valid frame: what is behind it was reserved, or torn by a crash."""
-        file = self._fs.open(wal_file(self._layout.kept_log(shard), number))
-        try:
-            data = file.map()
-        finally:
-            file.close()
-        end = 0
+        data, end = map_file(self._fs, wal_file(self._layout.kept_log(shard), number)), 0
         while isinstance(found := read_frame(data, end), Frame):
             end = found.end
         return data[:end]
 
-    def drop(self, upto: dict[int, int] | None = None) -> None:
-        """Removes what was kept; of each shard named, only the files with lower numbers."""
+    # Runs
+
+    def begin_run(self, first_files: Mapping[int, int]) -> None:
+        """A start, which goes on with these files. Only the first one after a backup ends that backup's log."""
+        if not self._fs.exists(self._layout.kept_run):
+            self._fs.make_dirs(self._layout.kept_logs)
+            text = " ".join(f"{shard}:{number}" for shard, number in first_files.items())
+            write_small(self._fs, self._layout.kept_run, text, self._layout.kept_logs)
+
+    def run_ends(self) -> dict[int, int]:
+        """With which files the next run began, by shard; empty while the run of the last backup goes on."""
+        words = [word.partition(":") for word in read_small(self._fs, self._layout.kept_run).split()]
+        return {int(shard): int(number) for shard, _, number in words}
+
+    # The end
+
+    def drop(self, upto: Mapping[int, int] | None = None) -> None:
+        """A backup has the files with lower numbers of each shard: they go, and its run is the one that goes on.
+        Without numbers everything goes.
+        """
+        self._drop_files(upto or {})
+        if self._fs.exists(self._layout.kept_run):
+            self._fs.remove(self._layout.kept_run)
+            self._fs.sync_dir(self._layout.kept_logs)
+
+    def _drop_files(self, upto: Mapping[int, int]) -> None:
         for shard in self._shards():
             for number in self.numbers(shard):
-                if upto is None or number < upto.get(shard, 0):
+                if not upto or number < upto.get(shard, 0):
                     self._fs.remove(wal_file(self._layout.kept_log(shard), number))
 
     def _shards(self) -> list[int]:
-        try:
-            names = self._fs.list_dir(self._layout.kept_logs)
-        except FileNotFoundError:
-            return []
+        names = self._list(self._layout.kept_logs)
         return [number for name in names if (number := number_in(name, "shard-", "")) is not None]
 
-    def _size(self, path: str) -> int:
-        file = self._fs.open(path)
+    def _paths(self, shard: int) -> list[str]:
+        folder = self._layout.kept_log(shard)
+        return [wal_file(folder, number) for number in self._numbers(folder)]
+
+    def _numbers(self, folder: str) -> list[int]:
+        return wal_numbers(self._list(folder))
+
+    def _list(self, folder: str) -> list[str]:
         try:
-            return file.size()
-        finally:
-            file.close()
-
-
-def _numbers(fs: FileSystem, folder: str) -> list[int]:
-    try:
-        names = fs.list_dir(folder)
-    except FileNotFoundError:
-        return []
-    return sorted(number for name in names if (number := number_in(name, "", ".wal")) is not None)
+            return self._fs.list_dir(folder)
+        except FileNotFoundError:
+            return []

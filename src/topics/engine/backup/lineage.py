@@ -33,8 +33,8 @@ def read_lineage(fs: FileSystem, layout: Layout) -> Lineage | None:
     return Lineage(words[0], int(words[1]), int(words[2]))
 
 
-def new_lineage(dice: Dice) -> Lineage:
-    return Lineage(dice.token(_BYTES).hex(), 0, 0)
+def new_lineage(dice: Dice) -> str:
+    return dice.token(_BYTES).hex()
 
 
 def note_lineage(fs: FileSystem, layout: Layout, lineage: Lineage) -> None:

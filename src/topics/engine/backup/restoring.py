@@ -14,20 +14,22 @@ from typing import NamedTuple
 import msgspec
 
 from topics.core.backup_errors import BackupTargetError, DamagedBackupError
+from topics.core.errors import TopicsError
 from topics.core.loss import LossReason
-from topics.core.names import OWN_TOPICS
+from topics.core.names import OWN_TOPICS, SERVER_TOPICS
 from topics.engine.backup.targets import Target, frames_of
 from topics.engine.core import EngineOptions
 from topics.engine.engine import Engine
 from topics.engine.last_run import LastRun, note_running, note_stopped
+from topics.engine.results import DropResult
 from topics.engine.write.seq_reserve import grant
-from topics.formats.backup import KeptSegment, Manifest
+from topics.formats.backup import KeptSegment, Manifest, log_part
 from topics.formats.frame import FrameKind
 from topics.formats.snapshot import encode_topic
-from topics.storage.backups.place import BackupDamaged, BackupPlace, damages
+from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.states import fold_snapshots
-from topics.storage.fs import BytesLike, FileSystem
-from topics.storage.layout import Layout, wal_file
+from topics.storage.fs import BytesLike, FileSystem, write_small
+from topics.storage.layout import RESTORED, Layout, wal_file
 from topics.storage.snapshots import SnapshotWriter, note_newest
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -89,7 +91,7 @@ class Restore:
 
     def copy(self, target: Target) -> None:
         """Steps 1 and 2. A damaged backup is refused before anything is written."""
-        found = [*damages(self._place, target.base), *self._damaged_log(target)]
+        found = damages(self._place, [*target.base.files(), *target.log])
         if found:
             raise DamagedBackupError([(damage.name, damage.why) for damage in found])
         layout = self._layout
@@ -99,13 +101,14 @@ class Restore:
             self._fs.make_dirs(folder)
         self._write(layout.restoring, [b"see topics backup restore\n"])
         self._fs.sync_dir(layout.root)
+        self._moment = target.base.moment
+        # First: of the log behind the newest backup there is a longer one soon, and this one goes.
+        self._copy_log(target)
         for segment in target.base.segments:
             self._copy_segment(segment)
         for topic_id in {segment.topic_id for segment in target.base.segments}:
             self._fs.sync_dir(layout.topic(topic_id))
-        self._moment = target.base.moment
         self._fold(target.base)
-        self._copy_log(target)
         # Whatever the last server gave out is in what was copied, or is not wanted: nothing went with a crash.
         note_running(self._fs, layout, LastRun("", 0, target.base.number))
         note_stopped(self._fs, layout)
@@ -118,18 +121,13 @@ class Restore:
         engine = Engine.recover(self._fs, options, clock, dice)
         topics = _settle(engine, wanted, gap)
         engine.close_inline()
+        if wanted == Wanted():
+            # It takes the place of the folder that was lost, with the archive that this one left.
+            self._fs.make_dirs(self._layout.pipeline)
+            write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
         self._fs.remove(self._layout.restoring)
         self._fs.sync_dir(self._layout.root)
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)
-
-    def _damaged_log(self, target: Target) -> list[BackupDamaged]:
-        found = []
-        for kept in target.log:
-            try:
-                self._place.read(kept)
-            except BackupDamaged as damage:
-                found.append(damage)
-        return found
 
     def _copy_segment(self, segment: KeptSegment) -> None:
         self._fs.make_dirs(self._layout.topic(segment.topic_id))
@@ -162,21 +160,22 @@ class Restore:
 
     def _copy_log(self, target: Target) -> None:
         """Each shard's log up to the first frame that is not wanted."""
-        cut: set[str] = set()
+        cut: set[int] = set()
+        files: dict[tuple[int, int], list[memoryview]] = {}
         for kept in target.log:
-            shard, _, name = kept.name.removeprefix("log/").partition("/")
-            data, end = self._place.read(kept), 0
+            part, data, end = log_part(kept.name), self._place.read(kept), 0
             for frame in frames_of(data):
-                if shard in cut or (target.until is not None and frame.moment > target.until):
-                    cut.add(shard)
+                if part.shard in cut or (target.until is not None and frame.moment > target.until):
+                    cut.add(part.shard)
                     self._excluded += 1
                 else:
                     end, self._moment = frame.end, max(self._moment, frame.moment)
-            if not end:
-                continue
-            folder = self._layout.shard(int(shard.removeprefix("shard-")))
+            if end:
+                files.setdefault((part.shard, part.number), []).append(data[:end])
+        for (shard, number), pieces in files.items():
+            folder = self._layout.shard(shard)
             self._fs.make_dirs(folder)
-            self._write(wal_file(folder, int(name.removesuffix(".wal"))), [data[:end]])
+            self._write(wal_file(folder, number), pieces)
             self._fs.sync_dir(folder)
 
     def _write(self, path: str, pieces: Sequence[BytesLike]) -> None:
@@ -192,23 +191,26 @@ class Restore:
 def _settle(engine: Engine, wanted: Wanted, gap: int) -> list[RestoredTopic]:
     core = engine.core
     for name in [topic.name for topic in core.topics.values()]:
-        if name not in OWN_TOPICS and not wanted.takes(name):
-            engine.drop_topic(name, False, _ignore)
+        if name not in SERVER_TOPICS and not wanted.takes(name):
+            engine.drop_topic(name, False, _check_done)
     restored = []
     for topic in sorted(core.topics.values(), key=lambda topic: topic.name):
         head = topic.head
         lost: tuple[int, int] | tuple[None, None] = (None, None)
-        if gap:
+        # Nobody has a cursor in the books of the server.
+        if gap and topic.name not in OWN_TOPICS:
             core.applier.gap(topic, head + 1, head + gap, LossReason.RESTORED)
             topic.staged_head, topic.ceiling, topic.ceiling_staged = topic.head, 0, 0
             grant(topic, core.reserve)
             lost = (head + 1, head + gap)
-        if wanted.rename is not None and topic.name not in OWN_TOPICS:
+        if wanted.rename is not None and topic.name not in SERVER_TOPICS:
             core.rename(topic, wanted.named(topic.name))
         core.dirty[topic.shard].add(topic)
         restored.append(RestoredTopic(topic.name, head, topic.live_count, *lost))
     return restored
 
 
-def _ignore(*outcome: object) -> None:
-    """A drop of an engine that nobody uses does not fail."""
+def _check_done(outcome: DropResult | TopicsError) -> None:
+    """An engine that works on its caller's stack has answered when it returns."""
+    if isinstance(outcome, TopicsError):
+        raise outcome

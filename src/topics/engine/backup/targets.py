@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from topics.core.backup_errors import BackupTargetError
-from topics.formats.backup import KeptFile, Manifest
+from topics.formats.backup import KeptFile, Manifest, log_part
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind, read_frame
@@ -20,10 +20,11 @@ class Target(NamedTuple):
     """No frame above this moment counts; None takes all of the log."""
 
 
-def newest_of(manifests: list[Manifest]) -> Target:
+def newest_of(place: BackupPlace, manifests: list[Manifest]) -> Target:
+    """The newest backup, and what was shipped of the log behind it."""
     if not manifests:
         raise BackupTargetError("there is no backup")
-    return Target(manifests[-1], [], None)
+    return _behind(place, manifests, manifests[-1])
 
 
 def numbered(manifests: list[Manifest], number: int) -> Target:
@@ -34,15 +35,15 @@ def numbered(manifests: list[Manifest], number: int) -> Target:
     raise BackupTargetError(f"there is no backup {number}; there are: {known}")
 
 
-def at_moment(manifests: list[Manifest], moment: int) -> Target:
+def at_moment(place: BackupPlace, manifests: list[Manifest], moment: int) -> Target:
     """The newest state that has nothing later than a moment."""
     base = next((manifest for manifest in reversed(manifests) if manifest.moment <= moment), None)
     if base is None:
         oldest = manifests[0].moment if manifests else None
         what = "there is no backup" if oldest is None else f"the oldest backup has everything up to {oldest}"
         raise BackupTargetError(f"no backup is as old as {moment}: {what}")
-    behind = next((manifest for manifest in manifests if manifest.before == base.number), None)
-    return Target(base, behind.log if behind is not None else [], moment)
+    behind = _behind(place, manifests, base)
+    return behind._replace(until=moment if behind.until is None else min(moment, behind.until))
 
 
 def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int) -> Target:
@@ -50,9 +51,11 @@ def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int
     topic_id: int | None = None
     oldest = 0
     for manifest in reversed(manifests):
-        found = next((s for s in place.states(manifest) if s.name == name), None)
+        # One of the name that was deleted before is another topic.
+        states = [s for s in place.states(manifest) if s.name == name and topic_id in (None, s.topic_id)]
+        found = states[0] if states else None
         if found is not None:
-            topic_id, oldest = topic_id or found.topic_id, found.head
+            topic_id, oldest = found.topic_id, found.head
         if topic_id is not None and (found is None or found.head <= seq):
             return _before_seq(place, manifests, manifest, topic_id, seq)
     if topic_id is None:
@@ -61,15 +64,26 @@ def at_seq_of(place: BackupPlace, manifests: list[Manifest], name: str, seq: int
 
 
 def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, topic_id: int, seq: int) -> Target:
-    behind = next((manifest for manifest in manifests if manifest.before == base.number), None)
-    if behind is None:
-        return Target(base, [], None)
+    behind = _behind(place, manifests, base)
     for kept in behind.log:
         for frame in frames_of(place.read(kept)):
+            if behind.until is not None and frame.moment > behind.until:
+                break
             if frame.topic_id == topic_id and _last_seq(frame) > seq:
                 # Frames of the same millisecond in other shards may follow from this one.
-                return Target(base, behind.log, frame.moment - 1)
-    return Target(base, behind.log, None)
+                return behind._replace(until=frame.moment - 1)
+    return behind
+
+
+def _behind(place: BackupPlace, manifests: list[Manifest], base: Manifest) -> Target:
+    """A backup with all of the log behind it: what the next one has of it, or what was shipped so far."""
+    following = next((manifest for manifest in manifests if manifest.before == base.number), None)
+    if following is not None:
+        return Target(base, following.log, None)
+    shipped = place.shipped() if base is manifests[-1] else None
+    if shipped is None or shipped.before != base.number:
+        return Target(base, [], None)
+    return Target(base, sorted(shipped.parts, key=lambda part: log_part(part.name)), shipped.moment)
 
 
 def frames_of(data: memoryview) -> Iterator[Frame]:

@@ -39,8 +39,8 @@ from topics.engine.write.seq_reserve import needs_ceiling
 from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Shard
 from topics.storage.fs import FileSystem
-from topics.storage.layout import number_in, wal_file
-from topics.storage.log_writer import Rotation
+from topics.storage.layout import wal_file, wal_numbers
+from topics.storage.log_requests import Rotation
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
 from topics.storage.snapshot_files import SnapshotFile
@@ -391,6 +391,6 @@ def remove_wal_files(fs: FileSystem, folder: str, before: int) -> None:
         names = fs.list_dir(folder)
     except FileNotFoundError:
         return
-    for number in sorted(n for name in names if (n := number_in(name, "", ".wal")) is not None):
+    for number in wal_numbers(names):
         if number < before:
             fs.remove(wal_file(folder, number))

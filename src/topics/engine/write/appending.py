@@ -32,7 +32,7 @@ from topics.formats.control import encode_create
 from topics.formats.frame import FrameKind
 from topics.formats.queue import encode_delay
 from topics.storage.timing import CommitTiming
-from topics.wire.drafts import Drafted
+from topics.wire.drafts import Drafted, check_drafted
 from topics.wire.fragments import encode_fragments
 
 
@@ -158,7 +158,7 @@ class Appender:
         core, records, key = self._core, batch.records, batch.idempotency_key
         if core.closed:
             raise ShuttingDownError()
-        plain = check_records(records, core.limits, batch.node, key)
+        plain = check_drafted(records, core.limits, batch.node, key)
         if topic is None:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, batch, done):
@@ -302,7 +302,7 @@ class Repeated:
         # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
         rewritten = topic.guard is not None and topic.guard.rewrites(topic)
         if not self._differs and not rewritten:
-            text = encode_fragments(batch.records, known.first_seq, known.ts, batch.node, 0).text
+            text = _encode_again(batch, known.first_seq, known.ts)
             self._differs = not known.holds(text)
         self._check = batch.idempotency_check
         self._done = done
@@ -313,6 +313,14 @@ class Repeated:
         if error is None and self._differs and self._check:
             error = IdempotencyConflictError(self._topic, first, last)
         self._done(error or deduped(self._topic, first, last, self._differs))
+
+
+def _encode_again(batch: Batch, first_seq: int, ts: int) -> bytes:
+    """A batch as it was stored, if it is the one."""
+    records, node = batch.records, batch.node
+    if isinstance(records, Drafted) and records.draft.fits(len(records), first_seq, ts, node):
+        return records.draft.take(first_seq, ts, 0).text
+    return encode_fragments(records, first_seq, ts, node, 0).text
 
 
 def _flying(topic: Topic, key: str) -> Append | None:

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.columns import Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
+from topics.indexing.columns import GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.stored import (
@@ -114,6 +114,10 @@ class Companion:
             self._blocks[name] = known
         return known
 
+    def order(self, name: str) -> Array | None:
+        """The rows in the order of the values of a field; None where nobody wrote it down."""
+        return self.file.array_if_any(f"field/{name}/order")
+
     def check(self) -> None:
         """Looks at every byte. Raises CompanionDamagedError."""
         self.file.check()
@@ -183,6 +187,26 @@ class SpreadSnapshot(Snapshot):
         mask = np.zeros(self.count, np.bool_)
         mask[np.searchsorted(self._starts, places, "right") - 1] = True
         return mask
+
+    def counts_at(self, places: Array) -> Numbers:
+        if self._rows is not None or len(places) * _FEW > len(self.values):
+            return super().counts_at(places)
+        return np.bincount(np.searchsorted(self._starts, places, "right") - 1, minlength=self.count)
+
+    def has_value(self) -> Mask:
+        return np.asarray(np.diff(self._starts) > 0)
+
+    def lengths(self, gap: int | None) -> Numbers:
+        """How many values each row has besides gaps."""
+        counts = np.diff(self._starts)
+        is_gap = self.values == gap
+        filled = counts > 0
+        if np.count_nonzero(is_gap) == np.count_nonzero(filled):
+            # A row with a text has a gap, so each has one.
+            return counts - filled
+        before = np.append(0, np.cumsum(is_gap))
+        gaps: Numbers = np.diff(before[self._starts])
+        return counts - gaps
 
 
 class ViewColumn(Column):
@@ -261,6 +285,12 @@ class ViewWords(ViewTexts, WordsColumn):
                 first, behind = self.stored.value_range(self.view.lo, self.view.hi)
                 return places[(places >= first) & (places < behind)].astype(np.int64) - first
         return np.flatnonzero((values >= begin) & (values < end))
+
+    def lengths(self, count: int) -> Array:
+        words = self.snapshot(count)
+        # Where each row has one value it is the gap behind an empty text.
+        gap = self.dictionary.code(GAP)
+        return words.lengths(gap) if isinstance(words, SpreadSnapshot) else np.zeros(count, np.int64)
 
 
 def _view_of(stored: StoredColumn, view: Rows) -> ViewColumn:

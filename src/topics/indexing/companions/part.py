@@ -4,7 +4,7 @@ It is asked block by block, in the order in which hits are wanted, and stops as 
 A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the fresh index.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,12 +17,17 @@ from topics.indexing.companions.mapped import Companion, Rows
 from topics.indexing.companions.pruning import candidates, chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
+from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.selection import first_hits
-from topics.indexing.parts import Ask, Budget, Found, KeysFound, Span, Totalled
+from topics.indexing.fresh.tallies import count_rows
+from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
+from topics.indexing.ranking import Statistics
 
 _FEW_ROWS: Final = 16_384
+_AT_ONCE: Final = 512
+"""So few rows are not worth being taken apart."""
 _KEYS_BETWEEN_LOOKS: Final = 256
 
 
@@ -65,9 +70,18 @@ class CompanionPart:
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
+        picked = candidates(self._companion, ask.predicate, _FEW_ROWS)
+        walk = Walk(self._companion, ask, self._living.lo, self._living.hi)
+        if (picked is None or len(picked) > _AT_ONCE) and walk.is_possible():
+            found = self._look_at_all(ask, walk.chunks, budget)
+            if not walk.gave_up:
+                return found
+        return self._look_at_all(ask, lambda ranking: self._chunks(ask, picked, ranking), budget)
+
+    def _look_at_all(self, ask: Ask, chunks: Callable[[Ranking], Iterator[Rows]], budget: Budget) -> Found:
         ranking = Ranking(self._companion, ask)
         found = Found(hits=[], candidates=0)
-        for rows in self._chunks(ask, ranking):
+        for rows in chunks(ranking):
             if budget.is_late():
                 self._miss(found)
                 break
@@ -82,17 +96,18 @@ class CompanionPart:
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
+            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
             found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
 
-    def _chunks(self, ask: Ask, ranking: "Ranking") -> Iterator[Rows]:
-        """The rows to look at, those with the first hits first."""
+    def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
+        """The rows to look at, those with the first hits first. Where some are `picked`, nothing else matches."""
         companion, living = self._companion, self._living
-        picked = candidates(companion, ask.predicate, _FEW_ROWS)
         if picked is not None:
             picked = picked[(picked >= living.lo) & (picked < living.hi)]
-            if len(picked):
+            if 0 < len(picked) <= _AT_ONCE:
                 yield Rows(companion, 0, companion.head.rows, picked)
+            elif len(picked):
+                yield from self._picked_blocks(picked, ranking)
             return
         chance, bounds = chance_of(companion, ask.predicate), companion.bounds
         for block in ranking.order(self._blocks()):
@@ -102,12 +117,34 @@ class CompanionPart:
             if lo < hi and chance(block):
                 yield Rows(companion, lo, hi)
 
+    def _picked_blocks(self, picked: Numbers, ranking: Ranking) -> Iterator[Rows]:
+        """Rows of a list, block by block: most of them need not be looked at once the first hits are found."""
+        companion = self._companion
+        ends = np.searchsorted(picked, companion.bounds)
+        blocks = np.flatnonzero(np.diff(ends)).tolist()
+        for block in ranking.order(blocks):
+            if not ranking.is_done(block):
+                yield Rows(companion, 0, companion.head.rows, picked[ends[block] : ends[block + 1]])
+
     def _blocks(self) -> range:
         """The blocks with rows of the span."""
         size, living = self._companion.head.block_rows, self._living
         return range(living.lo // size, -(-living.hi // size)) if living.lo < living.hi else range(0)
 
-    def _miss(self, found: Found | Totalled) -> None:
+    def count(self, ask: Count, budget: Budget) -> Counted:
+        statistics, found, living = Statistics(ask.terms), Counted(numbers=[]), self._living
+        bounds = self._companion.bounds
+        for block in self._blocks():
+            if budget.is_late():
+                self._miss(found)
+                break
+            rows = Rows(self._companion, max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi))
+            statistics.add(count_rows(rows, Judge(rows, rows.count), living.mask(rows.numbers), ask))
+            found.looked_at += rows.count
+        found.numbers = statistics.numbers
+        return found
+
+    def _miss(self, found: Found | Totalled | Counted) -> None:
         found.missed = max(self.span.rows - found.looked_at, 0)
         found.first_missed = self.span.first
 

@@ -6,6 +6,7 @@ from typing import Any
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.parts import Ask
 from topics.indexing.predicates import All, Any_, Best, Negated, Predicate
+from topics.indexing.ranking import Weights
 from topics.indexing.sorting import OFFSET, SCORE, Hit, Key, Place
 
 
@@ -36,11 +37,15 @@ class Ranking:
             return False
         return self._ask.sort.is_surely_behind(self._best[block], self._last)
 
+    def is_behind(self, best: list[Any]) -> bool:
+        """Whether nothing is among the best whose values of the first keys are at best these."""
+        return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
+
     def _best_value(self, key: Key, block: int) -> Any:
         """The first value in the order of a key that a hit of a block can have. Null is greater than every value."""
         companion = self._companion
         if key.name == SCORE:
-            return 0.0 if key.ascending else most_score(self._ask.predicate)
+            return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
         if key.name == OFFSET:
             row = int(companion.bounds[block] if key.ascending else companion.bounds[block + 1] - 1)
             return int(companion.numbers_of(row, row + 1)[0])
@@ -54,10 +59,12 @@ class Ranking:
         return column.texts[value] if column.is_text else value
 
 
-def most_score(predicate: Predicate) -> float:
+def most_score(predicate: Predicate, weights: Weights | None = None) -> float:
     """No entry that matches has a greater score."""
     if isinstance(predicate, All | Any_):
-        return sum(most_score(part) for part in predicate.parts)
+        return sum(most_score(part, weights) for part in predicate.parts)
     if isinstance(predicate, Best):
-        return max(most_score(part) for part in predicate.parts)
+        return max(most_score(part, weights) for part in predicate.parts)
+    if weights is not None:
+        return weights.most(predicate)
     return 0.0 if isinstance(predicate, Negated) else float(getattr(predicate, "score", 0.0))

@@ -92,9 +92,11 @@ class WordColumn(Keywords, WordsColumn):
     def __init__(self) -> None:
         super().__init__()
         self._postings: list[tuple[NDArray[np.int32], NDArray[np.int64]]] = []
+        self._lengths = Growing(np.int32)
 
     def extend(self, fields: Sequence[FieldValues]) -> None:
         super().extend([None if field is None else _with_gaps(field) for field in fields])
+        self._lengths.extend([sum(map(len, field or ())) for field in fields])
         self._post()
 
     def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> bool:
@@ -114,6 +116,9 @@ class WordColumn(Keywords, WordsColumn):
         self.present.extend(present)
         self.values.extend(codes)
         self._rows.extend(np.repeat(rows + begin, lengths))
+        words = np.zeros(len(present), np.int32)
+        words[rows] = lengths - 1
+        self._lengths.extend(words)
         self.is_single = self.is_single and len(codes) == len(texts) == len(present)
         self._post()
         return True
@@ -138,9 +143,12 @@ class WordColumn(Keywords, WordsColumn):
     def beginning(self, prefix: str) -> NDArray[np.int64]:
         return np.flatnonzero(self.dictionary.begin_with(prefix, self.values.filled))
 
+    def lengths(self, count: int) -> NDArray[np.int32]:
+        return self._lengths.filled[:count]
+
     @property
     def memory_bytes(self) -> int:
-        return super().memory_bytes + 12 * POSTING_WORDS * len(self._postings)
+        return super().memory_bytes + self._lengths.memory_bytes + 12 * POSTING_WORDS * len(self._postings)
 
 
 def _with_gaps(field: tuple[Any, ...]) -> tuple[str, ...]:

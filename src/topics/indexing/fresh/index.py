@@ -15,7 +15,8 @@ from topics.indexing.fresh.filling import Filler
 from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, total
-from topics.indexing.parts import Ask, Budget, Entry, Found, KeysFound, Span, Totalled
+from topics.indexing.fresh.tallies import count_rows
+from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import Predicate, has_scores
 from topics.schema.pointers import MISSING
 from topics.schema.search import Binding, Field, SearchConfig
@@ -110,14 +111,22 @@ class FreshPart:
         numbers = self._numbers
         judge = Judge(self._index.columns, len(numbers), budget)
         try:
-            judge.mask(ask.predicate)
+            mask = judge.mask(ask.predicate)
+            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
         except Late:
             return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
-        matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
+        matching = np.flatnonzero(mask & self._alive())
         matched = len(matching)
-        scores = judge.scores(ask.predicate) if has_scores(ask.predicate) else None
         hits = first_hits(ask, self._index.columns, numbers, matching, scores)
         return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
+
+    def count(self, ask: Count, budget: Budget) -> Counted:
+        judge = Judge(self._index.columns, len(self._numbers), budget)
+        try:
+            numbers = count_rows(self._index.columns, judge, self._alive(), ask)
+        except Late:
+            return Counted(numbers=[], missed=self.span.rows, first_missed=self.span.first)
+        return Counted(numbers=numbers, looked_at=self._looked_at())
 
     def _alive(self) -> Mask:
         """The rows of the span that were not removed."""

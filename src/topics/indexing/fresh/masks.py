@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from topics.indexing.columns import Column, Floats, Mask, TextColumn, WordsColumn
+from topics.indexing.columns import Column, Floats, Mask, Numbers, TextColumn, WordsColumn
 from topics.indexing.parts import Budget
 from topics.indexing.predicates import (
     All,
@@ -24,6 +24,7 @@ from topics.indexing.predicates import (
     StartsWith,
     Within,
 )
+from topics.indexing.ranking import Term, Weights, counts_words, saturated
 
 
 class Late(Exception):
@@ -86,20 +87,50 @@ class Judge:
             mask &= words.rows_at(column.beginning(beginning))
         return mask
 
-    def scores(self, predicate: Predicate) -> Floats:
+    def scores(self, predicate: Predicate, weights: Weights | None = None) -> Floats:
         """The scores of the rows that match; those of other rows mean nothing."""
         if isinstance(predicate, All):
             total = np.zeros(self._count)
             for part in predicate.parts:
-                total += self.scores(part)
+                total += self.scores(part, weights)
             return total
         if isinstance(predicate, Any_ | Best):
             join: Any = np.add if isinstance(predicate, Any_) else np.maximum
             total = np.zeros(self._count)
             for part in predicate.parts:
-                total = join(total, np.where(self.mask(part), self.scores(part), 0.0))
+                total = join(total, np.where(self.mask(part), self.scores(part, weights), 0.0))
             return total
+        if weights is not None:
+            return self._ranked(predicate, weights)
         return np.full(self._count, float(getattr(predicate, "score", 0.0)))
+
+    def _ranked(self, leaf: Predicate, weights: Weights) -> Floats:
+        """The scores of one clause by its terms."""
+        total = np.zeros(self._count)
+        for term, weight in weights.of(leaf):
+            if not counts_words(term):
+                total += weight
+                continue
+            if self._budget is not None and self._budget.is_late():
+                raise Late
+            column = self._columns[term.field]
+            assert isinstance(column, WordsColumn)
+            lengths: Any = column.lengths(self._count)
+            frequencies: Any = self.frequencies(column, term)
+            total += saturated(weight, frequencies, lengths, weights.average(term.field))
+        return total
+
+    def frequencies(self, column: WordsColumn, term: Term) -> Numbers:
+        """How often a term stands in each row."""
+        words, dictionary = column.snapshot(self._count), column.dictionary
+        assert isinstance(term, HasWords | HasPhrase)
+        if isinstance(term, HasWords) and term.prefix:
+            return words.counts_at(column.beginning(term.words[0]))
+        codes = [code for word in term.words if (code := dictionary.code(word)) is not None]
+        if len(codes) < len(term.words):
+            return np.zeros(self._count, np.int64)
+        places = column.places(codes[0]) if len(codes) == 1 else _phrase_places(column, words.values, codes)
+        return words.counts_at(places)
 
 
 def _phrase_places(column: WordsColumn, words: Any, codes: list[int]) -> Any:

@@ -37,7 +37,10 @@ class Profile(
         return self
 
     def canonical(self) -> "Canonical | None":
-        """What it installs in a stream that is empty; None for a profile that describes no entries."""
+        """What it installs in a stream that is empty; None for a profile that describes no entries.
+
+        Whatever `normalise` lets through follows this schema, so that nobody has to look again.
+        """
         return None
 
     def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:

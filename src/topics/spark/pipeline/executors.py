@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from topics.spark.pipeline import archiving, indexing
+from topics.spark.pipeline import archiving, indexing, typed
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.products import TaskHalf
 from topics.spark.pipeline.scanning import perform
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import StageInfo
 
-HALVES: dict[str, TaskHalf] = {archiving.NAME: archiving.ArchiveTasks(), indexing.NAME: indexing.FamilyTasks()}
+HALVES: dict[str, TaskHalf] = {
+    archiving.NAME: archiving.ArchiveTasks(),
+    indexing.NAME: indexing.FamilyTasks(),
+    typed.NAME: typed.TypedTasks(),
+}
 """The task half of every product."""
 
 _JOBS_AT_A_TIME = 2

@@ -65,14 +65,18 @@ class FamilyProduct:
         self._manifests: dict[int, FamilyManifest] = {}
         self._topics: Mapping[int, CatalogTopic] = {}
         self._loaded = False
+        self._began_anew = False
+        """Whether what was made of another history is gone."""
         self._now_ms = 0
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._load()
         self._topics, self._now_ms = view.topics, now_ms
+        anew = view.history.takes_over and not self._began_anew
+        self._began_anew |= anew
         for topic_id, manifest in list(self._manifests.items()):
             topic = view.topics.get(topic_id)
-            if topic is None or topic.epoch != manifest.epoch:
+            if topic is None or topic.epoch != manifest.epoch or anew:
                 self._store.remove_topic(topic_id)
                 del self._manifests[topic_id]
             else:

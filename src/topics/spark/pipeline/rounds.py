@@ -8,6 +8,7 @@ import msgspec
 
 from topics.spark.pipeline.confirming import Confirmations
 from topics.spark.pipeline.culprits import JobFailedError, Search, WorkersUnavailableError, take_apart
+from topics.spark.pipeline.histories import Histories
 from topics.spark.pipeline.looking import Watcher
 from topics.spark.pipeline.products import Failure, Gain, Product, ShutOut, View
 from topics.spark.pipeline.scanning import ChoreWork, Piece, PieceOutcome, decode_outcome, encode_piece
@@ -16,6 +17,7 @@ from topics.spark.pipeline.waiting import FrameRules, Waiting, packed, slices
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
+from topics.system.dice import SystemDice
 
 _TASKS_A_CORE = 2
 
@@ -72,6 +74,7 @@ class Pipeline:
         self._watcher = Watcher(fs, layout)
         self._waiting = Waiting()
         self._confirmations = Confirmations(fs, layout)
+        self._histories = Histories(fs, layout, self._confirmations, SystemDice())
         self._sick: dict[str, Exception] = {}
         """Products that sit this round out, and why."""
         self.status = load_status(fs, layout)
@@ -81,10 +84,11 @@ class Pipeline:
         """Does what there is to do, up to a bound; whether there was anything."""
         now = self._clock.now_ms()
         self._sick = {}
-        view = self._watcher.look()
-        self._confirmations.check(view.number)
+        view = self._watcher.look(self._histories.look)
         shut_out = {product.name: self._shut_out(product.name, now) for product in self._products}
         chores = self._look(view, shut_out, now)
+        if not self._sick:
+            self._histories.settle(view.history, view.number)
         worked = self._work(view, shut_out, chores, now)
         if self._confirms and not self._sick:
             self._confirmations.confirm(

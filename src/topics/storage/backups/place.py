@@ -4,12 +4,23 @@ from collections.abc import Iterable, Sequence
 
 from xxhash import xxh3_64
 
-from topics.formats.backup import KeptFile, Manifest, decode_manifest, encode_manifest, manifest_name
+from topics.formats.backup import (
+    SHIPPED,
+    KeptFile,
+    Manifest,
+    ShippedLog,
+    decode_manifest,
+    decode_shipped,
+    encode_manifest,
+    manifest_name,
+)
 from topics.formats.snapshot import TopicState
 from topics.storage.backups.states import PlaceLayout, fold_snapshots
-from topics.storage.fs import BytesLike, FileSystem
+from topics.storage.fs import BytesLike, FileSystem, map_file
 from topics.storage.layout import number_in
 from topics.storage.replaced import read_whole, replace_file
+
+_WRITING = "writing"
 
 
 class BackupDamaged(Exception):
@@ -60,43 +71,46 @@ class BackupPlace:
 
     def publish(self, manifest: Manifest) -> None:
         """Makes a backup count, in one step. What it names was put before."""
-        for folder in sorted(self._unsynced):
-            self._fs.sync_dir(folder)
-        self._unsynced.clear()
+        self._sync_folders()
         path = self.path(manifest_name(manifest.number))
         self._fs.make_dirs(path.rpartition("/")[0])
         replace_file(self._fs, path, encode_manifest(manifest))
 
-    def prune(self, keep: Iterable[int]) -> int:
-        """Removes all other backups, and every file that none of those kept has; how many files went.
+    def begin_writing(self) -> None:
+        """Until `end_writing` there may be files that no manifest names yet."""
+        self._fs.make_dirs(self._folder)
+        replace_file(self._fs, self.path(_WRITING), b"")
 
-        The manifests go first, so that a crash leaves no backup that is not whole.
-        """
-        kept = set(keep)
-        names = {name for number in kept for name in self._names_of(self.load(number))}
-        for number in self.numbers():
-            if number not in kept:
-                self._fs.remove(self.path(manifest_name(number)))
-        self._sync(self.path("backups"))
-        removed = 0
-        for name in self._all_files():
-            if name not in names:
-                self._fs.remove(self.path(name))
-                removed += 1
-        return removed
+    def end_writing(self) -> None:
+        if self._fs.exists(self.path(_WRITING)):
+            self._fs.remove(self.path(_WRITING))
 
-    def _names_of(self, manifest: Manifest) -> list[str]:
-        return [kept.name for kept in manifest.files()]
+    @property
+    def is_written(self) -> bool:
+        """Whether a backup is being taken, or was when its server stopped."""
+        return self._fs.exists(self.path(_WRITING))
 
-    def _sync(self, folder: str) -> None:
-        if self._fs.exists(folder):
+    def ship(self, shipped: ShippedLog) -> None:
+        """Makes the log behind a backup count as far as its parts were put."""
+        self._sync_folders()
+        replace_file(self._fs, self.path(SHIPPED), encode_manifest(shipped))
+
+    def withdraw(self, numbers: Iterable[int]) -> None:
+        """Backups that do not count any more; their files are still there."""
+        for number in numbers:
+            self._fs.remove(self.path(manifest_name(number)))
+        if self._fs.exists(self.path("backups")):
+            self._fs.sync_dir(self.path("backups"))
+
+    def remove(self, name: str) -> None:
+        """Removes a file that nothing names any more."""
+        if self._fs.exists(self.path(name)):
+            self._fs.remove(self.path(name))
+
+    def _sync_folders(self) -> None:
+        for folder in sorted(self._unsynced):
             self._fs.sync_dir(folder)
-
-    def _all_files(self) -> list[str]:
-        found = [f"snapshots/{name}" for name in self._list("snapshots")]
-        for kind in ("segments", "flags", "log"):
-            found += [f"{kind}/{below}/{name}" for below in self._list(kind) for name in self._list(f"{kind}/{below}")]
-        return found
+        self._unsynced.clear()
 
     # Reading
 
@@ -118,6 +132,26 @@ class BackupPlace:
             raise BackupDamaged(name, "it belongs to another backup")
         return manifest
 
+    def shipped(self) -> ShippedLog | None:
+        """The log behind a backup that was shipped so far. Raises BackupDamaged for what cannot be read."""
+        data = read_whole(self._fs, self.path(SHIPPED))
+        if data is None:
+            return None
+        try:
+            shipped = decode_shipped(data)
+        except ValueError as error:
+            raise BackupDamaged(SHIPPED, f"it cannot be read: {error}") from error
+        if shipped.lineage != self.lineage:
+            raise BackupDamaged(SHIPPED, "it belongs to another data folder")
+        return shipped
+
+    def files(self) -> list[str]:
+        """The names of all files that backups consist of, whether one names them or not."""
+        found = [f"snapshots/{name}" for name in self._list("snapshots")]
+        for kind in ("segments", "flags", "log"):
+            found += [f"{kind}/{below}/{name}" for below in self._list(kind) for name in self._list(f"{kind}/{below}")]
+        return found
+
     def states(self, manifest: Manifest) -> list[TopicState]:
         """Every topic as a backup has it."""
         folded = fold_snapshots(self._fs, PlaceLayout(self._folder), manifest.number)
@@ -126,13 +160,9 @@ class BackupPlace:
     def read(self, kept: KeptFile) -> memoryview:
         """The bytes of a file, checked."""
         try:
-            file = self._fs.open(self.path(kept.name))
+            data = map_file(self._fs, self.path(kept.name))
         except FileNotFoundError:
             raise BackupDamaged(kept.name, "it is missing") from None
-        try:
-            data = file.map()
-        finally:
-            file.close()
         if len(data) != kept.size:
             raise BackupDamaged(kept.name, f"it has {len(data)} bytes instead of {kept.size}")
         if xxh3_64(data).hexdigest() != kept.checksum:
@@ -155,10 +185,10 @@ def lineages(fs: FileSystem, root: str) -> list[str]:
     return [name for name in names if BackupPlace(fs, root, name).numbers()]
 
 
-def damages(place: BackupPlace, manifest: Manifest) -> list[BackupDamaged]:
+def damages(place: BackupPlace, files: Iterable[KeptFile]) -> list[BackupDamaged]:
     """Every file of a backup that is not as it was written."""
     found = []
-    for kept in manifest.files():
+    for kept in files:
         try:
             place.read(kept)
         except BackupDamaged as damage:

@@ -21,6 +21,7 @@ from topics.streams.search.following import Followed, Follower
 from topics.streams.search.outcome import OutcomeDone, account
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
 from topics.streams.search.searcher import Later, Searcher
+from topics.streams.search.stepping import Steps
 
 _LATE_S = 1.0
 """Who is late already gets what is there: the answer to it is a matter of milliseconds."""
@@ -43,14 +44,17 @@ class Means(NamedTuple):
 class Asking:
     """One query on its way. It goes from step to step by callbacks: each asks for something and is called with it."""
 
-    def __init__(self, means: Means, topic: Topic, query: Query, deadline: float, done: OutcomeDone) -> None:
+    def __init__(
+        self, means: Means, topic: Topic, query: Query, deadline: float, done: OutcomeDone, head: int | None = None
+    ) -> None:
+        """Nothing behind `head` is looked at; that is the end of the stream unless told."""
         self._means = means
         self._topic = topic
         self._query = query
         self._deadline = deadline
         self._done = done
-        self._head = topic.head
-        self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), topic.head))
+        self._head = topic.head if head is None else head
+        self._wanted, self._ascending = _wanted(query, Stretch(first_readable(topic), self._head))
         self._fresh: Stretch | None = None
         """What the index was asked about."""
         self._left: list[Stretch | IndexedStretch] = []
@@ -67,7 +71,7 @@ class Asking:
         self._enough = False
         self._spent: str | None = None
         self._waits_for_entries = False
-        self._due = self._stepping = False
+        self._steps = Steps(self._step)
         self._cancel: Callable[[], None] = lambda: None
 
     def answer_nothing(self) -> None:
@@ -86,15 +90,8 @@ class Asking:
             self._bring()
 
     def _next(self) -> None:
-        """The next step, behind any part. What answers at once comes back here before this is left, so it is a loop
-        and no recursion."""
-        self._due = True
-        while self._due and not self._stepping:
-            self._due, self._stepping = False, True
-            try:
-                self._step()
-            finally:
-                self._stepping = False
+        """The next step, behind any part."""
+        self._steps.next()
 
     def _step(self) -> None:
         if self._spent is None and self._means.now() >= self._deadline:

@@ -15,12 +15,14 @@ from topics.engine.topic import Topic
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.identity import Needs, Plan, needs_of_aggregation, needs_of_search, plan_of
 from topics.indexing.predicates import bind_search
+from topics.indexing.ranking import terms_of
 from topics.indexing.sorting import parse_sort
 from topics.schema.contract import decode_contract
-from topics.searching.messages import AggregateQuery, KeysQuery, Query
+from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query
 from topics.storage.companions import FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.streams.search.packing import chain_of
 
 LOOK_AGAIN_S = 1.0
 """How old what is known of a manifest may be."""
@@ -103,12 +105,27 @@ class Companions:
         self, topic: Topic, description: Description, query: Query, first: int, last: int
     ) -> list[IndexedStretch]:
         """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
-        manifest = self.manifest(topic)
-        if manifest is None or not manifest.files:
+        if not self._has_any(topic):
             return []
         plan = plan_for(description.raw)
-        needs = needs_of(plan, description, query)
-        current = plan.generation
+        return self.fitting(topic, plan, needs_of(plan, description, query), first, last)
+
+    def _has_any(self, topic: Topic) -> bool:
+        manifests = [self.manifest(part) for part, _, _ in chain_of(topic)]
+        return any(manifest is not None and manifest.files for manifest in manifests)
+
+    def fitting(self, topic: Topic, plan: Plan, needs: Needs, first: int, last: int) -> list[IndexedStretch]:
+        """The companions that have what is needed of a range. What a fork inherits, those of its source answer for:
+        the digests say whether it is read alike in both."""
+        found: list[IndexedStretch] = []
+        for part, begin, end in chain_of(topic):
+            found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
+        return sorted(found)
+
+    def _of_one(self, topic: Topic, current: str, needs: Needs, first: int, last: int) -> list[IndexedStretch]:
+        manifest = self.manifest(topic) if first <= last else None
+        if manifest is None or not manifest.files:
+            return []
         # Those of the plan that holds now first: others only fill what these do not have.
         fitting = [name for name, other in manifest.plans.items() if needs.are_met(other)]
         covered: Ranges = []
@@ -122,7 +139,7 @@ class Companions:
                 left = difference([part], covered)
                 found += [IndexedStretch(begin, end, path) for begin, end in left]
                 covered = union(covered, left)
-        return sorted(found)
+        return found
 
 
 @lru_cache(maxsize=1024)
@@ -139,4 +156,6 @@ def needs_of(plan: Plan, description: Description, query: Query) -> Needs:
     if isinstance(query, AggregateQuery):
         return needs_of_aggregation(plan, parse_aggregation(query.body, config, registry.current_version))
     bound = bind_search(query.q, config)
+    if isinstance(query, CountQuery):
+        return Needs({term.field: plan.fields[term.field] for term in terms_of(bound.predicate)})
     return needs_of_search(plan, bound.predicate, parse_sort(query.sort, config, bound.has_text).fields)

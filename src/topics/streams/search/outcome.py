@@ -30,6 +30,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Segments that companions answered for."""
     spent: str | None = None
     """The budget that ran out."""
+    statistics: tuple[int, ...] = ()
+    """What was counted for a ranking."""
 
     @property
     def missed(self) -> int:

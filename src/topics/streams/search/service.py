@@ -9,7 +9,7 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
-from topics.searching.messages import Query
+from topics.searching.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
@@ -17,7 +17,10 @@ from topics.streams.search.companions import Companions
 from topics.streams.search.fetching import Fetch, Fetched
 from topics.streams.search.filtering import FilteredDiff, FilteredRead
 from topics.streams.search.following import Follower
+from topics.streams.search.keyed import KeyedRead, Read, SliceDone
+from topics.streams.search.leaping import Leaper
 from topics.streams.search.outcome import Outcome, OutcomeDone
+from topics.streams.search.ranked import RankedAsking
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stats import SearchStats
 
@@ -99,18 +102,15 @@ class StreamSearch:
             self._count(outcome, self._now() - begun)
             done(outcome)
 
-        asking = Asking(
-            Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions),
-            topic,
-            query,
-            begun + timeout_s,
-            counted,
-        )
+        means = Means(engine, self._searcher, self._follower, self._later, self._now, self._scan_bytes, self.companions)
+        deadline = begun + timeout_s
         try:
             if timeout_s <= 0:
-                asking.answer_nothing()
+                Asking(means, topic, query, deadline, counted).answer_nothing()
+            elif isinstance(query, SearchQuery) and query.ranked and not query.statistics:
+                RankedAsking(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
             else:
-                asking.begin(description_of(topic), timeout_s)
+                Asking(means, topic, query, deadline, counted).begin(description_of(topic), timeout_s)
         except TopicsError:
             self._ended(owner)
             raise
@@ -141,15 +141,31 @@ class StreamSearch:
             # Asked anew for every step: between two of them an index may have made room for others.
             return self._follower.of(topic, description).index
 
+        leaper = None
+        if self.companions is not None:
+            leaper = Leaper(self._searcher, self.companions, topic, spec.key, spec.filter, index)
         FilteredRead(
-            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, done
-        ).run()
+            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, leaper,
+            done,
+        ).run()  # fmt: skip
+
+    def read_key(self, topic: Topic, spec: ReadSpec, read: Read, done: SliceDone) -> None:
+        """A read of one routing key. `read` does it without any help."""
+        if self.companions is None:
+            read(spec, done)
+            return
+        leaper = Leaper(self._searcher, self.companions, topic, spec.key, None, _no_index)
+        KeyedRead(topic, spec, leaper, read, self._later, done).run()
 
     def diff(
         self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
     ) -> None:
         """A read of a topic's records that a filter restricts; `topics.indexing.free` says which."""
         FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text, done).run()
+
+
+def _no_index() -> int:
+    return NO_INDEX
 
 
 def description_of(topic: Topic) -> Description:

@@ -50,7 +50,7 @@ def restore(
 ) -> tuple[Engine, Restored]:  # fmt: skip
     """Restores the newest state, or what was asked for, and opens it."""
     (place,) = places(disk)
-    target = target or newest_of(manifests(place))
+    target = target or newest_of(place, manifests(place))
     options = EngineOptions(data_dir=folder, wal_shards=2, wal_file_bytes=2048, disk_reserve_seqs=4)
     clock = clock or ManualClock()
     job = Restore(place, disk, Layout(folder))
@@ -61,7 +61,7 @@ def restore(
 
 def at(disk: FileSystem, moment: int) -> Target:
     (place,) = places(disk)
-    return at_moment(manifests(place), moment)
+    return at_moment(place, manifests(place), moment)
 
 
 def patch(**values: object) -> TopicConfigPatch:

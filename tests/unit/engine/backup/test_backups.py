@@ -178,7 +178,7 @@ def test_a_place_is_listed_without_what_cannot_be_read() -> None:
     start(disk.crash(Survival.EVERYTHING), clock).backups.list(listed.append)
     [found] = listed
     assert isinstance(found, Listed)
-    assert [manifest.before for manifest in found.manifests] == [first.number]
+    assert [manifest.before for manifest in found.backups] == [first.number]
 
 
 def _files(disk: FakeDisk, folder: str) -> list[str]:

@@ -93,9 +93,9 @@ def test_a_moment_before_every_backup_is_refused() -> None:
     with pytest.raises(BackupTargetError, match="no backup is as old"):
         at(disk, clock.now_ms() - 1)
     with pytest.raises(BackupTargetError, match="there is no backup"):
-        at_moment([], 1)
+        at_moment(places(disk)[0], [], 1)
     with pytest.raises(BackupTargetError, match="there is no backup"):
-        newest_of([])
+        newest_of(places(disk)[0], [])
     with pytest.raises(BackupTargetError, match="there is no backup 99; there are"):
         numbered([place for (found,) in [places(disk)] for place in manifests(found)], 99)
 
@@ -124,7 +124,7 @@ def test_every_damaged_file_is_named_and_nothing_is_written() -> None:
     short = disk.open(place.path(segment.index.name), write=True)
     short.truncate(3)
     short.close()
-    assert {damage.name for damage in damages(place, manifest)} == {
+    assert {damage.name for damage in damages(place, manifest.files())} == {
         segment.data.name, segment.flags.name, segment.index.name,
     }  # fmt: skip
     with pytest.raises(DamagedBackupError) as refused:

@@ -1,0 +1,123 @@
+"""The log behind a backup goes to the place while it is being written, in parts of whole frames.
+
+A part that is small is written anew with what came since, under another name. So a second's few bytes do not become a
+file each, and never much is written twice. The old one goes a while after the new one counts: somebody may just be
+restoring with it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from topics.core.errors import ShuttingDownError
+from topics.formats.backup import FORMAT, KeptFile, LogPart, Manifest, ShippedLog, part_name
+from topics.formats.frame import Frame, read_frame
+from topics.storage.backups.place import BackupDamaged, BackupPlace
+from topics.storage.fs import File, FileSystem
+from topics.storage.layout import Layout, wal_file
+from topics.storage.log_requests import LogPosition
+
+_SMALL_BYTES = 1024 * 1024
+_LATER = 64
+"""So many times the log is shipped before a part goes that counts no more."""
+
+
+class LogParts:
+    """What was shipped of the log behind one backup. Runs off the loop."""
+
+    def __init__(
+        self, fs: FileSystem, layout: Layout, place: BackupPlace, base: Manifest, stopped: Callable[[], bool]
+    ) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._place = place
+        self._base = base
+        self._stopped = stopped
+        self._ends = {position.shard: LogPosition(position.file, 0) for position in base.positions}
+        self._parts: dict[int, list[KeptFile]] = {shard: [] for shard in self._ends}
+        self._last: dict[int, LogPart] = {}
+        self._superseded: deque[tuple[int, str]] = deque()
+        """Parts that count no more once something counts, and after which time of shipping they go."""
+        self._times = 0
+        self._counts = True
+        """Whether everything that was put is named."""
+
+    def ship(self, ends: Mapping[int, LogPosition], moment: int) -> int:
+        """Ships everything up to these ends, which have every frame up to a moment; how many bytes were new.
+
+        Raises FileNotFoundError where a log file is gone.
+        """
+        if not self._times:
+            self._superseded.extend((0, name) for name in self._of_earlier_backups())
+        self._times += 1
+        new = sum([self._ship_shard(shard, end) for shard, end in ends.items()])
+        if not self._counts:
+            parts = [part for shard in sorted(self._parts) for part in self._parts[shard]]
+            number, lineage = self._base.number, self._base.lineage
+            self._place.ship(ShippedLog(format=FORMAT, lineage=lineage, before=number, moment=moment, parts=parts))
+            self._counts = True
+        while self._counts and self._superseded and self._superseded[0][0] + _LATER < self._times:
+            self._place.remove(self._superseded[0][1])
+            self._superseded.popleft()
+        return new
+
+    def _of_earlier_backups(self) -> list[str]:
+        try:
+            shipped = self._place.shipped()
+        except BackupDamaged:
+            return []
+        return [part.name for part in shipped.parts] if shipped is not None else []
+
+    def _ship_shard(self, shard: int, end: LogPosition) -> int:
+        begin = self._ends.get(shard)
+        new = 0
+        while begin is not None and begin < end:
+            if self._stopped():
+                raise ShuttingDownError()
+            data = self._read(shard, begin, end)
+            if data:
+                self._keep(LogPart(shard, begin.file, begin.offset), data)
+                new += len(data)
+            begin = LogPosition(begin.file + 1, 0) if begin.file < end.file else end
+            self._ends[shard] = begin
+        return new
+
+    def _keep(self, part: LogPart, data: bytes) -> None:
+        parts, last = self._parts[part.shard], self._last.get(part.shard)
+        grows = last is not None and last.number == part.number and parts[-1].size < _SMALL_BYTES
+        if last is not None and grows:
+            data, part = bytes(self._place.read(parts[-1])) + data, last
+        kept = self._place.put(part_name(part, part.start + len(data)), [data])
+        self._counts = False
+        if grows:
+            self._superseded.append((self._times, parts.pop().name))
+        parts.append(kept)
+        self._last[part.shard] = part
+
+    def _read(self, shard: int, begin: LogPosition, end: LogPosition) -> bytes:
+        """What a log file has from one place to the other, or to its last frame where the log goes on in the next."""
+        file = self._open(shard, begin.file)
+        try:
+            if begin.file == end.file:
+                return file.read_at(begin.offset, end.offset - begin.offset)
+            data = file.read_at(begin.offset, file.size() - begin.offset)
+        finally:
+            file.close()
+        return data[: _last_frame(memoryview(data))]
+
+    def _open(self, shard: int, number: int) -> File:
+        """Checkpoints move log files aside at any time."""
+        paths = [wal_file(folder, number) for folder in (self._layout.shard(shard), self._layout.kept_log(shard))]
+        for path in paths:
+            if self._fs.exists(path):
+                try:
+                    return self._fs.open(path)
+                except FileNotFoundError:
+                    continue
+        raise FileNotFoundError(f"log file {number} of shard {shard} is gone")
+
+
+def _last_frame(data: memoryview) -> int:
+    end = 0
+    while isinstance(found := read_frame(data, end), Frame):
+        end = found.end
+    return end

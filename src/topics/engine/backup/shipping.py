@@ -1,0 +1,98 @@
+"""Continuous backup: behind each backup of this run the log is shipped, every so often.
+
+What is lost with the machine is then the log of that while, not everything since the last backup. Each time every
+shard is asked for the end of its log, and what is up to there goes to the place. Frames of before the question are all
+in it, so the shipped log is good up to the millisecond before (`engine.backup.targets` cuts it there).
+"""
+
+import logging
+from collections.abc import Callable
+
+from topics.core.errors import TopicsError
+from topics.engine.background import InlineRunner, Job, JobRunner, OffLoop, Until
+from topics.engine.backup.log_parts import LogParts
+from topics.engine.core import EngineCore
+from topics.formats.backup import Manifest
+from topics.storage.backups.place import BackupDamaged, BackupPlace
+from topics.storage.fs import FileSystem
+from topics.storage.log_requests import Locating, LogPosition
+
+_log = logging.getLogger(__name__)
+
+_RETRY_MS = 10_000
+"""So long it is not tried again by itself after a failure."""
+
+
+class Shipping:
+    def __init__(self, core: EngineCore, fs: FileSystem) -> None:
+        self._core = core
+        self._fs = fs
+        self.runner: JobRunner = InlineRunner()
+        self._parts: LogParts | None = None
+        """What is shipped, while there is a backup that it goes on from."""
+        self.broken = False
+        """Whether log is missing behind the backup: only another one helps."""
+        self._shipping = False
+        self._tried_at = 0
+        self.moment: int | None = None
+        """Everything logged up to this moment is at the place."""
+        self.shipped_bytes = self.failures = 0
+        self.error: str | None = None
+        """Why the log could not be shipped the last time."""
+        core.chores.append(self._when_due)
+
+    def follow(self, place: BackupPlace, base: Manifest) -> None:
+        """From now on the log behind this backup is shipped."""
+        options = self._core.options
+        if options.backup_ship_ms and options.backup_log_bytes:
+            self._parts = LogParts(self._fs, self._core.layout, place, base, lambda: self._core.closed)
+            self.moment, self.broken, self._tried_at = base.moment, False, self._core.steady()
+
+    def ship(self) -> None:
+        """Ships what is there, unless that is being done already."""
+        if self._parts is not None and not self._shipping:
+            self._shipping, self._tried_at = True, self._core.steady()
+            self.runner.start(self._job(self._parts))
+
+    def _when_due(self) -> None:
+        wait = max(self._core.options.backup_ship_ms, _RETRY_MS if self.error is not None else 0)
+        if not self._core.closed and self._core.steady() - self._tried_at >= wait:
+            self.ship()
+
+    def _job(self, parts: LogParts) -> Job:
+        try:
+            moment = self._core.time.moment() - 1
+            ends = yield Until(self._locate)
+            if not isinstance(ends, dict):
+                raise OSError("a shard of the log takes no writes")
+            shipped = yield OffLoop(lambda: parts.ship(ends, moment))
+            assert isinstance(shipped, int)
+            self.shipped_bytes += shipped
+            if parts is self._parts:
+                self.moment, self.error = moment, None
+        except FileNotFoundError as error:
+            if parts is self._parts:
+                self._parts, self.broken = None, True
+                self._fail(error)
+        except (OSError, TopicsError, BackupDamaged) as error:
+            self._fail(error)
+        finally:
+            self._shipping = False
+
+    def _fail(self, error: Exception) -> None:
+        self.failures += 1
+        self.error = str(error)
+        _log.warning("the log could not be shipped to the place for backups", extra={"error": str(error)})
+
+    def _locate(self, resume: Callable[[object], None]) -> None:
+        ends: dict[int, LogPosition | None] = {}
+        shards = self._core.shards
+
+        def located(shard: int, position: LogPosition | None) -> None:
+            ends[shard] = position
+            if len(ends) == len(shards):
+                resume(ends if None not in ends.values() else None)
+
+        for shard in shards:
+            number = shard.number
+            shard.committer.locate(Locating(lambda position, number=number: located(number, position)))  # type: ignore[misc]
