@@ -49,13 +49,13 @@ def test_directories_name_every_topic_and_where_it_is(disk: FakeDisk) -> None:
     assert file.head() == HEAD
     seen = {}
     for _, _, directory in found:
-        columns = (directory.ids, directory.names, directory.live, directory.live_bytes, directory.written)
-        for place, (topic_id, *row) in enumerate(zip(*columns, strict=True)):
+        numbers = zip(directory.live, directory.live_bytes, directory.written, strict=True)
+        for place, (topic_id, name, row) in enumerate(zip(directory.ids, directory.names, numbers, strict=True)):
             stored = file.topic(directory.offsets[place], directory.sizes[place])
             assert bytes(stored.state.body) == b"state%d" % topic_id
             assert [bytes(frame.body) for frame in stored.tail] == [b"headtext"] * (topic_id % 3)
             assert directory.classes[place] == 2
-            seen[topic_id] = TopicEntry(row[0], "disk", *row[1:])
+            seen[topic_id] = TopicEntry(name, "disk", *row)
         for offset, size in directory.others:
             assert bytes(file.topic(offset, size).state.body) == b"state4"
             seen[4] = entry(4)
