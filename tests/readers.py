@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 _HOME = Path(sys.prefix) / "readers"
 _PATIENCE_S = 120
@@ -24,7 +25,7 @@ for name in ("avro", "httpfs", "iceberg"):
 """
 """DuckDB takes its extensions from the network; here they come from packages, under the same names."""
 
-_READ = (
+_OPEN = (
     INSTALL_EXTENSIONS
     + """
 import json, sys, warnings
@@ -45,10 +46,27 @@ if root.startswith("s3://"):
 found["pyiceberg"] = StaticTable.from_metadata(root, options).scan().to_arrow()
 found["duckdb"] = duckdb.sql(f"SELECT * FROM iceberg_scan('{root}')").to_arrow_table()
 found["polars"] = pl.scan_iceberg(root, **more).collect().to_arrow()
+"""
+)
+_READ = (
+    _OPEN
+    + """
 for reader, table in found.items():
     table = table.set_column(3, "ts", table["ts"].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
     rows = list(zip(*[table[name].to_pylist() for name in table.column_names]))
     print(json.dumps({"reader": reader, "columns": table.column_names, "rows": rows}))
+"""
+)
+
+_READ_TYPED = (
+    _OPEN
+    + """
+for reader, table in found.items():
+    for place, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            micros = table[field.name].cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+            table = table.set_column(place, field.name, micros)
+    print(json.dumps({"reader": reader, "rows": sorted(table.to_pylist(), key=lambda row: row["_seq"])}))
 """
 )
 
@@ -64,6 +82,16 @@ def read_by_all(root: str, home: Path, environment: Mapping[str, str] | None = N
     for reader, rows in zip(READERS[1:], others, strict=True):
         assert rows == first, f"{reader} sees something else than {READERS[0]}"
     return first
+
+
+def read_typed_by_all(root: str, home: Path, environment: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """All rows of the table of a stream, in their order, moments in microseconds: every reader must see the same."""
+    told = [json.loads(line) for line in run_reading(_READ_TYPED, home, [root], environment).splitlines()]
+    assert [one["reader"] for one in told] == list(READERS)
+    rows: list[dict[str, Any]] = told[0]["rows"]
+    for one in told[1:]:
+        assert one["rows"] == rows, f"{one['reader']} sees something else than {READERS[0]}"
+    return rows
 
 
 def run_reading(

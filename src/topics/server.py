@@ -19,6 +19,7 @@ import msgspec
 import uvloop
 
 from topics import __version__
+from topics.api.access_log import AccessLog
 from topics.api.app import Api
 from topics.api.audit import Audit
 from topics.api.auth import BadKeyError, KeyRing, Tokens
@@ -26,6 +27,8 @@ from topics.api.browsers import BadOriginError, BrowserRules
 from topics.api.key_store import KeyStore
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
+from topics.api.proxies import BadProxyError, TrustedProxies
+from topics.api.tracing import Tracing
 from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
@@ -37,11 +40,13 @@ from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
-from topics.spark.pipeline.supervisor import Supervisor
+from topics.spark.pipeline.status import FAMILIES
+from topics.spark.pipeline.supervisor import INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
+from topics.streams.search.coverage import HeldUp
 from topics.streams.system import Around, SystemOptions
 from topics.system.clock import Clock, SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
@@ -130,8 +135,12 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    api.tracing = streams.webhooks.tracing = _tracing(settings, clock)
+    if settings.tracing == "export" and api.tracing is not None:
+        api.tallies.tell(api.tracing.answered)
+    access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
-        api.tallies.log_each()
+        api.tallies.tell(access_log.answered)
     api.browsers = _browser_rules(settings, with_keys=not keys.is_open)
     ops.api = api
     http = ops.http = HttpServer(api, _http_limits(settings), clock)
@@ -167,6 +176,8 @@ async def serve(
     finally:
         await front.streams.close()
         await front.http.drain(0.0)
+        if front.api.tracing is not None:
+            await front.api.tracing.close()
         if front.api.audit is not None:
             front.api.audit.close()
 
@@ -219,6 +230,24 @@ def _browser_rules(settings: Settings, *, with_keys: bool) -> BrowserRules:
         raise SettingsError(f"TOPICS_ALLOWED_HOSTS or TOPICS_CORS_ORIGINS: {error}") from error
 
 
+def _trusted_proxies(settings: Settings) -> TrustedProxies:
+    try:
+        return TrustedProxies(settings.trusted_proxies)
+    except BadProxyError as error:
+        raise SettingsError(f"TOPICS_TRUSTED_PROXIES: {error}") from error
+
+
+def _tracing(settings: Settings, clock: Clock) -> Tracing | None:
+    if settings.tracing != "export":
+        return Tracing(clock.monotonic) if settings.tracing == "pass" else None
+    try:
+        # Only whoever wants spans has it, and loading it takes a while.
+        from topics.api.spans import Spans  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError("TOPICS_TRACING=export needs the extra otel: pip install 'topics-engine[otel]'") from error
+    return Tracing(clock.monotonic, Spans(settings.otel_endpoint, settings.otel_sample_percent, clock.now_ms))
+
+
 def _webhook_loopback(settings: Settings) -> bool:
     """Whether webhooks may call this machine itself. A server behind a proxy listens on loopback, too, and whoever has
     one of its keys must not reach what else listens there."""
@@ -265,7 +294,7 @@ def _open_audit(settings: Settings) -> Audit | None:
     if settings.audit_file is None:
         return None
     try:
-        return Audit(settings.audit_file, SystemClock().now_ms)
+        return Audit(settings.audit_file, SystemClock().now_ms, _trusted_proxies(settings))
     except OSError as error:
         raise SettingsError(f"TOPICS_AUDIT_FILE {settings.audit_file!r} cannot be opened: {error}") from error
 
@@ -333,6 +362,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
+    front.streams.tell_held_up(lambda topic: held_up(supervisor, topic.name))
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     await stopping
@@ -349,6 +379,16 @@ def _work_number(engine: Engine, settings: Settings) -> int:
     """The last catalog in which anything changed that a pipeline with these settings works on."""
     catalog = engine.checkpointer.catalog
     return catalog.work_number if _is_on(settings.archive) else catalog.families_number
+
+
+def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
+    """Why the families of a stream do not go on."""
+    if supervisor.state == "unavailable":
+        return HeldUp(reason=supervisor.reason or "", install=INSTALL)
+    found = supervisor.held_up(stream, FAMILIES)
+    if found is None:
+        return None
+    return HeldUp(reason=found.reason, since_ms=found.since_ms, attempts=found.attempts, retry_at_ms=found.retry_at_ms)
 
 
 def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:

@@ -4,17 +4,19 @@
 is asked many times, because what they leave out, block by block, is what could be wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.effort import effort
 from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, configs, entries, queries, sorts
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
+from topics.indexing.companions import part, walking
 from topics.indexing.companions.building import build
 from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
@@ -102,6 +104,16 @@ def made(case: Case) -> tuple[list[Part], Scan]:
             parts.append(CompanionPart(companion, Span(low, high, high - low + 1, "index"), plan, removed))
     left = [entry for entry in every[first : last + 1] if entry.number not in case.removed]
     return parts, Scan(Entries(Span(first, last, len(left)), left))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _everything_is_many() -> Iterator[None]:
+    """So that a few rows are taken apart as many are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part, "_AT_ONCE", 2)
+        patch.setattr(walking, "FIRST_ROWS", 3)
+        patch.setattr(walking, "_MOST_ROWS", 7)
+        yield
 
 
 @given(cases())

@@ -339,7 +339,8 @@ def files_of(draft: Draft) -> tuple[bytes, bytes]:
         if record.tag is not None:
             tags.setdefault(msgspec.json.encode(record.tag), []).append(index)
     rows = b"".join(block.rows for block in encoded)
-    data = segment.encode_data(head, b",".join(block.text for block in encoded), bytes(head.count))
+    text = b",".join(block.text for block in encoded)
+    data = segment.encode_data(head, [text], bytes(head.count))
     return b"".join(data), b"".join(segment.encode_index(3, head.first_seq, rows, blocks, tags))
 
 

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.readers import INSTALL_EXTENSIONS, run_reading
+from tests.spark.test_table_readers import archive as make_archive
 from tests.unit.docs.pages import blocks, read, section
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import run_shown
+from tests.unit.spark.typed import Described
+from topics.config.settings import Settings
 from topics.core.records import Record
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
+from topics.system.clock import SystemClock
 
 SHOWN = "./topics-data/archive"
 SPARK = "4.1.4"
@@ -25,11 +29,12 @@ def page() -> str:
     return section(read("docs/spark.md"), "## The archive")
 
 
-def code_of(module: str) -> str:
+def code_of(module: str, shown: str = f'{SHOWN}"') -> str:
+    """The lines that read a place; the archive itself in DuckDB's words ends with another quote."""
     [code] = [
         code
         for code in blocks(page(), "python")
-        if code.splitlines()[0].startswith((f"import {module}", f"from {module}"))
+        if code.splitlines()[0].startswith((f"import {module}", f"from {module}")) and shown in code
     ]
     assert SHOWN in code and len([line for line in code.splitlines() if line and "import" not in line]) <= 3
     return code
@@ -58,7 +63,7 @@ def test_duckdb_reads_it_in_three_lines(archive: Path, tmp_path: Path) -> None:
 query = "SELECT DISTINCT hex({bytes_of}) FROM iceberg_scan('{SHOWN}') WHERE content_type <> 'application/json'"
 print(duckdb.sql(query).fetchall())
 """
-    told = run_reading(INSTALL_EXTENSIONS + code_of("duckdb") + more, tmp_path)
+    told = run_reading(INSTALL_EXTENSIONS + code_of("duckdb", SHOWN) + more, tmp_path)
     assert re.search(r"orders\W+90\b", told) and re.search(r"images\W+7\b", told)
     assert "[('000102FF',)]" in told
 
@@ -71,6 +76,16 @@ print(orders.collect().height, images.select({bytes_of}).unique().collect().rows
 """
     told = run_reading(code_of("polars") + more, tmp_path)
     assert told.endswith("90 [(b'\\x00\\x01\\x02\\xff',)]\n")
+
+
+def test_the_lines_about_typed_tables_run(tmp_path: Path) -> None:
+    described = Described(Folder(PosixFileSystem(), SystemClock(), Layout(str(tmp_path / "topics-data"))))
+    described.create("orders")
+    described.append("orders", *[{"id": n, "total": n / 2, "at": "2026-03-01T10:20:00Z"} for n in range(20)])
+    described.folder.seal()
+    make_archive(Settings(data_dir=str(tmp_path / "topics-data"), archive="1", archive_typed="orders"))
+    told = run_reading(code_of("polars", "typed/orders"), tmp_path)
+    assert "shape: (9, 3)" in told and "2026-03-01 10:20:00 UTC" in told
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@
 | `code` | of the error, where there is one that is known here |
 | `method`, `path` | what was asked for, without the query; the name of a watch, which is a secret, is left out |
 | `key` | the name of the key, or what stands for it in the log; empty for nobody |
-| `peer` | address and port of the client |
+| `peer` | address and port of the client, or its address alone where a trusted proxy tells it |
 
 No secret is in any of it: neither keys nor tokens are in a path, and headers and bodies are not looked at.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from topics.api.auth import ANYONE, Key, Scope
+from topics.api.proxies import TrustedProxies
 from topics.http.messages import RequestHead
 from topics.system.line_file import LineFile
 
@@ -41,9 +42,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Audit:
-    def __init__(self, path: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, path: str, now_ms: Callable[[], int], proxies: TrustedProxies | None = None) -> None:
         """Raises `OSError` where the file cannot be opened."""
         self._now_ms = now_ms
+        self._proxies = TrustedProxies() if proxies is None else proxies
         self._file = LineFile(path, lambda count: _line(Entry(ts=now_ms(), event="lost", count=count)))
         self.reopen = self._file.reopen
         self.close = self._file.close
@@ -65,7 +67,7 @@ class Audit:
         name = "" if key is ANYONE else key.name or key.owner
         entry = Entry(
             ts=self._now_ms(), event=event, status=status, code=code, method=head.method[:16], path=path, key=name,
-            peer=head.peer,
+            peer=self._proxies.client(head.peer, head.headers),
         )  # fmt: skip
         self._file.add(_line(entry))
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from topics.api.calls import Call
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import KIB, MIB, Limits
-from topics.core.records import Record
-from topics.wire.drafts import Draft, Drafted
+from topics.core.records import Record, check_each
+from topics.wire.drafts import Draft, Drafted, Place
 from topics.wire.portions import BESIDE_BYTES, LARGE_BYTES, Kind, Portions, find_array
 
 _ITEM_SLACK_BYTES = 16 * KIB
@@ -20,6 +20,8 @@ _MARKER = b'{"data":0}'
 _HEAVY_BYTES = 2 * MIB
 _HEAVY_RECORDS = 4_000
 """From here on it takes some milliseconds to encode a batch."""
+_HEAVY_METAS = 500
+"""So many records with meta are looked into, each of which is a parse of its own."""
 _RENUMBERED_MAX = 20_000
 _DRAFTS_MAX = 3
 """How often a draft is made again because its numbers do not fit any more, before it is left alone."""
@@ -105,21 +107,36 @@ def kind_of_records(what: str, limits: Limits) -> Kind:
 
 def is_heavy(records: Sequence[Record]) -> bool:
     """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
-    return len(records) > _HEAVY_RECORDS and any(
-        record.tag is not None or record.meta is not None or record.node is not None for record in records
-    )
+    if len(records) <= _HEAVY_METAS:
+        return False
+    if len(records) <= _HEAVY_RECORDS:
+        return any(record.meta is not None for record in records)
+    return any(record.tag is not None or record.meta is not None or record.node is not None for record in records)
 
 
 def drafted(
-    call: Call, topic: str, records: Sequence[Record], node: str | None, ts: int | None = None
+    call: Call,
+    topic: str,
+    records: Sequence[Record],
+    node: str | None,
+    ts: int | None = None,
+    place: Place | None = None,
+    checks: bool = False,
 ) -> Generator[None, None, Sequence[Record]]:
-    """The records with their fragments, where these are better made before it is their turn."""
-    nbytes = 0
+    """The records with their fragments, where these are better made before it is their turn. `place` is that of the
+    data of a lone one. With `checks` each of them is looked at before, as in `core.records.check_records`."""
+    nbytes, has_meta = 0, False
     for begin in range(0, len(records), _HEAVY_RECORDS):
-        nbytes += sum([len(record.data) for record in records[begin : begin + _HEAVY_RECORDS]])
+        some = records[begin : begin + _HEAVY_RECORDS]
+        nbytes += sum([len(record.data) for record in some])
+        has_meta = has_meta or any(record.meta is not None for record in some)
         yield
-    if nbytes <= _HEAVY_BYTES and len(records) <= _HEAVY_RECORDS:
+    if nbytes <= _HEAVY_BYTES and len(records) <= (_HEAVY_METAS if has_meta else _HEAVY_RECORDS):
         return records
+    if checks:
+        for begin in range(0, len(records), _HEAVY_METAS):
+            check_each(records, call.engine.core.limits, begin, begin + _HEAVY_METAS)
+            yield
     drafting = call.engine.core.drafting
     while topic in drafting:
         # One at a time: each would take the numbers of the others.
@@ -128,7 +145,7 @@ def drafted(
     try:
         for tries_left in reversed(range(_DRAFTS_MAX)):
             first_seq, now = call.engine.core.next_numbers(topic, ts)
-            draft = Draft(records, first_seq, now, node)
+            draft = Draft(records, first_seq, now, node, place, call.engine.core.next_base(topic))
             while not draft.step():
                 yield
             numbers = call.engine.core.next_numbers(topic, draft.ts)

@@ -144,6 +144,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     cors_origins: Annotated[
         str | None, _text("Origins whose pages may read answers, such as https://app.example.com, or *.")
     ] = None
+    trusted_proxies: Annotated[
+        str | None, _text("Addresses or networks of proxies whose X-Forwarded-For is believed in the logs.")
+    ] = None
     probe_auth: Annotated[_Switch, _text("Ask for a key on health and readiness, too.")] = "0"
     max_inflight_per_key: Annotated[int, _number("Requests of one key at the same time; 0 is no limit.")] = 1000
     max_connections: Annotated[
@@ -290,6 +293,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "off"],
         _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
     ] = "auto"
+    search_erase_ms: Annotated[
+        int, _number("How long values of deleted entries, which nobody is shown, may stay in index families.")
+    ] = 86_400_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
     archive_dir: Annotated[
         str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")
@@ -302,6 +308,10 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         _text("Catalog of pyiceberg's that the archive's table is registered in; unset is the archive's own folder."),
     ] = None
     archive_table: Annotated[str, _text("Name of the archive's table in that catalog.")] = "topics.records"
+    archive_typed: Annotated[
+        str | None,
+        _text("Streams with a schema that get a table of their own with typed columns: globs, commas between."),
+    ] = None
     archive_file_bytes: Annotated[int, _number("Size that files of the archive are brought to.", MIB)] = 128 * MIB
     archive_retention_ms: Annotated[int, _number("Age at which archived records are removed; 0 is never.")] = 0
     spark_master: Annotated[str, _text("Where Spark runs: local[*], spark://..., k8s://... or yarn.")] = "local[*]"
@@ -316,6 +326,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
     ] = "info"
+    tracing: Annotated[
+        Literal["off", "pass", "export"],
+        _text("Traces of callers: left alone, passed on to answers and webhooks, or also exported as spans."),
+    ] = "pass"
+    otel_endpoint: Annotated[str, _text("Where spans are sent, by OTLP over HTTP; needs the extra otel.")] = (
+        "http://127.0.0.1:4318/v1/traces"
+    )
+    otel_sample_percent: Annotated[int, _number("Of 100 requests that bring no trace, how many begin one.", 0, 100)] = (
+        100
+    )
     access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod

@@ -79,6 +79,18 @@ def check_records(
             if len(record.data) > limits.max_record_bytes:
                 _check_record(0, record, limits)
             return None
+    check_batch(records, limits, batch_node, idempotency_key)
+    plain = find_plain(records)
+    if plain is not None and max(plain.sizes) <= limits.max_record_bytes:
+        return plain
+    check_each(records, limits)
+    return None
+
+
+def check_batch(
+    records: Sequence[Record], limits: Limits, batch_node: str | None = None, idempotency_key: str | None = None
+) -> None:
+    """The first part of `check_records`: the batch as a whole."""
     if not records:
         raise InvalidRequestError("records: a batch holds at least one record", field="records")
     if len(records) > limits.max_batch_records:
@@ -89,14 +101,15 @@ def check_records(
         )
     _check_key(idempotency_key, limits.max_idempotency_key_chars)
     _check_text(batch_node, "node", limits.max_node_bytes)
-    max_record_bytes = limits.max_record_bytes
-    plain = find_plain(records)
-    if plain is not None and max(plain.sizes) <= max_record_bytes:
-        return plain
+
+
+def check_each(records: Sequence[Record], limits: Limits, begin: int = 0, end: int | None = None) -> None:
+    """The second part of `check_records`, for whoever looks at a long batch bit by bit: some of its records."""
     # Batches of thousands are the common case, so what is plainly in order is told apart here, without a call.
+    max_record_bytes = limits.max_record_bytes
     max_tag_bytes = limits.max_tag_bytes
     max_node_bytes = limits.max_node_bytes
-    for index, record in enumerate(records):
+    for index, record in enumerate(records if end is None else records[begin:end], begin):
         if not (
             record.meta is None
             and len(record.data) <= max_record_bytes
@@ -104,7 +117,6 @@ def check_records(
             and ((node := record.node) is None or (node.isascii() and len(node) <= max_node_bytes))
         ):
             _check_record(index, record, limits)
-    return None
 
 
 def _check_record(index: int, record: Record, limits: Limits) -> None:

@@ -33,8 +33,6 @@ DATA_NAME: Final = b',"data":'
 META_NAME: Final = b',"meta":'
 TAG_NAME: Final = b',"$tag":'
 
-_COPIED_BYTES: Final = 1024 * 1024
-
 TRAIT_TAGS: Final = 1
 TRAIT_NODES: Final = 2
 TRAIT_META: Final = 4
@@ -44,10 +42,3 @@ TRAIT_META: Final = 4
 def words(rows: bytes | memoryview) -> memoryview:
     """Rows as 32-bit words: word 3i is record i's start, 3i+1 its meta part, 3i+2 tag (low half) and head (high)."""
     return memoryview(rows).cast("I")
-
-
-def as_bytes(text: bytes | memoryview) -> bytes:
-    """A text as bytes. A long one that is a view is copied bit by bit and joined: both let other threads go on."""
-    if isinstance(text, bytes):
-        return text
-    return b"".join([bytes(text[begin : begin + _COPIED_BYTES]) for begin in range(0, len(text), _COPIED_BYTES)])

@@ -21,6 +21,7 @@ from topics.engine.state.totals import Totals
 from topics.engine.topic import Topic
 from topics.engine.transaction import WritePath
 from topics.engine.write.quotas import Quotas
+from topics.formats.block import BASE_MAX
 from topics.formats.control import encode_evict
 from topics.formats.frame import FrameKind
 from topics.storage.commit import Shard
@@ -150,6 +151,11 @@ class EngineCore:
         topic = self.by_name.get(name)
         ts = self.wall() if ts is None else ts
         return (1, ts) if topic is None else (topic.staged_head + 1, max(ts, topic.staged_ts))
+
+    def next_base(self, name: str) -> int:
+        """Where the text of such a batch would begin in the topic's coordinate."""
+        topic = self.by_name.get(name)
+        return topic.next_base if topic is not None and topic.next_base < BASE_MAX else 0
 
     def check_accepting(self) -> None:
         if self.closed:

@@ -51,7 +51,7 @@ import itertools
 import struct
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
 import msgspec
@@ -107,18 +107,35 @@ class SegmentHead(msgspec.Struct, frozen=True):
         return self.flags_at + self.count
 
 
-def encode_data(head: SegmentHead, text: bytes, flags: bytes) -> list[bytes]:
-    """The pieces of a `.data` file in order."""
+def encode_data(head: SegmentHead, texts: Sequence[bytes], flags: bytes) -> list[bytes]:
+    """The pieces of a `.data` file in order. Its text comes in as many pieces as one likes."""
     name = head.name.encode()
     start = _DATA_HEAD.pack(
         _DATA_MAGIC, head.topic_id, head.epoch, head.first_seq, head.payload_bytes, head.first_ts, head.last_ts,
-        head.count, head.bias, len(text), len(name), LAYOUT_JSON, head.traits,
+        head.count, head.bias, sum(map(len, texts)), len(name), LAYOUT_JSON, head.traits,
     ) + name  # fmt: skip
-    view = memoryview(text)
-    chunks = b"".join(
-        _CHECKSUM.pack(xxh3_64_intdigest(view[at : at + CHUNK_BYTES])) for at in range(0, len(text), CHUNK_BYTES)
-    )
-    return [start, text, chunks, _CHECKSUM.pack(xxh3_64_intdigest(start + chunks)), flags]
+    chunks = b"".join(map(_CHECKSUM.pack, _chunk_digests(texts)))
+    return [start, *texts, chunks, _CHECKSUM.pack(xxh3_64_intdigest(start + chunks)), flags]
+
+
+def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:
+    """The digest of each chunk of what the texts are together."""
+    # What an earlier text has left for a chunk that goes on in the next one.
+    rest = b""
+    for text in texts:
+        view, at = memoryview(text), 0
+        if rest:
+            at = CHUNK_BYTES - len(rest)
+            rest += view[:at]
+            if len(rest) < CHUNK_BYTES:
+                continue
+            yield xxh3_64_intdigest(rest)
+        whole = at + (len(view) - at) // CHUNK_BYTES * CHUNK_BYTES
+        for begin in range(at, whole, CHUNK_BYTES):
+            yield xxh3_64_intdigest(view[begin : begin + CHUNK_BYTES])
+        rest = bytes(view[whole:])
+    if rest:
+        yield xxh3_64_intdigest(rest)
 
 
 def decode_head(data: memoryview) -> SegmentHead:

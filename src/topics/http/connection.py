@@ -171,8 +171,8 @@ class Connection(asyncio.Protocol):
         except Exception:
             _logger.exception("the application failed to admit a request", extra={"path": head.path})
             raise HttpError(Fault.INTERNAL) from None
-        if head.allow_origin is not None:
-            # The answer says which page may read it, so it is none of the usual ones.
+        if head.allow_origin is not None or head.answer_headers:
+            # The answer says more, such as which page may read it, so it is none of the usual ones.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
@@ -347,7 +347,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             self._start(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
-            size = max(PIECE_BYTES, self._reader.body_left)
+            size = self._reader.piece_bytes
             rest = memoryview(self._unparsed)
             self._unparsed = rest[size:]
             self._feed(rest[:size])

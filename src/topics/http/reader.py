@@ -10,7 +10,7 @@ from typing import Protocol
 
 import httptools
 
-from topics.http.bodies import Body, Budget, LargeBody, open_body
+from topics.http.bodies import Body, Budget, GzipBody, LargeBody, open_body
 from topics.http.errors import Fault, HttpError
 from topics.http.headers import Headers
 from topics.http.limits import HttpLimits
@@ -99,6 +99,12 @@ class RequestReader:
         self.progress = 0
         self._idle_bytes = 0
         self._head_slack = limits.head_bytes - PIECE_BYTES
+
+    @property
+    def piece_bytes(self) -> int:
+        """How many bytes may be fed at a time: all that certainly belong to a body, but of a compressed one only a few,
+        for a few may become very many."""
+        return PIECE_BYTES if isinstance(self._body, GzipBody) else max(PIECE_BYTES, self.body_left)
 
     @property
     def in_head(self) -> bool:

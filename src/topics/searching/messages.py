@@ -33,6 +33,7 @@ class Kind(IntEnum):
     TRIM = 7
     MORE = 8
     FINISH = 9
+    SEEK = 10
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -163,6 +164,18 @@ class Filter(_Head, frozen=True):
     pieces: tuple[Piece, ...]
 
 
+class Seek(_Head, frozen=True):
+    """Where in a companion the first entries are that have a routing key, that a filter lets through, or both."""
+
+    request: int
+    index: int
+    """The one that knows how entries are described; NO_INDEX for a key alone."""
+    mapped: Mapped
+    key: str | None
+    filter: str
+    limit: int
+
+
 class Hit(msgspec.Struct, array_like=True, frozen=True):
     place: list[Any]
     seq: int
@@ -209,12 +222,12 @@ class Answer(_Head, frozen=True):
     problem: str = ""
 
 
-Question = Ask | More | Finish | Filter
+Question = Ask | More | Finish | Filter | Seek
 """What is answered."""
 Head = Open | Add | Trim | Drop | Question | Answer
 _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, Ask: Kind.ASK, More: Kind.MORE,
-    Finish: Kind.FINISH, Filter: Kind.FILTER, Answer: Kind.ANSWER,
+    Finish: Kind.FINISH, Filter: Kind.FILTER, Seek: Kind.SEEK, Answer: Kind.ANSWER,
 }  # fmt: skip
 _DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
 

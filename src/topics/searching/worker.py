@@ -1,9 +1,13 @@
 """What the searching process does: keeps indexes and answers queries, one message after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
+from topics.indexing.companions.mapped import Companion
+from topics.indexing.parts import Budget
 from topics.indexing.predicates import bind_filter, fields_of
 from topics.schema.registry import decode_registry
 from topics.searching.free_filters import filter_records
@@ -23,10 +27,16 @@ from topics.searching.messages import (
     Open,
     Question,
     Result,
+    Seek,
     Trim,
     encode_message,
 )
 from topics.searching.queries import Asked
+from topics.searching.seeking import seek
+
+_SEEK_S: Final = 1.0
+"""Who has not found where to read on by then reads on where it was."""
+_NO_LIMIT: Final = 1 << 62
 
 
 class Worker:
@@ -39,7 +49,7 @@ class Worker:
     def take(self, message: Message) -> bytes | None:
         """Does what a message asks for; the answer, if it wants one."""
         head = message.head
-        if isinstance(head, Ask | More | Finish | Filter):
+        if isinstance(head, Ask | More | Finish | Filter | Seek):
             return encode_message(self._answer(head, message.body))
         if isinstance(head, Open):
             self._held[head.index] = Held(decode_registry(head.registry))
@@ -70,6 +80,8 @@ class Worker:
                 return Answer(head.request, filter_records(head, body))
             if isinstance(head, Filter):
                 return Answer(head.request, _filter(self._index(head.index), head, body))
+            if isinstance(head, Seek):
+                return Answer(head.request, self._seek(head))
             if isinstance(head, Finish):
                 return Answer(head.request, self._asked.pop(head.asked).finish())
             asked = self._asked[head.asked]
@@ -86,11 +98,23 @@ class Worker:
 
     def _ask_companion(self, asked: Asked, mapped: Mapped, removed: tuple[SeqRange, ...]) -> None:
         """Raises UnreadableError, and then the query knows nothing of it."""
+        with self._opened(mapped.path) as companion:
+            asked.take_companion(companion, mapped.first, mapped.last, removed)
+
+    def _seek(self, head: Seek) -> Result:
+        """Raises UnreadableError."""
+        held = None if head.index == NO_INDEX else self._index(head.index)
+        with self._opened(head.mapped.path) as companion:
+            return seek(companion, held, head, Budget(self._now, _SEEK_S, _NO_LIMIT))
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[Companion]:
+        """A companion; what turns out to be damaged is closed, and not readable."""
         try:
-            asked.take_companion(self._library.open(mapped.path), mapped.first, mapped.last, removed)
+            yield self._library.open(path)
         except CompanionDamagedError as error:
-            self._library.close(mapped.path)
-            raise UnreadableError(f"{mapped.path}: {error}") from error
+            self._library.close(path)
+            raise UnreadableError(f"{path}: {error}") from error
 
     def _index(self, index: int) -> Held:
         held = self._held.get(index)

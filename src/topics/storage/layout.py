@@ -21,6 +21,9 @@ damaged-<number>/                what repairs have taken out of use, each file i
 from collections.abc import Iterable
 from typing import NamedTuple
 
+RESTORED = "restored"
+"""What `pipeline/history` says in a folder that came whole out of a backup."""
+
 
 class Layout(NamedTuple):
     root: str
@@ -77,6 +80,11 @@ class Layout(NamedTuple):
     @property
     def pipeline(self) -> str:
         return f"{self.root}/pipeline"
+
+    @property
+    def pipeline_history(self) -> str:
+        """Which log the products are made of (`topics.spark.pipeline.histories`)."""
+        return f"{self.root}/pipeline/history"
 
     @property
     def pipeline_seen(self) -> str:

@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from topics.storage.fs import BytesLike
@@ -21,6 +21,7 @@ _FILE_BITS, _FOLDER_BITS, _OTHERS = 0o666, 0o777, 0o077
 
 # A file system that cannot reserve room answers with one of these; a sparse file of the right length has to do then.
 _CANNOT_ALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL)
+_CANNOT_WRITE_DIRECTLY = (errno.EOPNOTSUPP, errno.EINVAL)
 
 _CLOSED = -1
 
@@ -28,6 +29,10 @@ _CLOSED = -1
 # a sealed segment is seldom read at once. The disk wants whole sectors at whole addresses.
 _DIRECT_BYTES_MIN = 64 * 1024
 _SECTOR_BYTES = 4096
+# So does the middle of a long write into the log.
+_LONG_BYTES_MIN = 1024 * 1024
+_STAGED_BYTES = 4 * 1024 * 1024
+_COPIED_BYTES = 512 * 1024
 
 
 class _SpareDescriptors:
@@ -82,7 +87,8 @@ class PosixFile:
         return _read_all(self._fd, offset, length)
 
     def write_at(self, offset: int, data: BytesLike) -> None:
-        _write_all(self._fd, offset, data)
+        if len(data) < _LONG_BYTES_MIN or not _write_long(self._fd, offset, data):
+            _write_all(self._fd, offset, data)
 
     def write_whole(self, pieces: Sequence[BytesLike]) -> None:
         os.ftruncate(self._fd, 0)
@@ -134,39 +140,75 @@ class _Staging(threading.local):
 
     buffer: mmap.mmap | None = None
 
-    def room(self, length: int) -> mmap.mmap:
-        if self.buffer is None or len(self.buffer) < length:
-            self.buffer = mmap.mmap(-1, max(length, 4 * 1024 * 1024))
+    def room(self) -> mmap.mmap:
+        if self.buffer is None:
+            self.buffer = mmap.mmap(-1, _STAGED_BYTES)
         return self.buffer
 
 
 _staging = _Staging()
 
 
-def _write_directly(fd: int, pieces: Sequence[BytesLike], length: int) -> bool:
-    """Writes without the page cache; False, with nothing written that matters, where the file system cannot."""
-    padded = -(-length // _SECTOR_BYTES) * _SECTOR_BYTES
+@contextlib.contextmanager
+def _past_the_cache(fd: int) -> Iterator[None]:
+    """Writes to the file go past the page cache meanwhile. Raises `OSError` where the file system cannot do that."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT)
     try:
-        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT)
-    except OSError:
-        return False
-    try:
-        buffer = _staging.room(padded)
-        at = 0
-        for piece in pieces:
-            buffer[at : at + len(piece)] = piece
-            at += len(piece)
-        with memoryview(buffer) as view, view[:padded] as part:
-            _write_all(fd, 0, part)
-        os.ftruncate(fd, length)
-        return True
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-            raise
-        return False
+        yield
     finally:
         fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
+
+def _write_directly(fd: int, pieces: Sequence[BytesLike], length: int) -> bool:
+    """Writes without the page cache; False, with nothing written that matters, where the file system cannot."""
+    try:
+        with _past_the_cache(fd):
+            _write_sectors(fd, 0, pieces)
+            os.ftruncate(fd, length)
+        return True
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE_DIRECTLY:
+            raise
+        return False
+
+
+def _write_long(fd: int, offset: int, data: BytesLike) -> bool:
+    """Writes the whole sectors of it without the page cache, and what is left at both ends through it; False where the
+    file system cannot, and then any of it may be written."""
+    first = -(-offset // _SECTOR_BYTES) * _SECTOR_BYTES
+    try:
+        with memoryview(data) as whole, whole.cast("B") as view:
+            last = (offset + len(view)) // _SECTOR_BYTES * _SECTOR_BYTES
+            # In order, so that whoever is stopped on the way has written a prefix.
+            _write_all(fd, offset, view[: first - offset])
+            with _past_the_cache(fd), view[first - offset : last - offset] as sectors:
+                _write_sectors(fd, first, (sectors,))
+            _write_all(fd, last, view[last - offset :])
+        return True
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE_DIRECTLY:
+            raise
+        return False
+
+
+def _write_sectors(fd: int, offset: int, pieces: Sequence[BytesLike]) -> None:
+    """Writes pieces one behind the other, and behind the last of them whatever fills its sector."""
+    with memoryview(_staging.room()) as staged:
+        filled = 0
+        for piece in pieces:
+            with memoryview(piece) as whole, whole.cast("B") as view:
+                done = 0
+                while done < len(view):
+                    # A bit at a time: a copy keeps the interpreter from the other threads.
+                    size = min(_COPIED_BYTES, len(view) - done, _STAGED_BYTES - filled)
+                    staged[filled : filled + size] = view[done : done + size]
+                    done, filled = done + size, filled + size
+                    if filled == _STAGED_BYTES:
+                        _write_all(fd, offset, staged)
+                        offset, filled = offset + filled, 0
+        if filled:
+            _write_all(fd, offset, staged[: -(-filled // _SECTOR_BYTES) * _SECTOR_BYTES])
 
 
 class PosixLock:

@@ -5,12 +5,12 @@ record an append: its bytes as base64 with the stream's content type beside them
 and is decoded for whoever reads the stream (docs/decisions/0024).
 """
 
-from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 import msgspec
+from pybase64 import b64decode, b64encode
 
 from topics.core.errors import (
     BatchTooLargeError,
@@ -23,11 +23,11 @@ from topics.core.limits import Limits
 from topics.core.records import Record
 from topics.core.rows import META_NAME
 from topics.engine.streams.state import JSON_TYPE
-from topics.system.memory import reserve_memory
+from topics.wire.drafts import Place
 from topics.wire.portions import Kind
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_value = msgspec.json.Decoder(msgspec.Raw).decode
+decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
 _PACKED_BYTES = 3 * 128 * 1024
@@ -63,7 +63,7 @@ def read_json(body: Content, key: str | None) -> list[Record]:
         check_count(body)
         if body.lstrip(_WHITE)[:1] == b"[":
             return [Record(value, key) for value in _decode_list(body)]
-        return [Record(_decode_value(body), key)]
+        return [Record(decode_value(body), key)]
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error, body) from error
 
@@ -105,22 +105,23 @@ def kind_of_values(limits: Limits) -> Kind:
     )  # fmt: skip
 
 
-def pack_bytes(body: memoryview) -> Generator[None, None, memoryview]:
+def pack_bytes(body: memoryview) -> Generator[None, None, Place]:
     """Bytes as the data of a record, made bit by bit."""
-    data = reserve_memory(2 + -(-len(body) // 3) * 4)
+    place = Place.reserve(2 + -(-len(body) // 3) * 4)
+    data = place.data
     data[:1], at = b'"', 1
     for begin in range(0, len(body), _PACKED_BYTES):
-        some = b2a_base64(body[begin : begin + _PACKED_BYTES], newline=False)
+        some = b64encode(body[begin : begin + _PACKED_BYTES])
         data[at : at + len(some)] = some
         at += len(some)
         yield
     data[at:] = b'"'
-    return data.toreadonly()
+    return place
 
 
-def packed_record(data: memoryview, content_type: str, key: str | None) -> Record:
+def packed_record(place: Place, content_type: str, key: str | None) -> Record:
     """The one record of an append of bytes that were packed before."""
-    return Record(cast(bytes, data), key, None, _meta(content_type))
+    return Record(cast(bytes, place.data.toreadonly()), key, None, _meta(content_type))
 
 
 def _meta(content_type: str) -> bytes:
@@ -139,7 +140,7 @@ def bytes_records(body: Content, content_type: str, key: str | None) -> list[Rec
 
 def bytes_record(body: bytes, content_type: str, key: str | None) -> Record:
     """The one record of an append of bytes."""
-    return Record(b'"%b"' % b2a_base64(body, newline=False), key, None, _meta(content_type))
+    return Record(b'"%b"' % b64encode(body), key, None, _meta(content_type))
 
 
 class Entry:
@@ -160,7 +161,7 @@ class Entry:
             return bytes(self._data[begin:end])
         first, last = begin // 3, -(-min(end, self.size) // 3)
         try:
-            decoded = a2b_base64(self._data[1 + 4 * first : 1 + 4 * last], strict_mode=True)
+            decoded = b64decode(self._data[1 + 4 * first : 1 + 4 * last], validate=True)
         except ValueError:
             # Somebody wrote it through the other protocol and did not mean bytes.
             self._base64 = False
@@ -172,12 +173,13 @@ def check_entries(records: Sequence[Record], limits: Limits, key: str | None) ->
     """The limits of a JSON append."""
     if key is not None:
         _check_key(key, limits)
-    for index, record in enumerate(records):
-        if len(record.data) > limits.max_record_bytes:
-            raise RecordTooLargeError(
-                f"value {index} takes {len(record.data)} bytes, at most {limits.max_record_bytes} are allowed",
-                index=index, bytes=len(record.data), max=limits.max_record_bytes,
-            )  # fmt: skip
+    sizes, largest = [len(record.data) for record in records], limits.max_record_bytes
+    if max(sizes, default=0) > largest:
+        index = next(index for index, size in enumerate(sizes) if size > largest)
+        raise RecordTooLargeError(
+            f"value {index} takes {sizes[index]} bytes, at most {largest} are allowed",
+            index=index, bytes=sizes[index], max=largest,
+        )  # fmt: skip
 
 
 def _check_key(key: str, limits: Limits) -> None:

@@ -20,7 +20,7 @@ from topics.streams.early import Later
 from topics.streams.lifecycle import CreatedDone, CreateRequest, DeletedDone, Lifecycle, StreamInfo, describe
 from topics.streams.offsets import NOW, START, Position, read_offset
 from topics.streams.own_names import is_own_stream
-from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.streams.reading import ReadSpec, StreamSlice, cutter, joined
 from topics.streams.search.coverage import IndexCoverage, NothingIndexed
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, at_once
@@ -129,7 +129,12 @@ class Streams:
         self.check_there(topic)
         if spec.filter is not None:
             self.search.read(topic, spec, done)
-            return
+        elif spec.key is not None:
+            self.search.read_key(topic, spec, lambda part, found: self._read(topic, part, found), done)
+        else:
+            self._read(topic, spec, done)
+
+    def _read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         if topic.origin is None or spec.position.counter >= topic.origin.upto:
             self.engine.read_as(topic, spec.request(), cutter(spec, _promoter(topic)), done)
             return
@@ -140,7 +145,7 @@ class Streams:
                 done(outcome)
                 return
             try:
-                self.read(topic, following, lambda rest: done(_joined(spec, outcome, rest)))
+                self._read(topic, following, lambda rest: done(joined(spec, outcome, rest)))
             except TopicsError as error:
                 done(error)
 
@@ -219,17 +224,6 @@ def _at_fork(topic: Topic, position: Position) -> bool:
             return True
         at = at.origin.topic
     return False
-
-
-def _joined(spec: ReadSpec, first: StreamSlice, rest: StreamSlice | TopicsError) -> StreamSlice:
-    """Two slices as one. What cannot follow the first without a word is left for the next read to meet."""
-    if isinstance(rest, TopicsError) or rest.tombstone is not None or not rest.count:
-        return first
-    if not first.count:
-        return StreamSlice(rest.body, rest.count, rest.position, rest.head, first.tombstone, rest.promoted_to)
-    body = first.body[:-1] + b"," + rest.body[1:] if spec.as_json else first.body + rest.body
-    promoted_to = max(first.promoted_to, rest.promoted_to)
-    return StreamSlice(body, first.count + rest.count, rest.position, rest.head, first.tombstone, promoted_to)
 
 
 def _within(prefix: str, allowed: tuple[str, ...]) -> Iterator[str]:

@@ -1,12 +1,14 @@
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core import records as module
-from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError
+from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import Limits
-from topics.core.records import Record, check_records
+from topics.core.records import Record, check_batch, check_each, check_records
 
 LIMITS = Limits()
 SMALL = Limits(
@@ -217,3 +219,23 @@ def test_the_fast_way_agrees_with_the_slow_one(batch: list[Record]) -> None:
     )
     if len(batch) <= SMALL.max_batch_records:
         assert outcome(check_records, batch, SMALL) == expected
+
+
+@given(
+    st.lists(st.builds(Record, st.binary(min_size=1, max_size=24), texts, texts, metas), min_size=1, max_size=6),
+    st.integers(1, 4),
+)
+def test_a_batch_looked_at_bit_by_bit_is_refused_for_the_same(batch: list[Record], size: int) -> None:
+    def bit_by_bit() -> None:
+        check_batch(batch, SMALL, "n")
+        for begin in range(0, len(batch), size):
+            check_each(batch, SMALL, begin, begin + size)
+
+    def outcome(check: Callable[[], object]) -> str | None:
+        try:
+            check()
+        except TopicsError as error:
+            return error.message
+        return None
+
+    assert outcome(bit_by_bit) == outcome(lambda: check_records(batch, SMALL, "n"))

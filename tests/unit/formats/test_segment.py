@@ -80,7 +80,7 @@ def changed(data: bytes, place: int) -> memoryview:
 
 
 def test_the_data_bytes_are_those_of_the_table() -> None:
-    assert b"".join(encode_data(HEAD, TEXT, FLAGS)) == DATA
+    assert b"".join(encode_data(HEAD, [TEXT], FLAGS)) == DATA
 
 
 def test_a_data_file_written_by_hand_is_read() -> None:
@@ -113,7 +113,7 @@ def test_flipping_a_flag_leaves_every_checksum_right() -> None:
 def test_every_chunk_of_a_long_text_has_its_own_checksum() -> None:
     text = bytes(CHUNK_BYTES) + b"\x01" * CHUNK_BYTES + b"\x02" * 100
     head = SegmentHead(5, 6, 9, 11, 1, 2, 1, 0, len(text), 0, "t")
-    data = bytearray(b"".join(encode_data(head, text, b"\x00")))
+    data = bytearray(b"".join(encode_data(head, [text], b"\x00")))
     assert head.chunks == 3
     assert len(data) == head.file_bytes
     data[head.text_at + CHUNK_BYTES] ^= 1
@@ -123,7 +123,7 @@ def test_every_chunk_of_a_long_text_has_its_own_checksum() -> None:
 def test_a_text_of_exactly_one_chunk_has_one_checksum() -> None:
     head = SegmentHead(5, 6, 9, 11, 1, 2, 1, 0, CHUNK_BYTES, 0, "t")
     assert head.chunks == 1
-    assert decode_head(memoryview(b"".join(encode_data(head, bytes(CHUNK_BYTES), b"\x00")))) == head
+    assert decode_head(memoryview(b"".join(encode_data(head, [bytes(CHUNK_BYTES)], b"\x00")))) == head
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,14 @@ def test_a_segment_without_tags_has_an_empty_tag_table() -> None:
 
 def test_a_name_may_be_any_utf_8() -> None:
     head = SegmentHead(5, 6, 9, 11, 1, 2, 1, 0, 2, 0, "größe")
-    assert decode_head(memoryview(b"".join(encode_data(head, b"{}", b"\x00")))) == head
+    assert decode_head(memoryview(b"".join(encode_data(head, [b"{}"], b"\x00")))) == head
+
+
+@pytest.mark.parametrize(
+    "cuts", [[1], [CHUNK_BYTES - 1], [CHUNK_BYTES], [CHUNK_BYTES + 1], [5, 9, 2 * CHUNK_BYTES], [0, 0, 3 * CHUNK_BYTES]]
+)
+def test_a_text_in_pieces_is_the_text(cuts: list[int]) -> None:
+    text = bytes(range(251)) * 800
+    head = SegmentHead(5, 6, 9, 11, 1, 2, 1, 0, len(text), 0, "t")
+    pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert b"".join(encode_data(head, pieces, b"\x00")) == b"".join(encode_data(head, [text], b"\x00"))

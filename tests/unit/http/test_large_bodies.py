@@ -10,6 +10,7 @@ from topics.http.bodies import LARGE_BYTES
 from topics.http.connection import Connection
 from topics.http.exchange import Exchange
 from topics.http.messages import RequestHead
+from topics.http.reader import PIECE_BYTES
 
 LONG = random.Random(1).randbytes(2 * LARGE_BYTES) + b"the end"
 
@@ -131,3 +132,14 @@ def test_compressed_and_chunked_bodies_come_the_same_way() -> None:
     app.memory.send(b"POST /chunks HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n")
     assert [what for what in app.seen if what.endswith(" 0")] == ["/packed 0", "/chunks 0"]
     app.memory.leave()
+
+
+def test_a_compressed_body_is_read_bit_by_bit() -> None:
+    """A few bytes of it may become megabytes, and others are heard in between."""
+    pieces = {}
+    for extra in (b"", b"content-encoding: gzip\r\n"):
+        connection = Reader().memory.connection
+        connection.data_received(post("/long", gzip.compress(LONG), extra)[:200])
+        pieces[extra] = connection._reader.piece_bytes
+    assert pieces[b""] > LARGE_BYTES
+    assert pieces[b"content-encoding: gzip\r\n"] == PIECE_BYTES

@@ -157,7 +157,12 @@ def test_what_a_query_says_again_is_not_judged_again(monkeypatch: pytest.MonkeyP
     index.add([Entry(number, {"message": "card " * 50}, 1) for number in range(5)])
     looked: list[int] = []
     places = WordColumn.places
-    monkeypatch.setattr(WordColumn, "places", lambda self, code: looked.append(code) or places(self, code))
+
+    def watched(column: WordColumn, code: int) -> Any:
+        looked.append(code)
+        return places(column, code)
+
+    monkeypatch.setattr(WordColumn, "places", watched)
     query = bind_search(" ".join(["message:card"] * 200), config)
     numbers = count([FreshPart(index, Span(0, 4, 5))], asking(config, query.predicate), plenty())
     weights = Weights(query.predicate, numbers)

@@ -75,6 +75,17 @@ class TestFile:
         file.write_at(length, b"more")
         assert content(fs, f"{base}/file") == data + b"more"
 
+    @pytest.mark.parametrize("offset", [0, 1, 4095, 4096, 70_001])
+    @pytest.mark.parametrize("length", [1024 * 1024 - 1, 1024 * 1024, 1024 * 1024 + 4097, 5 * 1024 * 1024 + 3])
+    def test_a_long_write_changes_its_bytes_and_no_others(self, file: File, offset: int, length: int) -> None:
+        around = bytes([7]) * (offset + length + 9000)
+        file.write_at(0, around)
+        file.sync()
+        data = Random(length).randbytes(length)
+        file.write_at(offset, memoryview(data).cast("H") if length % 2 == 0 else data)
+        assert file.size() == len(around)
+        assert file.read_at(0, len(around)) == around[:offset] + data + around[offset + length :]
+
     def test_reads_less_only_at_the_end(self, file: File) -> None:
         file.write_at(0, b"0123")
         assert file.read_at(2, 10) == b"23"

@@ -350,3 +350,14 @@ def test_two_threads_that_map_the_same_segment_share_it() -> None:
     assert opened[0] is opened[1]
     store.forget(KEY)
     assert store._cached == 0
+
+
+def test_texts_that_are_views_are_written_as_if_they_were_not() -> None:
+    plain, mixed = FakeDisk(), FakeDisk()
+    for views in ([], [0], [2], [1, 2], [0, 1, 2, 3]):
+        draft = draft_of(["a", "b", "c", "d"])
+        store_on(plain).write(draft)
+        texts = [memoryview(text) if index in views else text for index, text in enumerate(draft.texts)]
+        store_on(mixed).write(draft._replace(texts=texts))  # type: ignore[arg-type]
+        path = LAYOUT.segment(7, 1) + ".data"
+        assert bytes(mixed.open(path).map()) == bytes(plain.open(path).map())

@@ -6,7 +6,7 @@ import pytest
 
 from topics.core.records import Record
 from topics.wire import drafts
-from topics.wire.drafts import Draft
+from topics.wire.drafts import Draft, Place
 from topics.wire.fragments import encode_fragments
 
 TS = 1_748_470_000_123
@@ -27,8 +27,8 @@ def batch(dice: random.Random, count: int, long_bytes: int) -> list[Record]:
     return records
 
 
-def drawn(records: list[Record], first_seq: int, ts: int, node: str | None) -> Draft:
-    draft = Draft(records, first_seq, ts, node)
+def drawn(records: list[Record], first_seq: int, ts: int, node: str | None, base: int = 0) -> Draft:
+    draft = Draft(records, first_seq, ts, node, base=base)
     for _ in range(10_000):
         if draft.step():
             return draft
@@ -51,7 +51,7 @@ def test_a_draft_is_the_encoding_of_its_batch(small_steps: int, seed: int) -> No
         records = batch(dice, dice.randrange(1, 12), small_steps)
         node = dice.choice([None, "n", 'é"'])
         guessed = dice.choice([1, 7, 95, 1234, 99_990])
-        draft = drawn(records, guessed, TS, node)
+        draft = drawn(records, guessed, TS, node, dice.choice([0, 17, 99, 2**31]))
         first, ts = guessed + dice.choice([0, 0, 1, 8, 5000]), TS + dice.choice([0, 1])
         base = dice.choice([0, 17, 2**31])
         expected = encode_fragments(records, first, ts, node, base)
@@ -94,3 +94,18 @@ def test_no_step_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
         steps += 1
     assert max(encoded) <= 2 * drafts.STEP_BYTES
     assert steps >= 9_000_000 // (2 * drafts.STEP_BYTES)
+
+
+@pytest.mark.parametrize("tag", [None, "t", 'é"' * 60, "a" * 5000])
+def test_a_fragment_is_made_around_data_that_is_in_its_place(tag: str | None) -> None:
+    data = b'"%b"' % (b"x" * 700)
+    place = Place.reserve(len(data))
+    place.data[:] = data
+    record = Record(data, tag, None, b'{"content-type":"text/plain"}')
+    draft = Draft([record], 98, TS, None, place)
+    while not draft.step():
+        pass
+    text, rows, payload_bytes, traits = draft.take(99, TS + 1, 17)
+    assert (bytes(text), rows, payload_bytes, traits) == encode_fragments([record], 99, TS + 1, None, 17)
+    # It was made where the data was, unless what comes behind it is longer than anybody expects.
+    assert (memoryview(text).obj is place.memory.obj) == (tag is None or len(tag) < 1000)

@@ -25,6 +25,7 @@ from topics.core.batch import Batch
 from topics.core.config import check_inline_config
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64, Limits
+from topics.core.records import check_batch
 from topics.core.selectors import parse_selector
 from topics.engine import AppendResult, DeleteResult, Engine, ReadRequest, ReadResult
 from topics.engine.read import execute_read
@@ -57,17 +58,16 @@ def _append_large(call: Call) -> Work:
 
 
 def _append_drafted(call: Call, batch: Batch, body: bytes) -> Work:
-    records = yield from drafted(call, call.topic, batch.records, batch.node)
+    batch = _with_key(call, batch)
+    check_batch(batch.records, call.engine.core.limits, batch.node, batch.idempotency_key)
+    records = yield from drafted(call, call.topic, batch.records, batch.node, checks=True)
     _append(call, msgspec.structs.replace(batch, records=records), body)
 
 
 def _append(call: Call, batch: Batch, body: bytes) -> None:
     """`body` is what the batch was read from, but for its records."""
     head = call.exchange.head
-    if batch.idempotency_key is not None:
-        batch = with_key(batch, batch.idempotency_key)
-    elif b"idempotency-key" in head.headers.first:
-        batch = with_key(batch, head.headers.get("idempotency-key"))
+    batch = _with_key(call, batch)
     if batch.config is not None:
         if call.flag("strict", call.engine.core.limits.strict_config):
             check_inline_config(body)
@@ -81,6 +81,14 @@ def _append(call: Call, batch: Batch, body: bytes) -> None:
         call.finish(201 if outcome.created else 200, encode_appended(outcome, return_seqs, call.spent_ms()))
 
     call.engine.append(call.topic, batch, done)
+
+
+def _with_key(call: Call, batch: Batch) -> Batch:
+    """The batch with the key that counts: its own, or that of the head."""
+    headers = call.exchange.head.headers
+    if batch.idempotency_key is not None:
+        return with_key(batch, batch.idempotency_key)
+    return with_key(batch, headers.get("idempotency-key")) if b"idempotency-key" in headers.first else batch
 
 
 class DiffSource(Projection, frozen=True, kw_only=True):

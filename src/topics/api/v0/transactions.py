@@ -15,6 +15,7 @@ from topics.api.v0.appends import allowed_config, decode_records
 from topics.api.v0.bodies import decode_body
 from topics.core.errors import TopicsError
 from topics.core.names import TRANSACTIONS_TOPIC
+from topics.core.records import check_batch
 from topics.engine.transactions import (
     BeginRequest,
     StagedResult,
@@ -75,7 +76,8 @@ def _stage_large(call: Call) -> Work:
     rest, items = yield from read_records(call, "stage", decode_records)
     body = decode_body("stage", _decode_stage, rest)
     check_marked("stage", body.records, items)
-    records = yield from drafted(call, TRANSACTIONS_TOPIC, items, body.node)
+    check_batch(items, call.engine.core.limits, body.node)
+    records = yield from drafted(call, TRANSACTIONS_TOPIC, items, body.node, checks=True)
     _stage(call, msgspec.structs.replace(body, records=records))
 
 

@@ -57,13 +57,13 @@ def with_content(call: Call, key: str | None, ts: int | None, then: Callable[[Co
 def _pack(
     call: Call, view: memoryview, content_type: str, key: str | None, ts: int | None, then: Callable[[Content], None]
 ) -> Work:
-    data = yield from pack_bytes(view)
+    place = yield from pack_bytes(view)
     if call.exchange.large_body is not None:
         call.exchange.large_body.forget()
     topic = call.engine.core.by_name.get(call.topic)
     state = None if topic is None else stream_of(topic)
-    record = packed_record(data, content_type if state is None else state.content_type, key)
-    records = yield from drafted(call, call.topic, [record], None, ts)
+    record = packed_record(place, content_type if state is None else state.content_type, key)
+    records = yield from drafted(call, call.topic, [record], None, ts, place)
     then(records if isinstance(records, list) else list(records))
 
 

@@ -12,12 +12,11 @@ What is neither text nor JSON goes out as base64.
 """
 
 import math
-import re
-from binascii import b2a_base64
 from typing import Self
 
 import msgspec
 from msgspec.structs import replace
+from pybase64 import b64encode
 
 from topics.api.calls import Call
 from topics.api.live import EventSink, Frame, FrameKind, Source, Subscription
@@ -36,7 +35,6 @@ from topics.streams.offsets import NOW, offset_of
 SSE_S = 60.0
 """How long a connection lives before the client is asked to come back: it moves between servers that way."""
 
-_LINE_ENDS = re.compile(rb"\r\n|\r|\n")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,11 +44,12 @@ def is_text(content_type: str, as_json: bool) -> bool:
 
 def data_event(body: bytes, as_text: bool) -> bytes:
     if not as_text:
-        return b"event: data\ndata:" + b2a_base64(body, newline=False) + b"\n\n"
-    lines = _LINE_ENDS.split(body) if b"\n" in body or b"\r" in body else [body]
-    return (
-        b"event: data\n" + b"".join([b"data: %b\n" % n if n[:1] == b" " else b"data:%b\n" % n for n in lines]) + b"\n"
-    )
+        return b"event: data\ndata:" + b64encode(body) + b"\n\n"
+    lines = b"\n" + body
+    if b"\r" in body:
+        lines = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    # In three passes over the whole instead of a step for each line, of which a megabyte may have a hundred thousand.
+    return b"event: data" + lines.replace(b"\n", b"\ndata:").replace(b"\ndata: ", b"\ndata:  ") + b"\n\n"
 
 
 class Control(msgspec.Struct, omit_defaults=True, rename="camel"):

@@ -19,8 +19,10 @@ const span = (interval) => { const [, n, unit] = /^(\d+)([smhd])$/.exec(interval
 export async function histogram({ name, search, q, hits, signal, onrange }) {
   const time = search.primaryTimestampField;
   if (!hits.length) return null;
-  const exactly = await byRollup({ name, search, q, time, signal });
-  const bins = exactly ?? byHits(hits, time);
+  const rolled = await byRollup({ name, search, q, time, signal });
+  // All within one step of the rollup is one column, which says nothing.
+  const exactly = rolled !== null && rolled.length > 1;
+  const bins = exactly ? rolled : byHits(hits, time);
   if (bins === null || bins.length < 2) return null;
   const sum = bins.reduce((all, bin) => all + bin.value, 0);
   const pick = (bin) => onrange(new Date(bin.from).toISOString(), new Date(bin.to).toISOString());

@@ -28,8 +28,8 @@ from topics.formats.frame import FrameKind
 from topics.formats.snapshot import encode_topic
 from topics.storage.backups.place import BackupPlace, damages
 from topics.storage.backups.states import fold_snapshots
-from topics.storage.fs import BytesLike, FileSystem
-from topics.storage.layout import Layout, wal_file
+from topics.storage.fs import BytesLike, FileSystem, write_small
+from topics.storage.layout import RESTORED, Layout, wal_file
 from topics.storage.snapshots import SnapshotWriter, note_newest
 from topics.system.clock import Clock
 from topics.system.dice import Dice
@@ -121,6 +121,10 @@ class Restore:
         engine = Engine.recover(self._fs, options, clock, dice)
         topics = _settle(engine, wanted, gap)
         engine.close_inline()
+        if wanted == Wanted():
+            # It takes the place of the folder that was lost, with the archive that this one left.
+            self._fs.make_dirs(self._layout.pipeline)
+            write_small(self._fs, self._layout.pipeline_history, RESTORED, self._layout.pipeline)
         self._fs.remove(self._layout.restoring)
         self._fs.sync_dir(self._layout.root)
         return Restored(target.base.number, self._place.lineage, self._moment, self._excluded, topics)

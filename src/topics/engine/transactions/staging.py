@@ -12,7 +12,6 @@ from topics.core.batch import Batch, payload_bytes
 from topics.core.config import TopicConfigPatch, resolve_config
 from topics.core.errors import InvalidRequestError, ThrottledError, TopicNotFoundError, TopicsError
 from topics.core.names import check_topic_name, is_topic_name
-from topics.core.records import check_records
 from topics.core.transaction_errors import (
     TransactionBusyError,
     TransactionFencedError,
@@ -43,6 +42,7 @@ from topics.engine.write.room import check_room
 from topics.formats.frame import FrameKind
 from topics.formats.transaction import Begun, Ended, KnownState, Staged, encode_mark, encode_stage_head
 from topics.storage.timing import CommitTiming
+from topics.wire.drafts import check_drafted
 
 Write = Callable[[Topic, Batch, Callable[[AppendResult | TopicsError], None], FrameExtension], None]
 
@@ -155,7 +155,7 @@ class Stager:
         entry = self.find(request.ref)
         if entry.committing is not None:
             raise TransactionBusyError(shown(entry.id))
-        check_records(request.records, core.limits, request.node)
+        check_drafted(request.records, core.limits, request.node)
         count, size = len(request.records), payload_bytes(request.records)
         self._check_limits(entry, request.part, count, size)
         room = core.quotas.room(request.topic) if core.metered else None

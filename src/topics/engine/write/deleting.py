@@ -1,4 +1,11 @@
-"""Deleting records for good. A delete waits for as much as an append to the same topic does."""
+"""Deleting records for good. A delete waits for as much as an append to the same topic does.
+
+To mark a hundred thousand records that lie apart takes a tenth of a second. So a delete of many ranges is logged and
+applied in several parts, one after the other, and answered behind the last. A crash in between leaves the rest as it
+was, for whoever was not answered to delete again.
+"""
+
+import msgspec
 
 from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.selectors import DeleteSelector, TagMatch
@@ -13,6 +20,9 @@ from topics.formats.control import encode_delete
 from topics.formats.frame import FrameKind
 from topics.storage.segments import SegmentDamaged, SegmentKey
 from topics.storage.timing import CommitTiming
+
+_RANGES_A_PART = 800
+"""What is applied in one turn of the loop: some milliseconds."""
 
 
 class Delete(Transaction):
@@ -84,11 +94,11 @@ class Deleter:
                 core.check_accepting()
                 if core.topics.get(topic.id) is not topic or topic.closing:
                     raise TopicNotFoundError(topic.name)
-                self._log_delete(topic, 0, as_ranges(near + outcome, below), done)
+                self._log_delete(topic, 0, outcome, done)
             except TopicsError as error:
                 done(error)
 
-        self._background(lambda: find_on_disk(core.store, topic.id, sealed, match), found)
+        self._background(lambda: as_ranges(near + find_on_disk(core.store, topic.id, sealed, match), below), found)
 
     def _corrupt(self, topic: Topic, segments: list[Segment], damage: SegmentDamaged) -> CorruptSegmentError:
         for segment in segments:
@@ -97,7 +107,66 @@ class Deleter:
         return CorruptSegmentError(topic.name, topic.earliest, topic.head)
 
     def _log_delete(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
+        if len(ranges) > _RANGES_A_PART:
+            _LongDelete(self, self._core, topic, ranges, done).go_on()
+            return
+        self.log_part(topic, before_seq, ranges, done)
+
+    def log_part(self, topic: Topic, before_seq: int, ranges: list[SeqRange], done: DeleteDone) -> None:
         path = self._core.path
         if path.logs_removals(topic):
             path.check(topic, frees=True)
         path.log(Delete(self._core, topic, before_seq, ranges, done))
+
+
+class _LongDelete:
+    """A delete of many ranges on its way."""
+
+    def __init__(
+        self, deleter: Deleter, core: EngineCore, topic: Topic, ranges: list[SeqRange], done: DeleteDone
+    ) -> None:
+        self._deleter = deleter
+        self._core = core
+        self._topic = topic
+        self._ranges = ranges
+        self._place = 0
+        self._deleted = 0
+        self._done = done
+        self._running = self._again = False
+
+    def go_on(self) -> None:
+        """The next part. Without a loop, `defer` calls at once: then one call does them all, one by one."""
+        self._again = True
+        if self._running:
+            return
+        self._running = True
+        try:
+            while self._again:
+                self._again = False
+                self._log_next()
+        finally:
+            self._running = False
+
+    def _log_next(self) -> None:
+        core, topic = self._core, self._topic
+        part = self._ranges[self._place : self._place + _RANGES_A_PART]
+        self._place += len(part)
+        try:
+            core.check_accepting()
+            if core.topics.get(topic.id) is not topic or topic.closing:
+                raise TopicNotFoundError(topic.name)
+            self._deleter.log_part(topic, 0, part, self._part_done)
+        except TopicsError as error:
+            if self._place == len(part):
+                raise
+            self._done(error)
+
+    def _part_done(self, outcome: DeleteResult | TopicsError) -> None:
+        if isinstance(outcome, TopicsError):
+            self._done(outcome)
+            return
+        self._deleted += outcome.deleted
+        if self._place < len(self._ranges):
+            self._core.defer(self.go_on)
+        else:
+            self._done(msgspec.structs.replace(outcome, deleted=self._deleted))

@@ -21,6 +21,8 @@ with an interval of `i` ms, and for a measure `m` of it:
     field/f/present           for each row whether it has the field; missing where all have it
     field/f/lows, highs       for each block the least and the greatest value; not for words
     field/f/counts       u32  for each block how many rows have a value; not for words
+    field/f/order             the rows in the order of their values, those without one last; only of numbers, and
+                              missing where a row has several, or where it is the order of the rows
     field/f/texts        u8   the texts of the codes as UTF-8, one behind the other
     field/f/ends              where each of them ends
     field/f/places            where the codes stand among the values: those of code 0, ascending, then those of code 1

@@ -114,6 +114,10 @@ class Companion:
             self._blocks[name] = known
         return known
 
+    def order(self, name: str) -> Array | None:
+        """The rows in the order of the values of a field; None where nobody wrote it down."""
+        return self.file.array_if_any(f"field/{name}/order")
+
     def check(self) -> None:
         """Looks at every byte. Raises CompanionDamagedError."""
         self.file.check()

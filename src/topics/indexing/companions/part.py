@@ -4,7 +4,7 @@ It is asked block by block, in the order in which hits are wanted, and stops as 
 A clause that names few rows is judged on those rows alone. Each of these judges by the same code as the fresh index.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from topics.indexing.companions.mapped import Companion, Rows
 from topics.indexing.companions.pruning import candidates, chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
+from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.tallies import count_rows
@@ -25,6 +26,8 @@ from topics.indexing.predicates import has_scores
 from topics.indexing.ranking import Statistics
 
 _FEW_ROWS: Final = 16_384
+_AT_ONCE: Final = 512
+"""So few rows are not worth being taken apart."""
 _KEYS_BETWEEN_LOOKS: Final = 256
 
 
@@ -67,9 +70,18 @@ class CompanionPart:
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
+        picked = candidates(self._companion, ask.predicate, _FEW_ROWS)
+        walk = Walk(self._companion, ask, self._living.lo, self._living.hi)
+        if (picked is None or len(picked) > _AT_ONCE) and walk.is_possible():
+            found = self._look_at_all(ask, walk.chunks, budget)
+            if not walk.gave_up:
+                return found
+        return self._look_at_all(ask, lambda ranking: self._chunks(ask, picked, ranking), budget)
+
+    def _look_at_all(self, ask: Ask, chunks: Callable[[Ranking], Iterator[Rows]], budget: Budget) -> Found:
         ranking = Ranking(self._companion, ask)
         found = Found(hits=[], candidates=0)
-        for rows in self._chunks(ask, ranking):
+        for rows in chunks(ranking):
             try:
                 self._look(ask, rows, found, budget)
             except Late:
@@ -90,14 +102,15 @@ class CompanionPart:
         if len(matching):
             found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
 
-    def _chunks(self, ask: Ask, ranking: "Ranking") -> Iterator[Rows]:
-        """The rows to look at, those with the first hits first."""
+    def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
+        """The rows to look at, those with the first hits first. Where some are `picked`, nothing else matches."""
         companion, living = self._companion, self._living
-        picked = candidates(companion, ask.predicate, _FEW_ROWS)
         if picked is not None:
             picked = picked[(picked >= living.lo) & (picked < living.hi)]
-            if len(picked):
+            if 0 < len(picked) <= _AT_ONCE:
                 yield Rows(companion, 0, companion.head.rows, picked)
+            elif len(picked):
+                yield from self._picked_blocks(picked, ranking)
             return
         chance, bounds = chance_of(companion, ask.predicate), companion.bounds
         for block in ranking.order(self._blocks()):
@@ -106,6 +119,15 @@ class CompanionPart:
             lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
             if lo < hi and chance(block):
                 yield Rows(companion, lo, hi)
+
+    def _picked_blocks(self, picked: Numbers, ranking: Ranking) -> Iterator[Rows]:
+        """Rows of a list, block by block: most of them need not be looked at once the first hits are found."""
+        companion = self._companion
+        ends = np.searchsorted(picked, companion.bounds)
+        blocks = np.flatnonzero(np.diff(ends)).tolist()
+        for block in ranking.order(blocks):
+            if not ranking.is_done(block):
+                yield Rows(companion, 0, companion.head.rows, picked[ends[block] : ends[block + 1]])
 
     def _blocks(self) -> range:
         """The blocks with rows of the span."""

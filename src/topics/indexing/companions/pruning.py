@@ -42,18 +42,23 @@ def candidates(companion: Companion, predicate: Predicate, most: int) -> Numbers
         known = [rows for rows in every if rows is not None]
         if len(known) < len(every) or sum(map(len, known)) > most:
             return None
-        return reduce(np.union1d, known)
+        filled = [rows for rows in known if len(rows)]
+        return reduce(np.union1d, filled) if filled else np.zeros(0, np.int64)
     spans = _code_spans(companion, predicate)
     if spans is None:
         return None
     column = companion.column(predicate.field)  # type: ignore[attr-defined]
-    runs = [column.places_of(*span) for span in spans]
-    places = min(runs, key=len)
-    return _rows_at(column, places) if len(places) <= most else None
+    runs = [(column.places_of(*span), span) for span in spans]
+    places, (begin, end) = min(runs, key=lambda run: len(run[0]))
+    return _rows_at(column, places, end - begin <= 1) if len(places) <= most else None
 
 
-def _rows_at(column: StoredColumn, places: Array) -> Numbers:
-    return np.unique(column.rows_at(places)).astype(np.int64)
+def _rows_at(column: StoredColumn, places: Array, ascend: bool) -> Numbers:
+    """The rows of places, each once. Those of one text ascend, and so only neighbours can be the same."""
+    rows = column.rows_at(places).astype(np.int64)
+    if not ascend:
+        return np.unique(rows)
+    return rows[np.append(True, rows[1:] != rows[:-1])] if len(rows) else rows
 
 
 def _code_spans(companion: Companion, predicate: Predicate) -> list[tuple[int, int]] | None:

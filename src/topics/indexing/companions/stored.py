@@ -147,12 +147,38 @@ def write_column(writer: SectionWriter, prefix: str, column: StoredColumn, block
     writer.add(f"{prefix}/lows", blocks.lows)
     writer.add(f"{prefix}/highs", blocks.highs)
     writer.add(f"{prefix}/counts", blocks.counts)
+    order = value_order(column)
+    if order is not None:
+        writer.add(f"{prefix}/order", order)
     if not len(column.values):
         return head
     low, high = column.values.min().item(), column.values.max().item()
     if column.is_text:
         low, high = column.texts[low], column.texts[high]
     return msgspec.structs.replace(head, low=low, high=high)
+
+
+def value_order(column: StoredColumn) -> Array | None:
+    """The rows in the order of their values, those without one last; None where a row has several, and where that is
+    their own order or that of the places of texts."""
+    counts = column.counts()
+    if column.is_text or not column.rows or int(counts.max()) > 1:
+        return None
+    values = column.values
+    if len(values) == column.rows and bool((values[1:] >= values[:-1]).all()):
+        return None
+    order = np.argsort(_narrowed(values), kind="stable")
+    if len(values) < column.rows:
+        order = np.concatenate((np.flatnonzero(counts)[order], np.flatnonzero(counts == 0)))
+    return narrow(order)
+
+
+def _narrowed(values: Array) -> Array:
+    """Numbers near to each other as small ones, which are sorted by counting."""
+    if values.dtype.kind != "i" or not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    return (values - low).astype(np.uint16) if high - low < 1 << 16 else values
 
 
 def _distinct(column: StoredColumn) -> int:

@@ -37,6 +37,10 @@ class Ranking:
             return False
         return self._ask.sort.is_surely_behind(self._best[block], self._last)
 
+    def is_behind(self, best: list[Any]) -> bool:
+        """Whether nothing is among the best whose values of the first keys are at best these."""
+        return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
+
     def _best_value(self, key: Key, block: int) -> Any:
         """The first value in the order of a key that a hit of a block can have. Null is greater than every value."""
         companion = self._companion

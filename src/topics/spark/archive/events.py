@@ -64,7 +64,13 @@ class Removed(msgspec.Struct, frozen=True, array_like=True, tag="removed"):
     paths: list[str]
 
 
-Event = Copied | Masked | Dropped | Expired | Rewritten | Removed
+class Owned(msgspec.Struct, frozen=True, array_like=True, tag="owned"):
+    """From now on the archive is that of the log with this history."""
+
+    history: str
+
+
+Event = Copied | Masked | Dropped | Expired | Rewritten | Removed | Owned
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):

@@ -8,7 +8,18 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from topics.core.ranges import Ranges, SeqRange, intersection, union
-from topics.spark.archive.events import Commit, Copied, Covered, Dropped, Event, Expired, Masked, Removed, Rewritten
+from topics.spark.archive.events import (
+    Commit,
+    Copied,
+    Covered,
+    Dropped,
+    Event,
+    Expired,
+    Masked,
+    Owned,
+    Removed,
+    Rewritten,
+)
 from topics.spark.archive.files import DataFile, Run
 from topics.spark.archive.masks import Mask
 
@@ -30,6 +41,8 @@ class ArchiveState:
     def __init__(self) -> None:
         self.number = 0
         self.updated_ms = 0
+        self.history = ""
+        """Which log it is the archive of; empty where nobody has said so yet."""
         self.topics: dict[int, ArchivedTopic] = {}
         self.files: dict[str, DataFile] = {}
         self.retired: dict[str, int] = {}
@@ -100,6 +113,8 @@ class ArchiveState:
                 self._trim(self._retire(event.paths, now_ms))
             case Rewritten():
                 self._rewritten(event, now_ms)
+            case Owned():
+                self.history = event.history
             case Removed():
                 for path in event.paths:
                     self.retired.pop(path, None)

@@ -61,6 +61,7 @@ class _WrittenState(msgspec.Struct, frozen=True, array_like=True):
     topics: list[_WrittenTopic]
     files: list[DataFile]
     retired: list[tuple[str, int]]
+    history: str = ""
 
 
 class ArchiveStore:
@@ -221,7 +222,12 @@ def _written(state: ArchiveState) -> _WrittenState:
         for one in state.topics.values()
     ]
     return _WrittenState(
-        state.number, state.updated_ms, topics, list(state.files.values()), list(state.retired.items())
+        state.number,
+        state.updated_ms,
+        topics,
+        list(state.files.values()),
+        list(state.retired.items()),
+        state.history,
     )
 
 
@@ -237,4 +243,5 @@ def _restored(written: _WrittenState) -> ArchiveState:
         for run in file.runs:
             state.by_topic.setdefault(run.topic_id, set()).add(file.path)
     state.retired = dict(written.retired)
+    state.history = written.history
     return state

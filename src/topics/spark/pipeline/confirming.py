@@ -8,24 +8,21 @@ from topics.storage.layout import Layout
 from topics.storage.replaced import read_whole, replace_file
 
 
-class CatalogWentBackError(Exception):
-    """The catalog is older than one whose deletes were applied: a folder was put back from a copy."""
-
-
 class Confirmations:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
         self._seen: int | None = None
 
-    def check(self, number: int) -> None:
-        """Raises CatalogWentBackError for a catalog from before the last confirmation."""
-        seen = self._confirmed()
-        if number < seen:
-            raise CatalogWentBackError(
-                f"the catalog has number {number}, and {seen} was applied to the archive already: the data folder was "
-                "put back from an older copy. Move the archive and the folder pipeline away to begin again"
-            )
+    def is_ahead_of(self, number: int) -> bool:
+        """Whether a catalog is from before the last confirmation: the folder was put back from a copy."""
+        return number < self._confirmed()
+
+    def restart(self, number: int) -> None:
+        """Nothing behind this catalog counts as confirmed any more."""
+        if self.is_ahead_of(number):
+            replace_file(self._fs, self._layout.pipeline_seen, b"%d" % number)
+            self._seen = number
 
     def begin(self) -> None:
         """Leaves word that there is something to confirm to, before there is: every server that starts from now on

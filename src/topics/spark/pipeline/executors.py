@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from topics.spark.pipeline import archiving, indexing
+from topics.spark.pipeline import archiving, indexing, typed
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.products import TaskHalf
 from topics.spark.pipeline.scanning import perform
-from topics.spark.pipeline.status import WorkerStatus
+from topics.spark.pipeline.status import FAMILIES, WorkerStatus
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.shell.progress import StageInfo
 
-HALVES: dict[str, TaskHalf] = {archiving.NAME: archiving.ArchiveTasks(), indexing.NAME: indexing.FamilyTasks()}
+HALVES: dict[str, TaskHalf] = {
+    archiving.NAME: archiving.ArchiveTasks(),
+    FAMILIES: indexing.FamilyTasks(),
+    typed.NAME: typed.TypedTasks(),
+}
 """The task half of every product."""
 
 _JOBS_AT_A_TIME = 2

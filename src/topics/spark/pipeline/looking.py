@@ -1,6 +1,9 @@
 """Looks at the catalog round after round, and tells what is different from the time before."""
 
+from collections.abc import Callable
+
 from topics.formats.catalog import Catalog, Encoded, decode_since
+from topics.spark.history import History
 from topics.spark.pipeline.products import View
 from topics.spark.segments import NoCatalogError
 from topics.storage.catalog import read_catalog_bytes
@@ -16,8 +19,8 @@ class Watcher:
         self._layout = layout
         self._known: Encoded = {}
 
-    def look(self) -> View:
-        """Raises NoCatalogError where there is nothing to look at."""
+    def look(self, history_of: Callable[[int], History]) -> View:
+        """Raises NoCatalogError where there is nothing to look at. `history_of` knows a log by its catalog's number."""
         data = read_catalog_bytes(self._fs, self._layout)
         if data is None:
             raise NoCatalogError(self._layout.root)
@@ -25,7 +28,8 @@ class Watcher:
         changed = [topic for raw, topic in topics.items() if raw not in self._known]
         self._known = topics
         found = list(topics.values())
-        return View(Catalog(head, found), changed, {topic.topic_id: topic for topic in found})
+        by_id = {topic.topic_id: topic for topic in found}
+        return View(Catalog(head, found), changed, by_id, history_of(head.number))
 
     def forget(self) -> None:
         """Whoever sat out a look must be told everything the next time."""

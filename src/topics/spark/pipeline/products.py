@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from topics.formats.catalog import Catalog, CatalogTopic
+from topics.spark.history import History
 from topics.spark.segments import SegmentRef
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -69,6 +70,8 @@ class View(msgspec.Struct, frozen=True):
     changed: Sequence[CatalogTopic]
     topics: Mapping[int, CatalogTopic]
     """Every topic by its number: what a product knows and this has not was dropped."""
+    history: History
+    """Which log it is the catalog of. Where it `takes_over`, what was made before is made anew."""
 
     @property
     def number(self) -> int:

@@ -32,11 +32,14 @@ from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.products import Product
 from topics.spark.pipeline.rounds import Executor, Pipeline
 from topics.spark.pipeline.status import WorkerStatus, load_status, save_status
+from topics.spark.pipeline.typed import TypedProduct, typed_folders
 from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.segments import NoCatalogError
 from topics.spark.table.catalogs import pointer_of
 from topics.spark.table.following import TableFollower
 from topics.spark.table.table import ArchiveTable
+from topics.spark.typed.tables import TypedTable
+from topics.spark.typed.twins import typed_name
 from topics.storage.catalog import read_catalog
 from topics.storage.fs import FileSystem, FolderLock
 from topics.storage.layout import Layout
@@ -136,10 +139,18 @@ def make_pipeline(
             deleted_share=share,
             file_bytes=settings.archive_file_bytes,
         )
-        products.append(ArchiveProduct(fs, archive_root(settings), rules, SystemDice(), table_of(settings, fs, rules)))
+        root = archive_root(settings)
+        archive = ArchiveProduct(fs, root, rules, SystemDice(), table_of(settings, fs, rules))
+        products.append(archive)
+        patterns = typed_streams(settings)
+        if patterns or any(typed_folders(fs, root)):
+            # Behind the archive: it shows what the archive has, and hides what the archive's round hides.
+            make = typed_tables(settings, fs, rules)
+            products.append(TypedProduct(fs, root, patterns, lambda: archive.state, make))
     confirms = bool(products) or fs.exists(layout.pipeline_seen)
     if settings.search_families == "auto":
-        products.append(FamilyProduct(fs, layout, FamilyRules(), SystemDice()))
+        families = FamilyRules(erase_ms=0 if compact else settings.search_erase_ms)
+        products.append(FamilyProduct(fs, layout, families, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock, frame, confirms)
 
 
@@ -149,6 +160,24 @@ def table_of(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> TableFo
     pointer = pointer_of(fs, root, settings.archive_catalog, settings.archive_table)
     table = ArchiveTable(fs, root, pointer, SystemDice(), rules.retire_ms, settings.archive_file_bytes)
     return TableFollower(table, root)
+
+
+def typed_streams(settings: Settings) -> list[str]:
+    """Patterns of the streams that get a table of their own."""
+    return [word.strip() for word in (settings.archive_typed or "").split(",") if word.strip()]
+
+
+def typed_tables(settings: Settings, fs: FileSystem, rules: ArchiveRules) -> Callable[[str], TypedTable]:
+    """What makes the table of a stream, by its folder."""
+    root = archive_root(settings)
+
+    def make(folder: str) -> TypedTable:
+        place = f"{root}/{folder}"
+        pointer = pointer_of(fs, place, settings.archive_catalog, typed_name(settings.archive_table, folder))
+        table = ArchiveTable(fs, place, pointer, SystemDice(), rules.retire_ms, settings.archive_file_bytes)
+        return TypedTable(fs, root, folder, table, rules.retire_ms)
+
+    return make
 
 
 def hold_pipeline(fs: FileSystem, layout: Layout, who: str) -> FolderLock:

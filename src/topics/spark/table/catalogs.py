@@ -13,7 +13,6 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 
 from topics.config.values import SettingsError
 from topics.spark.table.pointers import FolderPointer, Pointer, Version
-from topics.spark.table.schema import ORDER, SCHEMA, SPEC
 from topics.storage.fs import FileSystem
 
 
@@ -31,13 +30,20 @@ class CatalogPointer:
         except NoSuchTableError:
             return None
 
-    def create(self, fresh: TableMetadata) -> Version:
+    def drop(self) -> None:
         if self._catalog.table_exists(self._name):
             # Its files are the archive's: they are not the table's to be removed.
             self._catalog.drop_table(self._name)
+
+    def create(self, fresh: TableMetadata) -> Version:
+        self.drop()
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
         words = {"format-version": str(fresh.format_version), **fresh.properties}
-        return self._known(self._catalog.create_table(self._name, SCHEMA, fresh.location, SPEC, ORDER, words))
+        return self._known(
+            self._catalog.create_table(
+                self._name, fresh.schema(), fresh.location, fresh.spec(), fresh.sort_order(), words
+            )
+        )
 
     def commit(
         self, base: Version, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...], now_ms: int

@@ -14,3 +14,4 @@ class Wanted(msgspec.Struct, frozen=True):
     file: DataFile
     hidden: tuple[Mask, ...] = ()
     """The deleted seqs of each of its runs; none at all where nothing of it is deleted."""
+    seq_column: str = "seq"

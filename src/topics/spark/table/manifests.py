@@ -15,7 +15,7 @@ from pyiceberg.manifest import (
 )
 
 from topics.spark.table.io import TableIO
-from topics.spark.table.schema import SCHEMA, SPEC
+from topics.spark.table.schema import Shape
 
 MANIFEST_FILES = 4096
 """Most files that one manifest names."""
@@ -29,7 +29,8 @@ _DELETED = ManifestEntryStatus.DELETED
 class ManifestMaker:
     """Writes the manifests of one snapshot. `names` gives each file a name that was never used."""
 
-    def __init__(self, io: TableIO, snapshot_id: int, names: Callable[[], str]) -> None:
+    def __init__(self, io: TableIO, snapshot_id: int, names: Callable[[], str], shape: Shape) -> None:
+        self._shape = shape
         self._io = io
         self._snapshot_id = snapshot_id
         self._names = names
@@ -88,7 +89,7 @@ class ManifestMaker:
         found = []
         for at in range(0, len(entries), MANIFEST_FILES):
             output = self._io.new_output(self._names())
-            with _Writer(content, output, self._snapshot_id) as writer:
+            with _Writer(content, output, self._snapshot_id, self._shape) as writer:
                 for entry in entries[at : at + MANIFEST_FILES]:
                     writer.add_entry(entry)
             found.append(writer.to_manifest_file())
@@ -100,8 +101,8 @@ class ManifestMaker:
 class _Writer(ManifestWriterV2):
     """One that lists deletes as well: the library reads them, and writes none."""
 
-    def __init__(self, content: ManifestContent, output: object, snapshot_id: int) -> None:
-        super().__init__(SPEC, SCHEMA, output, snapshot_id, _CODEC)  # type: ignore[arg-type]
+    def __init__(self, content: ManifestContent, output: object, snapshot_id: int, shape: Shape) -> None:
+        super().__init__(shape.spec, shape.schema, output, snapshot_id, _CODEC)  # type: ignore[arg-type]
         self._content = content
 
     def content(self) -> ManifestContent:

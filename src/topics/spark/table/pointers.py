@@ -49,6 +49,10 @@ class Pointer(Protocol):
         """Makes another version count. Raises when it is not `base` that counts."""
         ...
 
+    def drop(self) -> None:
+        """Forgets that there is a table."""
+        ...
+
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
         """Of the names in the table's folder, those of versions that nobody needs any longer."""
         ...
@@ -86,6 +90,10 @@ class FolderPointer:
         # Readers refuse versions whose times run back, and the time is the pipeline's, not that of a library.
         moment = max(now_ms, base.metadata.last_updated_ms)
         return self._put(changed.model_copy(update={"last_updated_ms": moment}), number + 1)
+
+    def drop(self) -> None:
+        for name in self._names():
+            self._fs.remove(f"{self._folder}/{name}")
 
     def superfluous(self, names: list[str], current: Version, before_ms: int) -> list[str]:
         kept = {entry.metadata_file for entry in current.metadata.metadata_log if entry.timestamp_ms > before_ms}

@@ -50,7 +50,7 @@ def hidden_positions(fs: FileSystem, wanted: Wanted) -> Ints:
             continue
         places = _computed(run, mask)
         if places is None:
-            seqs = read_column(fs, wanted.path, "seq").to_numpy() if seqs is None else seqs
+            seqs = read_column(fs, wanted.path, wanted.seq_column).to_numpy() if seqs is None else seqs
             places = np.flatnonzero(mask.hides(seqs[start : start + run.rows]))
         found.append(places + start)
     return np.concatenate(found)

@@ -1,7 +1,10 @@
-"""The table as Iceberg describes it: columns, partitions, order, properties."""
+"""The tables as Iceberg describes them: columns, partitions, order, properties."""
+
+from typing import NamedTuple
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import create_mapping_from_schema
 from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
@@ -42,12 +45,45 @@ ORDER_ID = 1
 """The number that a table gives its first order."""
 
 
-def properties(file_bytes: int) -> dict[str, str]:
+class Shape(NamedTuple):
+    """What kind of table it is. The archive's own is the default everywhere; others show the rows of one stream."""
+
+    schema: Schema
+    spec: PartitionSpec
+    order: SortOrder
+    created: Schema
+    """The columns that a table is made with; a schema with others is an evolution of it, by its first commit."""
+    seq_id: int
+    ts_id: int
+    seq_column: str
+    shared: bool
+    """Whether topics share it, and its files are those of a bucket of them."""
+
+    def fits(self, metadata: TableMetadata) -> bool:
+        """Whether a table can become one of this shape: no column has ever had a number of these for something else."""
+        if metadata.spec() != self.spec:
+            return False
+        if self.shared:
+            return metadata.schema() == self.schema
+        wanted = {field.field_id: field for field in self.schema.fields}
+        return all(
+            (field.name, field.field_type) == (wanted[field.field_id].name, wanted[field.field_id].field_type)
+            for known in metadata.schemas
+            for field in known.fields
+            if field.field_id in wanted
+        )
+
+
+RECORDS = Shape(SCHEMA, SPEC, ORDER, SCHEMA, SEQ, TS, "seq", shared=True)
+"""The archive's own table: the records of all topics, as they were written."""
+
+
+def properties(file_bytes: int, schema: Schema = SCHEMA) -> dict[str, str]:
     """What other engines go by. Whoever writes is this pipeline; the properties are for tools that look."""
     return {
         "format-version": str(FORMAT_VERSION),
         # Files of before the table have no ids of columns in them, and are read by names.
-        "schema.name-mapping.default": create_mapping_from_schema(SCHEMA).model_dump_json(),
+        "schema.name-mapping.default": create_mapping_from_schema(schema).model_dump_json(),
         "write.format.default": "parquet",
         "write.parquet.compression-codec": "zstd",
         "write.target-file-size-bytes": str(file_bytes),

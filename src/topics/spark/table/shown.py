@@ -13,6 +13,7 @@ from topics.spark.table.entries import data_entry, delete_entry
 from topics.spark.table.files import Wanted
 from topics.spark.table.io import write_synced
 from topics.spark.table.positions import PATH_ID, encoded_positions, hash_of, hidden_positions
+from topics.spark.table.schema import RECORDS, Shape
 from topics.storage.fs import FileSystem
 from topics.system.dice import Dice
 
@@ -79,7 +80,9 @@ class Shown:
                 held.deletes, held.deletes_manifest = file.file_path, manifest
                 self._of_deletes[file.file_path] = held
 
-    def compared(self, fs: FileSystem, folder: str, dice: Dice, wanted: Mapping[str, Wanted | None]) -> Change:
+    def compared(
+        self, fs: FileSystem, folder: str, dice: Dice, wanted: Mapping[str, Wanted | None], shape: Shape = RECORDS
+    ) -> Change:
         """What has to be changed. Files of deletes are written into the folder as they are found to be needed."""
         change = Change()
         for path, one in wanted.items():
@@ -87,7 +90,7 @@ class Shown:
             if one is None:
                 _drop(path, held, change)
             elif held is None or held.hash != hash_of(one):
-                _show(fs, folder, dice, one, held, change)
+                _show(fs, folder, dice, one, held, change, shape)
         return change
 
 
@@ -96,19 +99,21 @@ def _drop(path: str, held: _Held | None, change: Change) -> None:
         change.removed |= {path, held.deletes} - {""}
 
 
-def _show(fs: FileSystem, folder: str, dice: Dice, wanted: Wanted, held: _Held | None, change: Change) -> None:
+def _show(
+    fs: FileSystem, folder: str, dice: Dice, wanted: Wanted, held: _Held | None, change: Change, shape: Shape
+) -> None:
     positions = _positions(fs, wanted)
     if len(positions) == wanted.file.rows:
         # Nothing of it is left to be shown, and a file that is not there costs no reader anything.
         _drop(wanted.path, held, change)
         return
     if held is None:
-        change.data.append(data_entry(wanted))
+        change.data.append(data_entry(wanted, shape))
     elif held.deletes:
         change.removed.add(held.deletes)
     if len(positions):
         path = f"{folder}/{hash_of(wanted)}-{dice.token(8).hex()}.parquet"
-        change.deletes.append(_write_deletes(fs, path, wanted, positions))
+        change.deletes.append(_write_deletes(fs, path, wanted, positions, shape))
 
 
 def _positions(fs: FileSystem, wanted: Wanted) -> Ints:
@@ -120,8 +125,8 @@ def _positions(fs: FileSystem, wanted: Wanted) -> Ints:
         return np.arange(wanted.file.rows)
 
 
-def _write_deletes(fs: FileSystem, path: str, wanted: Wanted, positions: Ints) -> DataFile:
+def _write_deletes(fs: FileSystem, path: str, wanted: Wanted, positions: Ints, shape: Shape) -> DataFile:
     data = encoded_positions(wanted.path, positions)
     fs.make_dirs(path.rpartition("/")[0])
     write_synced(fs, path, data)
-    return delete_entry(wanted, path, len(positions), len(data))
+    return delete_entry(wanted, path, len(positions), len(data), shape)

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
+    AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     RemoveSnapshotsUpdate,
+    SetCurrentSchemaUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
@@ -26,8 +29,9 @@ _TOTALS = {
 
 
 def snapshot_of(
-    metadata: TableMetadata, snapshot_id: int, sequence: int, manifest_list: str, summary: Summary, now_ms: int
-) -> Snapshot:
+    metadata: TableMetadata, snapshot_id: int, sequence: int, manifest_list: str, summary: Summary, now_ms: int,
+    evolution: Sequence[TableUpdate] = (),
+) -> Snapshot:  # fmt: skip
     """What follows the snapshot that counts. Times never run back, because readers refuse a table in which they do."""
     fields = {
         "snapshot-id": snapshot_id,
@@ -36,9 +40,28 @@ def snapshot_of(
         "timestamp-ms": max(now_ms, metadata.last_updated_ms),
         "manifest-list": manifest_list,
         "summary": summary,
-        "schema-id": metadata.current_schema_id,
+        "schema-id": _schema_id(metadata, evolution),
     }
     return Snapshot.model_validate(fields)
+
+
+def evolves(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
+    """The columns become those of a schema; nothing where they are."""
+    if metadata.schema() == schema:
+        return ()
+    for known in metadata.schemas:
+        if known == schema:
+            return (SetCurrentSchemaUpdate.model_validate({"schema-id": known.schema_id}),)
+    number = 1 + max(known.schema_id for known in metadata.schemas)
+    fresh = Schema(*schema.fields, schema_id=number)
+    return AddSchemaUpdate(schema=fresh), SetCurrentSchemaUpdate.model_validate({"schema-id": number})
+
+
+def _schema_id(metadata: TableMetadata, evolution: Sequence[TableUpdate]) -> int:
+    for update in evolution:
+        if isinstance(update, SetCurrentSchemaUpdate):
+            return update.schema_id
+    return metadata.current_schema_id
 
 
 def shows(snapshot: Snapshot) -> tuple[TableUpdate, ...]:

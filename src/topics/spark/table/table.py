@@ -12,7 +12,8 @@ lies in another place or cannot be read is made anew, which needs no data file t
 import logging
 from collections.abc import Mapping
 
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestFile
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestFile
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import TableUpdate
@@ -22,9 +23,9 @@ from topics.spark.table.history import History, outdated
 from topics.spark.table.io import TableIO
 from topics.spark.table.manifests import ManifestMaker, live_files, manifests_at
 from topics.spark.table.pointers import Pointer, TableDamagedError, Version
-from topics.spark.table.schema import ORDER, SCHEMA, SPEC, properties
+from topics.spark.table.schema import RECORDS, Shape, properties
 from topics.spark.table.shown import Change, Shown
-from topics.spark.table.snapshots import current_is, forgets, shows, snapshot_of, summary_of
+from topics.spark.table.snapshots import current_is, evolves, forgets, shows, snapshot_of, summary_of
 from topics.storage.fs import FileSystem
 from topics.system.dice import Dice
 
@@ -37,8 +38,11 @@ class ArchiveTable:
     """`keep_ms` is how long a snapshot is kept after another has taken its place."""
 
     def __init__(
-        self, fs: FileSystem, root: str, pointer: Pointer, dice: Dice, keep_ms: int, file_bytes: int = FILE_BYTES
-    ) -> None:
+        self, fs: FileSystem, root: str, pointer: Pointer, dice: Dice, keep_ms: int, file_bytes: int = FILE_BYTES,
+        shape: Shape = RECORDS,
+    ) -> None:  # fmt: skip
+        self.shape = shape
+        """May be changed between two calls: the next one that shows anything brings the columns along."""
         self._fs = fs
         self._root = root
         self._pointer = pointer
@@ -66,8 +70,8 @@ class ArchiveTable:
         if whole:
             self._sweep(version, now_ms)
             changed = {**dict.fromkeys(self._shown.paths()), **changed}
-        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed)
-        needed = not change.empty or self._unusable
+        change = self._shown.compared(self._fs, f"{self._root}/deletes", self._dice, changed, self.shape)
+        needed = not change.empty or self._unusable or bool(evolves(version.metadata, self.shape.schema))
         if needed:
             self._commit(version, change, now_ms, same_rows)
         return needed
@@ -84,11 +88,34 @@ class ArchiveTable:
             self._clean(version, old, now_ms)
             self._version = version
 
+    def entries(self) -> list[DataFile]:
+        """The data files that are shown."""
+        version = self._open(make=False)
+        if version is None:
+            return []
+        found = live_files(self._io, self._history.manifests(version.metadata.current_snapshot()))
+        return [file for files in found.values() for file in files if file.content == DataFileContent.DATA]
+
+    @property
+    def schema(self) -> Schema | None:
+        """Its columns as they are; None where there is no table, or none that was looked at."""
+        return self._version.metadata.schema() if self._version is not None else None
+
+    @property
+    def updated_ms(self) -> int:
+        """When it was last changed; 0 where that is not known."""
+        return self._version.metadata.last_updated_ms if self._version is not None else 0
+
+    def drop(self) -> None:
+        """Lets go of the table; its files stay."""
+        self._pointer.drop()
+        self._version = None
+
     # What the table is
 
     def _open(self, make: bool) -> Version | None:
         """The version that counts; where there is none, one to begin with."""
-        if self._version is not None:
+        if self._version is not None and self.shape.fits(self._version.metadata):
             return self._version
         self._history, self._shown = History(self._io), Shown()
         try:
@@ -107,14 +134,16 @@ class ArchiveTable:
         if version is None:
             return None
         metadata = version.metadata
-        same = metadata.schema() == SCHEMA and metadata.spec() == SPEC and metadata.location == self._root
+        same = metadata.location == self._root and self.shape.fits(metadata)
         self._unusable = not same
         if self._unusable:
             _log.warning("the archive's table is of another layout or place and is made again")
         return version if same else None
 
     def _fresh(self) -> TableMetadata:
-        made = new_table_metadata(SCHEMA, SPEC, ORDER, self._root, properties(self._file_bytes))
+        shape = self.shape
+        words = properties(self._file_bytes, shape.created)
+        made = new_table_metadata(shape.created, shape.spec, shape.order, self._root, words)
         # Its time is that of the first commit.
         return made.model_copy(update={"last_updated_ms": 0})
 
@@ -140,17 +169,18 @@ class ArchiveTable:
         snapshot_id = int.from_bytes(token[:8], "big") >> 1
         names = (f"{self._root}/metadata/{token.hex()}-{number}.avro" for number in range(1 << 30))
         self._fs.make_dirs(f"{self._root}/metadata")
-        maker = ManifestMaker(self._io, snapshot_id, names.__next__)
+        maker = ManifestMaker(self._io, snapshot_id, names.__next__, self.shape)
         manifests, gone = self._manifests(maker, parent, change)
         sequence = metadata.next_sequence_number()
         listed = maker.listed(manifests, parent.snapshot_id if parent is not None else None, sequence)
         summary = summary_of([*change.data, *change.deletes], gone, parent, same_rows)
-        snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms)
+        evolution = evolves(metadata, self.shape.schema)
+        snapshot = snapshot_of(metadata, snapshot_id, sequence, listed, summary, now_ms, evolution)
         # Names are durable before the version that needs them counts.
         for folder in ("deletes", "metadata") if change.deletes else ("metadata",):
             self._fs.sync_dir(f"{self._root}/{folder}")
         old = outdated(metadata, now_ms - self._keep_ms)
-        version = self._swapped(version, [*([forgets(old)] if old else []), *shows(snapshot)], now_ms)
+        version = self._swapped(version, [*([forgets(old)] if old else []), *evolution, *shows(snapshot)], now_ms)
         self._shown.remove(change.removed)
         self._shown.put(maker.made)
         self._history.add(snapshot, manifests_at(self._io, snapshot.manifest_list))

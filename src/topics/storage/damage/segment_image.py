@@ -313,7 +313,7 @@ def _text(data: memoryview, head: SegmentHead) -> bytes:
 
 def _is_sealed(data: memoryview, head: SegmentHead, text: bytes) -> bool:
     """Whether this head and the text, whatever checksums are stored for its parts, are what was written."""
-    return encode_data(head, text, b"")[3] == bytes(data[head.flags_at - 8 : head.flags_at])
+    return encode_data(head, [text], b"")[3] == bytes(data[head.flags_at - 8 : head.flags_at])
 
 
 def _span(ranges: list[Range]) -> tuple[int, int] | None:

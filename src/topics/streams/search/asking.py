@@ -21,6 +21,7 @@ from topics.streams.search.following import Followed, Follower
 from topics.streams.search.outcome import OutcomeDone, account
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
 from topics.streams.search.searcher import Later, Searcher
+from topics.streams.search.stepping import Steps
 
 _LATE_S = 1.0
 """Who is late already gets what is there: the answer to it is a matter of milliseconds."""
@@ -70,7 +71,7 @@ class Asking:
         self._enough = False
         self._spent: str | None = None
         self._waits_for_entries = False
-        self._due = self._stepping = False
+        self._steps = Steps(self._step)
         self._cancel: Callable[[], None] = lambda: None
 
     def answer_nothing(self) -> None:
@@ -89,15 +90,8 @@ class Asking:
             self._bring()
 
     def _next(self) -> None:
-        """The next step, behind any part. What answers at once comes back here before this is left, so it is a loop
-        and no recursion."""
-        self._due = True
-        while self._due and not self._stepping:
-            self._due, self._stepping = False, True
-            try:
-                self._step()
-            finally:
-                self._stepping = False
+        """The next step, behind any part."""
+        self._steps.next()
 
     def _step(self) -> None:
         if self._spent is None and self._means.now() >= self._deadline:

@@ -22,6 +22,7 @@ from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Que
 from topics.storage.companions import FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.streams.search.packing import chain_of
 
 LOOK_AGAIN_S = 1.0
 """How old what is known of a manifest may be."""
@@ -104,12 +105,27 @@ class Companions:
         self, topic: Topic, description: Description, query: Query, first: int, last: int
     ) -> list[IndexedStretch]:
         """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
-        manifest = self.manifest(topic)
-        if manifest is None or not manifest.files:
+        if not self._has_any(topic):
             return []
         plan = plan_for(description.raw)
-        needs = needs_of(plan, description, query)
-        current = plan.generation
+        return self.fitting(topic, plan, needs_of(plan, description, query), first, last)
+
+    def _has_any(self, topic: Topic) -> bool:
+        manifests = [self.manifest(part) for part, _, _ in chain_of(topic)]
+        return any(manifest is not None and manifest.files for manifest in manifests)
+
+    def fitting(self, topic: Topic, plan: Plan, needs: Needs, first: int, last: int) -> list[IndexedStretch]:
+        """The companions that have what is needed of a range. What a fork inherits, those of its source answer for:
+        the digests say whether it is read alike in both."""
+        found: list[IndexedStretch] = []
+        for part, begin, end in chain_of(topic):
+            found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
+        return sorted(found)
+
+    def _of_one(self, topic: Topic, current: str, needs: Needs, first: int, last: int) -> list[IndexedStretch]:
+        manifest = self.manifest(topic) if first <= last else None
+        if manifest is None or not manifest.files:
+            return []
         # Those of the plan that holds now first: others only fill what these do not have.
         fitting = [name for name, other in manifest.plans.items() if needs.are_met(other)]
         covered: Ranges = []
@@ -123,7 +139,7 @@ class Companions:
                 left = difference([part], covered)
                 found += [IndexedStretch(begin, end, path) for begin, end in left]
                 covered = union(covered, left)
-        return sorted(found)
+        return found
 
 
 @lru_cache(maxsize=1024)

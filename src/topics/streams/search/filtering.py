@@ -15,9 +15,11 @@ from topics.schema.promotion import Promoter
 from topics.searching.messages import NO_INDEX, Filter, Result, views
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice
-from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, pack
+from topics.streams.search.leaping import Leap, Leaper
+from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stats import SearchStats
+from topics.streams.search.stepping import Steps
 from topics.wire.cuts import View, data_of, parts_of, project, without_nodes
 from topics.wire.fragments import node_suffix
 
@@ -52,6 +54,11 @@ class _Filtering:
         self._scanned = 0
         self._tombstone: Tombstone | None = None
         self._begun = False
+        self._steps = Steps(self._step)
+        self._windows: list[Stretch] = []
+        """Where the next matches are, if that is known."""
+        self._through: int | None = None
+        """Nothing matches behind the windows up to there."""
 
     def _filter(self) -> tuple[int, str]:
         """The index that knows how entries are described, and the filter. Raises SearchUnavailableError."""
@@ -66,9 +73,33 @@ class _Filtering:
         raise NotImplementedError
 
     def run(self) -> None:
+        self._steps.next()
+
+    def _step(self) -> None:
+        """What is known to match is read, and behind that it is looked for again."""
+        while self._windows and self._windows[0].last <= self._cursor:
+            self._windows.pop(0)
+        if self._windows:
+            window = self._windows[0]
+            self._cursor = max(self._cursor, window.first - 1)
+            self._read(window.last)
+            return
+        if self._through is not None:
+            self._cursor, self._through = max(self._cursor, self._through), None
+            if self._cursor >= self._end():
+                self._end_with()
+                return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Behind all that is known."""
+        self._read()
+
+    def _read(self, up_to: int | None = None) -> None:
         wanted = self._request
         request = ReadRequest(
-            from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=wanted.up_to,
+            from_seq=self._cursor, limit=PACK_RECORDS, max_bytes=PACK_BYTES,
+            up_to=wanted.up_to if up_to is None else up_to,
             epoch=None if self._begun else wanted.epoch,
         )  # fmt: skip
         try:
@@ -163,6 +194,7 @@ class FilteredRead(_Filtering):
         promoter: Promoter | None,
         spec: ReadSpec,
         index: Callable[[], int],
+        leaper: Leaper | None,
         done: Callable[[StreamSlice | TopicsError], None],
     ) -> None:
         """`index` gives the number of an index that knows how the stream is described."""
@@ -173,8 +205,24 @@ class FilteredRead(_Filtering):
         self._spec = spec
         self._done = done
         self._index = index
+        self._leaper = leaper
         self._promoter = promoter if spec.as_json else None
         self._promoted = False
+
+    def _go_on(self) -> None:
+        if self._leaper is None:
+            self._read()
+        else:
+            self._leaper.leap(self._cursor, self._end(), self._request.limit - len(self._pieces), self._take_leap)
+
+    def _take_leap(self, leap: Leap | None) -> None:
+        if leap is None:
+            self._read()
+            return
+        self._windows, self._through = leap.windows, leap.through
+        # All of it may be behind the cursor by now.
+        self._begun = True
+        self._later(0, self.run)
 
     def _filter(self) -> tuple[int, str]:
         return self._index(), self._spec.filter or ""

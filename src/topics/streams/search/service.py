@@ -9,7 +9,7 @@ from topics.engine.streams.state import stream_of
 from topics.engine.topic import Topic
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
-from topics.searching.messages import Query, SearchQuery
+from topics.searching.messages import NO_INDEX, Query, SearchQuery
 from topics.streams.reading import ReadSpec, StreamSlice
 from topics.streams.search.ahead import Ahead
 from topics.streams.search.asking import Asking, Means
@@ -17,6 +17,8 @@ from topics.streams.search.companions import Companions
 from topics.streams.search.fetching import Fetch, Fetched
 from topics.streams.search.filtering import FilteredDiff, FilteredRead
 from topics.streams.search.following import Follower
+from topics.streams.search.keyed import KeyedRead, Read, SliceDone
+from topics.streams.search.leaping import Leaper
 from topics.streams.search.outcome import Outcome, OutcomeDone
 from topics.streams.search.ranked import RankedAsking
 from topics.streams.search.searcher import Later, Searcher
@@ -135,15 +137,31 @@ class StreamSearch:
             # Asked anew for every step: between two of them an index may have made room for others.
             return self._follower.of(topic, description).index
 
+        leaper = None
+        if self.companions is not None:
+            leaper = Leaper(self._searcher, self.companions, topic, spec.key, spec.filter, index)
         FilteredRead(
-            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, done
-        ).run()
+            self._engine, self._searcher, self._later, self._stats, topic, description.promoter, spec, index, leaper,
+            done,
+        ).run()  # fmt: skip
+
+    def read_key(self, topic: Topic, spec: ReadSpec, read: Read, done: SliceDone) -> None:
+        """A read of one routing key. `read` does it without any help."""
+        if self.companions is None:
+            read(spec, done)
+            return
+        leaper = Leaper(self._searcher, self.companions, topic, spec.key, None, _no_index)
+        KeyedRead(topic, spec, leaper, read, self._later, done).run()
 
     def diff(
         self, topic: Topic, request: ReadRequest, text: str, done: Callable[[ReadResult | TopicsError], None]
     ) -> None:
         """A read of a topic's records that a filter restricts; `topics.indexing.free` says which."""
         FilteredDiff(self._engine, self._searcher, self._later, self._stats, topic, request, text, done).run()
+
+
+def _no_index() -> int:
+    return NO_INDEX
 
 
 def description_of(topic: Topic) -> Description:

@@ -400,7 +400,7 @@ def test_a_segment_of_another_topic_in_its_place(disk: FakeDisk) -> None:
     head = decode_head(data)
     other = msgspec.structs.replace(head, topic_id=2)
     rewrite(
-        disk, SEGMENT + ".data", b"".join(encode_data(other, bytes(data[head.text_at : head.checksums_at]), bytes(6)))
+        disk, SEGMENT + ".data", b"".join(encode_data(other, [bytes(data[head.text_at : head.checksums_at])], bytes(6)))
     )
     assert "not the segment" in only(disk).what
 

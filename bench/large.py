@@ -1,0 +1,188 @@
+"""`python -m bench.large`: appends of one to fourteen megabytes over /v1 beside the Node reference server, and what
+those wait who ask for little meanwhile.
+
+Both servers run at once on one core and are measured in turns, so that whatever else the machine does happens to both.
+One connection uploads one body after the other; beside it a process of its own appends one short record every five
+milliseconds to another stream and notes how long the answer took.
+"""
+
+import argparse
+import contextlib
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from bench.command import end_with_servers
+from bench.load import Usage
+from bench.peers import OURS_V1, PEERS, Running, running
+from bench.protocols import payload
+
+MB = 1_000_000
+SIZES_MB = (1, 4, 14)
+KINDS = ("values", "bytes", "text")
+SERVERS = {server.key: server for server in (OURS_V1, *PEERS) if server.key in ("topics-v1", "node")}
+_VALUE_BYTES = 1_000
+_EVERY_S = 0.005
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one measurement of one row found."""
+
+    mb_per_s: float
+    waits_ms: list[float]
+    cpu_ms_per_mb: float
+
+    def wait_ms(self, part: float) -> float:
+        ordered = sorted(self.waits_ms)
+        return ordered[min(int(len(ordered) * part), len(ordered) - 1)]
+
+
+def body_of(kind: str, nbytes: int) -> tuple[str, bytes]:
+    """A content type and a body of it."""
+    if kind == "values":
+        return "application/json", b"[" + b",".join([payload(_VALUE_BYTES).encode()] * (nbytes // _VALUE_BYTES)) + b"]"
+    if kind == "text":
+        return "text/plain", b"a line of some text, again and again\n" * (nbytes // 37)
+    return "application/octet-stream", bytes(range(256)) * (nbytes // 256)
+
+
+def request(method: str, path: str, content_type: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+class Caller:
+    """A connection that waits for each answer."""
+
+    def __init__(self, address: str) -> None:
+        host, port = address.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, said: bytes) -> int:
+        """The status of the answer; its body, if it has one, is short."""
+        self._socket.sendall(said)
+        heard = b""
+        while b"\r\n\r\n" not in heard:
+            part = self._socket.recv(65536)
+            if not part:
+                raise RuntimeError(f"the server hung up after {heard!r}")
+            heard += part
+        return int(heard.split(b" ", 2)[1])
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def neighbour(address: str, path: str, core: int | None, pipe: Connection) -> None:
+    """Appends a short record now and then until it hears a word, and tells how long each took, in milliseconds."""
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+    caller = Caller(address)
+    said = request("POST", path, "application/json", payload(200).encode())
+    waits: list[float] = []
+    due = time.perf_counter()
+    while not pipe.poll():
+        begun = time.perf_counter()
+        status = caller.ask(said)
+        waits.append((time.perf_counter() - begun) * 1000 if status < 300 else float("inf"))
+        due = max(due + _EVERY_S, time.perf_counter())
+        time.sleep(max(due - time.perf_counter(), 0))
+    pipe.send(waits)
+
+
+class Bench:
+    def __init__(self, seconds: float) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        apart = len(cores) > 1
+        self._server_core = cores[0] if apart else None
+        self._load_core = cores[1] if apart else None
+        self._seconds = seconds
+        self._places = 0
+
+    def run(self, keys: list[str], kinds: list[str], sizes_mb: list[float], rounds: int) -> None:
+        if self._load_core is not None:
+            os.sched_setaffinity(0, {self._load_core})
+        with contextlib.ExitStack() as up:
+            targets = {key: up.enter_context(running(SERVERS[key], self._server_core)) for key in keys}
+            for kind in kinds:
+                for size_mb in sizes_mb:
+                    found: dict[str, list[Found]] = {key: [] for key in keys}
+                    for number in range(rounds):
+                        for key in keys if number % 2 else reversed(keys):
+                            found[key].append(self._measure(targets[key], kind, int(size_mb * MB)))
+                    for key in keys:
+                        print(told(f"{kind} of {size_mb:g} MB, {key}", found[key]), flush=True)
+
+    def _measure(self, target: Running, kind: str, nbytes: int) -> Found:
+        self._places += 1
+        place, beside = f"/v1/stream/large{self._places}", f"/v1/stream/beside{self._places}"
+        content_type, body = body_of(kind, nbytes)
+        caller = Caller(target.address)
+        for path, its_type in ((place, content_type), (beside, "application/json")):
+            caller.ask(request("PUT", path, its_type))
+        said = request("POST", place, content_type, body)
+        with self._neighbour(target, beside) as pipe:
+            caller.ask(said)
+            usage, begun, count = Usage(target.pid), time.perf_counter(), 0
+            while time.perf_counter() - begun < self._seconds:
+                status = caller.ask(said)
+                if status >= 300:
+                    raise RuntimeError(f"{kind} of {nbytes} bytes: answered {status}")
+                count += 1
+            took, cpu_s = time.perf_counter() - begun, Usage(target.pid).server - usage.server
+            pipe.send("enough")
+            waits = pipe.recv()
+        for path in (place, beside):
+            caller.ask(request("DELETE", path, content_type))
+        caller.close()
+        sent_mb = count * nbytes / MB
+        return Found(sent_mb / took, waits, cpu_s * 1000 / sent_mb)
+
+    @contextlib.contextmanager
+    def _neighbour(self, target: Running, path: str) -> Iterator[Connection]:
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.Process(target=neighbour, args=(target.address, path, self._load_core, theirs))
+        process.start()
+        try:
+            yield ours
+        finally:
+            process.join(_TIMEOUT_S)
+            process.kill()
+
+
+def told(title: str, found: list[Found]) -> str:
+    """A line of the report: medians of the rounds, and of the waits all of them."""
+    everyone = Found(0, [wait for one in found for wait in one.waits_ms], 0)
+    return (
+        f"{title:32} {statistics.median([one.mb_per_s for one in found]):7.1f} MB/s, "
+        f"{statistics.median([one.cpu_ms_per_mb for one in found]):6.2f} ms CPU a MB; others wait p50 "
+        f"{everyone.wait_ms(0.5):6.2f}, p99 {everyone.wait_ms(0.99):7.2f}, at most {everyone.wait_ms(1):7.2f} ms"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default=",".join(SERVERS), help="of the servers")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--sizes", default=json.dumps(SIZES_MB), help="in megabytes, as a JSON array")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of one measurement")
+    arguments = parser.parse_args()
+    end_with_servers("bench.large")
+    keys = [key for key in SERVERS if key in arguments.only.split(",")]
+    for key in keys:
+        print(f"{key}: {SERVERS[key].install()}")
+    Bench(arguments.seconds).run(keys, arguments.kinds.split(","), json.loads(arguments.sizes), arguments.rounds)
+
+
+if __name__ == "__main__":
+    main()

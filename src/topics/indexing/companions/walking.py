@@ -1,0 +1,90 @@
+"""Rows in the order of a field's values, for searches that are sorted by it.
+
+A companion has for each field with one value a row its rows in the order of these values. A search that is sorted by
+such a field, and by others only where its values are equal, looks at the first rows of that order and stops behind the
+last that can be among its hits. Where matches turn out to be rare it gives up, and all blocks are looked at.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+
+from topics.indexing.companions.mapped import Companion, Rows
+from topics.indexing.companions.stored import Array, StoredColumn
+from topics.indexing.companions.topping import Ranking
+from topics.indexing.parts import Ask
+from topics.indexing.sorting import OFFSET, SCORE
+
+FIRST_ROWS: Final = 2048
+"""So many rows are looked at in a first step, and twice as many in each that follows."""
+_MOST_ROWS: Final = 1 << 16
+_SHARE: Final = 8
+"""A search gives up once it has looked at so small a part of all rows, and of more than `_MOST_ROWS`."""
+
+
+class Walk:
+    """The rows of one search. `gave_up` says at the end that they were not all that count."""
+
+    def __init__(self, companion: Companion, ask: Ask, lo: int, hi: int) -> None:
+        """Of the rows from `lo` up to `hi`."""
+        self._companion = companion
+        self._ask = ask
+        self._lo = lo
+        self._hi = hi
+        self.gave_up = False
+
+    def is_possible(self) -> bool:
+        name = self._ask.sort.keys[0].name
+        return not self._ask.count_all and name not in (OFFSET, SCORE) and self._companion.order(name) is not None
+
+    def chunks(self, ranking: Ranking) -> Iterator[Rows]:
+        key, companion = self._ask.sort.keys[0], self._companion
+        order, values = companion.order(key.name), _Values(companion.column(key.name))
+        assert order is not None
+        at, end = self._bounds(order, values)
+        step, looked = FIRST_ROWS, 0
+        while at < end:
+            size = min(step, end - at)
+            chosen = order[at : at + size] if key.ascending else order[end - size : end]
+            rows = np.sort(chosen).astype(np.int64)
+            rows = rows[np.searchsorted(rows, self._lo) : np.searchsorted(rows, self._hi)]
+            if len(rows):
+                yield Rows(companion, 0, companion.head.rows, rows)
+            at, end = (at + size, end) if key.ascending else (at, end - size)
+            if at < end and ranking.is_behind([values.at(int(order[at if key.ascending else end - 1]))]):
+                return
+            looked, step = looked + size, min(2 * step, _MOST_ROWS)
+            if at < end and looked > max(_MOST_ROWS, len(order) // _SHARE):
+                self.gave_up = True
+                return
+
+    def _bounds(self, order: Array, values: "_Values") -> tuple[int, int]:
+        """What of the order comes behind the page before, or has the same value as its last hit."""
+        after = self._ask.after
+        if after is None:
+            return 0, len(order)
+        places, bound = range(len(order)), _rank(after[0])
+        if self._ask.sort.keys[0].ascending:
+            return bisect_left(places, bound, key=lambda at: _rank(values.at(int(order[at])))), len(order)
+        return 0, bisect_right(places, bound, key=lambda at: _rank(values.at(int(order[at]))))
+
+
+class _Values:
+    """The value of each row; None for one without."""
+
+    def __init__(self, column: StoredColumn) -> None:
+        self._values = column.values
+        self._starts = column.starts
+
+    def at(self, row: int) -> Any:
+        starts = self._starts
+        if starts is None:
+            return self._values[row].item()
+        place = int(starts[row])
+        return None if place == int(starts[row + 1]) else self._values[place].item()
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    return (1,) if value is None else (0, value)

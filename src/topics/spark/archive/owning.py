@@ -1,0 +1,46 @@
+"""An archive is that of one log, and does not go on with another one's records."""
+
+from collections.abc import Mapping, Sequence
+
+from topics.formats.catalog import CatalogTopic
+from topics.spark.archive.events import Dropped, Event, Owned
+from topics.spark.archive.masks import Mask
+from topics.spark.archive.state import ArchiveState
+from topics.spark.history import History
+
+
+class OtherHistoryError(Exception):
+    """The archive is of another log, and nobody said that this one takes it over; or it must not, as records would go
+    that are nowhere else."""
+
+
+def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTopic]) -> Sequence[Event]:
+    """What makes an archive that of a log. One that another log left is begun anew: with all of its topics all of its
+    files go, so that none is left to hold a record twice.
+    """
+    if state.history == history.name:
+        return ()
+    if not state.topics or not (state.history or history.takes_over):
+        return [Owned(history.name)]
+    if not history.takes_over:
+        raise OtherHistoryError(
+            f"the archive is of the log {state.history}, and this data folder is another "
+            "one: give it an archive of its own with archive_dir"
+        )
+    for topic_id, topic in topics.items():
+        only = _only_here(state, topic_id, topic.earliest)
+        if only:
+            raise OtherHistoryError(
+                f"the data folder went back to an older state, and the archive has {only} record(s) of {topic.name} "
+                "that the log no longer has: move the archive away to keep them, and a new one is begun"
+            )
+    return [Dropped(sorted(state.topics)), Owned(history.name)]
+
+
+def _only_here(state: ArchiveState, topic_id: int, earliest: int) -> int:
+    """How many records are shown that lie before the first one of the log."""
+    known = state.topics.get(topic_id)
+    if known is None or earliest <= 1:
+        return 0
+    shown = Mask.of(state.spans_of(topic_id)).minus(known.deleted)
+    return shown.intersection(Mask.of([(1, earliest - 1)])).count()

@@ -1,0 +1,9 @@
+"""Which log it is that products are made of."""
+
+from typing import NamedTuple
+
+
+class History(NamedTuple):
+    name: str
+    takes_over: bool = False
+    """Whether products of another history are this one's, to be made anew."""

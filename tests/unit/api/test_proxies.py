@@ -1,0 +1,38 @@
+import pytest
+
+from topics.api.proxies import BadProxyError, TrustedProxies
+from topics.http.headers import Headers
+
+
+def forwarded(*values: str) -> Headers:
+    return Headers.of((b"x-forwarded-for", value.encode()) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peer", "said", "client"),
+    [
+        (None, "127.0.0.1:9", ["203.0.113.9"], "127.0.0.1:9"),
+        ("127.0.0.1", "10.0.0.1:9", ["203.0.113.9"], "10.0.0.1:9"),
+        ("127.0.0.1", "127.0.0.1:9", [], "127.0.0.1:9"),
+        ("127.0.0.1", "127.0.0.1:9", ["203.0.113.9"], "203.0.113.9"),
+        # What the client claims stands before what the proxy saw.
+        ("127.0.0.1", "127.0.0.1:9", ["198.51.100.7, 203.0.113.9"], "203.0.113.9"),
+        ("127.0.0.1, 10.0.0.0/8", "127.0.0.1:9", ["203.0.113.9, 10.1.2.3"], "203.0.113.9"),
+        ("127.0.0.1, 10.0.0.0/8", "127.0.0.1:9", ["203.0.113.9", "10.1.2.3"], "203.0.113.9"),
+        # Only proxies all the way: the farthest of them is who asks.
+        ("10.0.0.0/8", "10.0.0.1:9", ["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
+        # Nobody vouches for what stands before something that is no address.
+        ("10.0.0.0/8", "10.0.0.1:9", ["203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),
+        ("10.0.0.0/8", "10.0.0.1:9", ["unknown"], "10.0.0.1:9"),
+        ("::1", "[::1]:9", ["2001:db8::7"], "2001:db8::7"),
+        ("127.0.0.1", "[::ffff:127.0.0.1]:9", ["203.0.113.9"], "203.0.113.9"),
+    ],
+)
+def test_who_asks(trusted: str | None, peer: str, said: list[str], client: str) -> None:
+    assert TrustedProxies(trusted).client(peer, forwarded(*said)) == client
+
+
+@pytest.mark.parametrize("listed", ["proxy.example.com", "127.0.0.1/99", "10.0.0.1/8"])
+def test_what_is_no_address_is_refused(listed: str) -> None:
+    with pytest.raises(BadProxyError):
+        TrustedProxies(listed)

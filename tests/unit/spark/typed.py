@@ -1,0 +1,125 @@
+"""Streams with schemas in a folder, and their tables as a library reads them that nobody here wrote."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.unit.spark.archives import ROOT
+from tests.unit.spark.folders import Folder
+from tests.unit.spark.tables import read_table, table_of
+from tests.unit.streams.describing import lens, update
+from topics.spark.archive.planning import ArchiveRules
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.typed import TypedProduct
+from topics.spark.pipeline.waiting import FrameRules
+from topics.spark.table.following import TableFollower
+from topics.spark.typed.tables import TypedTable
+from topics.spark.typed.twins import folder_of
+from topics.storage.fs import FileSystem
+from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.contracts import contract_of
+from topics.testing import SeededDice
+
+JSON = "application/json"
+ORDER: dict[str, Any] = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "total": {"type": "number"},
+        "paid": {"type": ["boolean", "null"]},
+        "at": {"type": "string", "format": "date-time"},
+        "name": {"type": "string"},
+        "lines": {"type": "array"},
+    },
+}
+
+
+class Described:
+    """A folder and its streams."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.streams = Streams(folder.engine)
+
+    def create(self, name: str, schema: Mapping[str, Any] = ORDER) -> None:
+        self._done(lambda done: self.streams.create(name, CreateRequest(content_type=JSON), done))
+        update(self.streams, name, schema=schema)
+
+    def evolve(self, name: str, schema: Mapping[str, Any], *ops: dict[str, Any]) -> None:
+        version = contract_of(self.folder.engine.core.by_name[name]).registry.current_version
+        update(self.streams, name, schema=schema, lens=lens(name, version, *ops))
+
+    def append(self, name: str, *entries: Any, key: str | None = None) -> None:
+        request = AppendRequest(body=json.dumps(entries).encode(), content_type=JSON, key=key)
+        self._done(lambda done: self.streams.append(name, request, done))
+
+    def promoted(self, name: str) -> dict[int, Any]:
+        """What the protocol of streams shows, by seq."""
+        promoter = contract_of(self.folder.engine.core.by_name[name]).registry.promoter
+        return {
+            int(record["$seq"]): json.loads(  # type: ignore[call-overload]
+                bytes(promoter.promote(int(record["$seq"]) - 1, json.dumps(record["data"]).encode()))  # type: ignore[call-overload]
+            )
+            for record in self.folder.diff(name)
+        }
+
+    @staticmethod
+    def _done(start: Any) -> None:
+        answers: list[Any] = []
+        start(answers.append)
+        assert not isinstance(answers[0], Exception), answers
+
+
+def typed_pipeline(
+    fs: FileSystem, folder: Folder, seed: int, patterns: tuple[str, ...] = ("*",), **rules: Any
+) -> Pipeline:
+    """A pipeline with the archive and the tables of streams, as a new process would make it."""
+    frame = {"group_bytes": 2000, **{name: rules.pop(name) for name in FrameRules.__struct_fields__ if name in rules}}
+    chosen = ArchiveRules(**rules)
+    follower = TableFollower(table_of(fs, seed + 1_000_000, chosen.retire_ms), ROOT)
+    archive = ArchiveProduct(fs, ROOT, chosen, SeededDice(seed), follower)
+
+    def make(name: str) -> TypedTable:
+        table = table_of(fs, seed + 2_000_000 + sum(name.encode()), chosen.retire_ms, f"{ROOT}/{name}")
+        return TypedTable(fs, ROOT, name, table, chosen.retire_ms)
+
+    typed = TypedProduct(fs, ROOT, patterns, lambda: archive.state, make)
+    return Pipeline(fs, folder.layout, [archive, typed], InlineExecutor(fs), folder.clock, FrameRules(**frame))
+
+
+def run_typed(fs: FileSystem, folder: Folder, seed: int, patterns: tuple[str, ...] = ("*",), **rules: Any) -> Pipeline:
+    """Rounds until there is nothing to do."""
+    made = typed_pipeline(fs, folder, seed, patterns, **rules)
+    for _ in range(50):
+        if not made.round():
+            return made
+    raise AssertionError("the pipeline never comes to an end")
+
+
+def typed_entries(fs: FileSystem, name: str, ahead: bool = False) -> dict[int, Any]:
+    """What the table of a stream shows, put together to entries again; a row that is there twice is an error."""
+    table = read_table(fs, ahead, f"{ROOT}/{folder_of(name)}")
+    if table is None:
+        return {}
+    rows = table.scan().to_arrow().to_pylist()
+    found = {row["_seq"]: entry_of(row) for row in rows}
+    assert len(found) == len(rows), "an entry is there twice"
+    return found
+
+
+def entry_of(row: dict[str, Any]) -> Any:
+    """A row as an entry; moments are shown as JSON has them."""
+    rest = json.loads(row["_rest"]) if row["_rest"] is not None else {}
+    members = {name: value for name, value in row.items() if not name.startswith("_") and value is not None}
+    if not members:
+        return rest
+    for name, value in members.items():
+        if name == "lines":
+            members[name] = json.loads(value)
+        elif isinstance(value, datetime):
+            members[name] = value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return {**members, **rest}
