@@ -216,8 +216,9 @@ def main() -> None:
         doubt = ""
         if load > _QUIET_LOAD_MAX:
             doubt = (
-                f"\n\n**To be doubted:** the machine was not quiet, with a load of {load:.0f} on {os.cpu_count()} cores. "
-                "The requests a second say nothing then, and the times of the processor are longer than they need to be."
+                f"\n\n**To be doubted:** the machine was not quiet, with a load of {load:.0f} on "
+                f"{os.cpu_count()} cores. "
+                "The requests a second say nothing then, and the times of the processor are longer than needed."
             )
         write_page(said + "\n\n" + "\n".join(table) + doubt, "h2", "HTTP/2 beside HTTP/1.1")
 
