@@ -84,6 +84,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tail_memory_bytes: Annotated[
         int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
+    awake_topics: Annotated[
+        int,
+        _number("Topics kept whole in memory; quiet ones beyond it are read from the snapshot when somebody asks."),
+    ] = 10_000
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 
     # Checkpoints.
