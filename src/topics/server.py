@@ -28,6 +28,7 @@ from topics.api.key_store import KeyStore
 from topics.api.live import Live, LiveLimits
 from topics.api.ops import OpsHandlers
 from topics.api.proxies import BadProxyError, TrustedProxies
+from topics.api.tracing import Tracing
 from topics.api.v1.inspection.server import ServerRoutes
 from topics.api.v1.routes import StreamOptions, StreamsApi
 from topics.config.key_file import KeyFileError
@@ -134,6 +135,9 @@ def build_front(settings: Settings, keys: KeyRing, clock: Clock, dice: Dice) -> 
     live.search = lambda engine: streams.streams(engine).search
     api = Api(ops.routes(), keys, clock, settings.max_body_bytes, settings.max_inflight_per_key, live)
     api.probe_auth = _is_on(settings.probe_auth)
+    api.tracing = streams.webhooks.tracing = _tracing(settings, clock)
+    if settings.tracing == "export" and api.tracing is not None:
+        api.tallies.tell(api.tracing.answered)
     access_log = AccessLog(_trusted_proxies(settings))
     if _is_on(settings.access_log):
         api.tallies.tell(access_log.answered)
@@ -172,6 +176,8 @@ async def serve(
     finally:
         await front.streams.close()
         await front.http.drain(0.0)
+        if front.api.tracing is not None:
+            await front.api.tracing.close()
         if front.api.audit is not None:
             front.api.audit.close()
 
@@ -229,6 +235,17 @@ def _trusted_proxies(settings: Settings) -> TrustedProxies:
         return TrustedProxies(settings.trusted_proxies)
     except BadProxyError as error:
         raise SettingsError(f"TOPICS_TRUSTED_PROXIES: {error}") from error
+
+
+def _tracing(settings: Settings, clock: Clock) -> Tracing | None:
+    if settings.tracing != "export":
+        return Tracing(clock.monotonic) if settings.tracing == "pass" else None
+    try:
+        # Only whoever wants spans has it, and loading it takes a while.
+        from topics.api.spans import Spans  # noqa: PLC0415
+    except ImportError as error:
+        raise SettingsError("TOPICS_TRACING=export needs the extra otel: pip install 'topics-engine[otel]'") from error
+    return Tracing(clock.monotonic, Spans(settings.otel_endpoint, settings.otel_sample_percent, clock.now_ms))
 
 
 def _webhook_loopback(settings: Settings) -> bool:

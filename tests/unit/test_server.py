@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -200,6 +201,21 @@ def test_a_server_does_not_start_with_authorities_that_it_cannot_read(tmp_path: 
 def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path, place: str) -> None:
     settings = Settings(port=0, data_dir=str(tmp_path / "data"), archive="1", archive_dir=place)
     with pytest.raises(SettingsError, match=r"TOPICS_ARCHIVE_DIR .*names no object store"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
+def test_a_server_does_not_start_without_what_exports_its_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "topics.api.spans", None)
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), tracing="export")
+    with pytest.raises(SettingsError, match=r"TOPICS_TRACING=export needs the extra otel: pip install"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
+def test_a_server_does_not_start_with_proxies_that_are_no_addresses(tmp_path: Path) -> None:
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), trusted_proxies="proxy.example.com")
+    with pytest.raises(SettingsError, match=r"TOPICS_TRUSTED_PROXIES: 'proxy\.example\.com' does not appear"):
         uvloop.run(serve(settings, asyncio.Event()))
 
 

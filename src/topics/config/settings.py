@@ -326,6 +326,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
     ] = "info"
+    tracing: Annotated[
+        Literal["off", "pass", "export"],
+        _text("Traces of callers: left alone, passed on to answers and webhooks, or also exported as spans."),
+    ] = "pass"
+    otel_endpoint: Annotated[str, _text("Where spans are sent, by OTLP over HTTP; needs the extra otel.")] = (
+        "http://127.0.0.1:4318/v1/traces"
+    )
+    otel_sample_percent: Annotated[int, _number("Of 100 requests that bring no trace, how many begin one.", 0, 100)] = (
+        100
+    )
     access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod

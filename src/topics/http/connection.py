@@ -171,8 +171,8 @@ class Connection(asyncio.Protocol):
         except Exception:
             _logger.exception("the application failed to admit a request", extra={"path": head.path})
             raise HttpError(Fault.INTERNAL) from None
-        if head.allow_origin is not None:
-            # The answer says which page may read it, so it is none of the usual ones.
+        if head.allow_origin is not None or head.answer_headers:
+            # The answer says more, such as which page may read it, so it is none of the usual ones.
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:

@@ -13,6 +13,7 @@ from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
+from topics.api.v1.append_fast_path import StreamAppendFastPath
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import REQUEST_TIMEOUT_S, Deadlines
 from topics.api.v1.inspection.conditional import Inspected
@@ -98,6 +99,7 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
+        itself["POST"] = itself["POST"]._replace(fast_path=StreamAppendFastPath)
         contracts = ContractRoutes(self.deadlines)
         self._tables: dict[str, dict[str, Route]] = {
             "": itself,
