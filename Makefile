@@ -37,7 +37,7 @@ SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-backup bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
+.PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -142,6 +142,9 @@ bench-http: setup ## Measures the server over HTTP beside its peers, and writes 
 
 bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.client --write
+
+bench-cost: setup ## Measures what an operation costs the server, and writes the table into docs/benchmarks.md.
+	@$(BIN)/python -m bench.cost --write
 
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write

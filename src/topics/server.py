@@ -40,11 +40,13 @@ from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
-from topics.spark.pipeline.supervisor import Supervisor
+from topics.spark.pipeline.status import FAMILIES
+from topics.spark.pipeline.supervisor import INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
+from topics.streams.search.coverage import HeldUp
 from topics.streams.system import Around, SystemOptions
 from topics.system.clock import Clock, SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
@@ -360,6 +362,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
+    front.streams.tell_held_up(lambda topic: held_up(supervisor, topic.name))
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     await stopping
@@ -376,6 +379,16 @@ def _work_number(engine: Engine, settings: Settings) -> int:
     """The last catalog in which anything changed that a pipeline with these settings works on."""
     catalog = engine.checkpointer.catalog
     return catalog.work_number if _is_on(settings.archive) else catalog.families_number
+
+
+def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
+    """Why the families of a stream do not go on."""
+    if supervisor.state == "unavailable":
+        return HeldUp(reason=supervisor.reason or "", install=INSTALL)
+    found = supervisor.held_up(stream, FAMILIES)
+    if found is None:
+        return None
+    return HeldUp(reason=found.reason, since_ms=found.since_ms, attempts=found.attempts, retry_at_ms=found.retry_at_ms)
 
 
 def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:

@@ -1,6 +1,6 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -18,7 +18,7 @@ from topics.http.tallies import BOUNDS_S
 from topics.storage.objects.meter import StoreStats
 from topics.streams.search.stats import SearchStats
 from topics.system.process import ProcessNumbers
-from topics.wire.v0 import PipelineAnswer
+from topics.wire.v0 import PipelineAnswer, PipelineProduct
 
 _encode = msgspec.json.Encoder().encode
 
@@ -200,6 +200,27 @@ def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
     quarantined = len(pipeline.quarantined)
     yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
     yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)
+    yield from _product_metrics(pipeline.products)
+
+
+def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
+    """The archive, the families and whatever else the pipeline makes, each by itself."""
+    gauges = {
+        "lag_segments": "Sealed segments that a product lacks.",
+        "lag_ms": "Age of the oldest record in those segments.",
+        "quarantined": "Topics, or other subjects, that are left out of a product for now.",
+        "records_per_s": "Records a second of the last round in which a product took in any.",
+    }
+    counters = {
+        "records": "Records that a product has taken in.",
+        "failures": "Times that a topic failed in a product, or that it sat a round out.",
+    }
+    for kinds, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
+        for name, text in kinds.items():
+            metric = family(f"topics_pipeline_product_{name}", text, labels=["product"])
+            for one in products:
+                metric.add_metric([one.product], float(getattr(one, name)))
+            yield metric
 
 
 def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:

@@ -293,6 +293,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "off"],
         _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
     ] = "auto"
+    search_erase_ms: Annotated[
+        int, _number("How long values of deleted entries, which nobody is shown, may stay in index families.")
+    ] = 86_400_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
     archive_dir: Annotated[
         str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")

@@ -142,7 +142,7 @@ class Recovery:
         return newest
 
     def _load_topic(self, state: TopicState) -> Topic:
-        topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts)
+        topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts, True)
         topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
         topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
         topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
@@ -155,7 +155,6 @@ class Recovery:
         grant(topic, self._core.applier.reserve)
         self._core.features.load(topic, state.parts)
         self._core.topics[topic.id] = topic
-        topic.created = True
         if topic.config.durability is Durability.EPHEMERAL:
             # Now, and not when the log is through: it may hold a change to a class that loses nothing.
             self._lose_unlogged(topic, topic.head)
@@ -223,8 +222,7 @@ class Recovery:
         core = self._core
         created = creation_in(frame)
         if created is not None:
-            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
-            topic.created = True
+            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts, True)
             grant(topic, core.applier.reserve)
             core.topics[topic.id] = topic
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
@@ -337,7 +335,9 @@ class Recovery:
         # The snapshots have this head, or get it before anything is given out.
         topic.ceiling = topic.ceiling_staged = 0
         grant(topic, core.reserve)
-        topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
+        topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
+        if topic.staged_config is not topic.config:
+            topic.staged_config = topic.config
         topic.shard = core.shard_number(topic.id)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:

@@ -17,6 +17,8 @@ from topics.schema.steps import Step, compile_ops, growth, run
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_NOT_VALID = (LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What ops raise on an entry that never was valid."""
 
 
 class Chain:
@@ -32,9 +34,23 @@ class Chain:
         """The text of the promoted entry; `raw` itself when it cannot be promoted."""
         try:
             value = self.apply(_decode(raw), len(raw))
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        except _NOT_VALID:
             return raw
         return _encode(value)
+
+    def promote_all(self, raws: Sequence[bytes | memoryview]) -> bytes | None:
+        """The texts of several promoted entries with commas between them, in a fraction of the time that one after the
+        other takes; None where one of them has to be looked at by itself.
+        """
+        if max(map(len, raws)) > self._safe_bytes:
+            return None
+        try:
+            values = _decode(b"[%b]" % b",".join(raws))
+            for step in self.steps:
+                values = list(map(step, values))
+        except _NOT_VALID:
+            return None
+        return _encode(values)[1:-1] if len(values) == len(raws) else None
 
     def apply(self, value: Any, size: int) -> Any:
         """The promoted value; `value` itself is used up. Raises what its ops raise on a value that was never valid."""
@@ -80,6 +96,10 @@ class Promoter:
         if chain is None:
             chain = self._chains[version] = Chain([op for ops in self._ops[version - 1 :] for op in ops])
         return chain
+
+    def last_of(self, version: int) -> int:
+        """The number of the last entry of a version that has a next one."""
+        return self._boundaries[version] - 1
 
     def promote(self, entry: int, raw: bytes | memoryview) -> bytes | memoryview:
         version = self.version_of(entry)

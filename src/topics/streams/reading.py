@@ -23,6 +23,8 @@ CHUNK_RECORDS = 1_000
 CHUNK_BYTES = 1024 * 1024
 SCAN_RECORDS = 50_000
 """Entries that one read with a key looks at; it then answers with what it found, and the next one goes on."""
+_TOGETHER = 256
+"""Entries that are promoted in one go: of the last ones, which may not fit, no more are promoted twice."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,6 +96,8 @@ class _Cut:
         self._plan = plan
         self._reader = reader
         self._pieces: list[bytes | memoryview] = []
+        self._more = 0
+        """Entries beyond one for each piece."""
         self._size = 0
         self._wanted = spec.max_records
         self._in_block = 0
@@ -106,7 +110,7 @@ class _Cut:
         cursor = min(plan.start - 1, plan.end)
         for run in plan.runs:
             lo, hi = max(plan.start - run.first_seq, 0), min(plan.end + 1 - run.first_seq, run.count)
-            before = (len(self._pieces), self._size, self._wanted, self._in_block, self._skip)
+            before = (len(self._pieces), self._more, self._size, self._wanted, self._in_block, self._skip)
             try:
                 stop = self._take_run(run, lo, hi)
             except RetryLaterError:
@@ -131,12 +135,12 @@ class _Cut:
         body = b"[%b]" % b",".join(self._pieces) if self._spec.as_json else b"".join(self._pieces)
         position = Position(min(cursor, plan.head), self._in_block)
         promoted_to = self._promoter.current_version if self._promoter is not None and self._promoted else 0
-        return StreamSlice(body, len(self._pieces), position, plan.head, plan.tombstone, promoted_to)
+        return StreamSlice(body, len(self._pieces) + self._more, position, plan.head, plan.tombstone, promoted_to)
 
-    def _take_back(self, count: int, size: int, wanted: int, in_block: int, skip: int) -> None:
+    def _take_back(self, count: int, more: int, size: int, wanted: int, in_block: int, skip: int) -> None:
         """Forgets what was taken of a run that could not be read to its end: the cursor still stands before it."""
         del self._pieces[count:]
-        self._size, self._wanted, self._in_block, self._skip = size, wanted, in_block, skip
+        self._more, self._size, self._wanted, self._in_block, self._skip = more, size, wanted, in_block, skip
 
     def _take_run(self, run: Run, lo: int, hi: int) -> int:
         """Takes what fits from a run; the index behind what was looked at."""
@@ -160,7 +164,7 @@ class _Cut:
             return self._take_some(view, range(lo, hi), hi, first_entry)
         if self._promoter is not None and first_entry + lo < self._promoter.current_from:
             older = min(self._promoter.current_from - first_entry, hi)
-            stop = self._take_some(view, range(lo, older), older, first_entry)
+            stop = self._take_older(self._promoter, view, lo, older, first_entry)
             if stop < older or self._wanted <= 0:
                 return stop
             lo = older
@@ -178,6 +182,28 @@ class _Cut:
         self._size += view.start(stop) - view.start(lo)
         self._wanted -= stop - lo
         return stop
+
+    def _take_older(self, promoter: Promoter, view: View, lo: int, hi: int, first_entry: int) -> int:
+        """Takes entries of earlier versions, many at once as long as there is room for that."""
+        while lo < hi and self._wanted > 0:
+            version = promoter.version_of(first_entry + lo)
+            stop = min(hi, lo + self._wanted, lo + _TOGETHER)
+            if version:
+                stop = min(stop, promoter.last_of(version) + 1 - first_entry)
+            parts = data_parts(view, lo, stop) if version and stop - lo > 1 else ()
+            promoted = promoter.chain(version).promote_all(parts) if parts else None
+            if promoted is None or len(promoted) > self._spec.max_bytes - self._size:
+                stopped = self._take_some(view, range(lo, stop), stop, first_entry)
+                if stopped < stop:
+                    return stopped
+            else:
+                self._pieces.append(memoryview(promoted))
+                self._more += stop - lo - 1
+                self._size += len(promoted)
+                self._wanted -= stop - lo
+                self._promoted = True
+            lo = stop
+        return lo
 
     def _matches(self, run: Run, view: View, lo: int, hi: int, offset: int) -> Iterable[int]:
         """The entries of a view that have the key."""

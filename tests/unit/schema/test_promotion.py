@@ -42,6 +42,20 @@ def test_an_entry_that_was_never_valid_stays_as_it_is(raw: bytes) -> None:
     assert Chain(ops(RENAME)).promote(raw) == raw
 
 
+def test_many_at_once_are_what_one_after_the_other_is() -> None:
+    chain = Chain(ops(RENAME, {"op": "add", "path": "/x", "schema": True, "default": 7}))
+    raws = [b'{"a":1}', b'{ "a" : "\xc3\xa9" , "z":[1, 2] }', b'{"a":{"a":null}}']
+    assert chain.promote_all(raws) == b",".join(map(bytes, map(chain.promote, raws)))
+    assert chain.promote_all([memoryview(raw) for raw in raws]) == chain.promote_all(raws)
+
+
+@pytest.mark.parametrize(
+    "raw", [b"{}", b"5", b'{"a":', b'{"a":1},{"a":2}', b'{"a":"' + b"x" * MAX_PROMOTED_BYTES + b'"}']
+)
+def test_many_at_once_are_left_to_the_slow_way_where_one_is_odd(raw: bytes) -> None:
+    assert Chain(ops(RENAME)).promote_all([b'{"a":1}', raw, b'{"a":2}']) is None
+
+
 def test_the_order_of_members_and_large_numbers_are_kept() -> None:
     raw = b'{"z":123456789012345678901234567890,"a":1.5,"y":"\xc3\xa9"}'
     assert Chain(ops(RENAME)).promote(raw) == b'{"z":123456789012345678901234567890,"y":"\xc3\xa9","b":1.5}'

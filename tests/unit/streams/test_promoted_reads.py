@@ -37,6 +37,7 @@ def test_entries_come_out_as_ones_of_the_current_version(streams: Streams) -> No
     fill(streams)
     found = slice_of(streams, "a")
     assert numbers(found.body) == list(range(9))
+    assert found.count == 9
     assert [entry["size"] for entry in json.loads(found.body)] == ["x" * 30] * 6 + [""] * 3
     assert found.promoted_to == 3
     assert found.body.endswith(b'{"number":8, "size":""}]'), "what is current is given as it was written"

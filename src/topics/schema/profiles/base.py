@@ -37,7 +37,10 @@ class Profile(
         return self
 
     def canonical(self) -> "Canonical | None":
-        """What it installs in a stream that is empty; None for a profile that describes no entries."""
+        """What it installs in a stream that is empty; None for a profile that describes no entries.
+
+        Whatever `normalise` lets through follows this schema, so that nobody has to look again.
+        """
         return None
 
     def unpack(self, raws: Sequence[bytes | msgspec.Raw]) -> Sequence[bytes | msgspec.Raw] | None:
@@ -47,6 +50,12 @@ class Profile(
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         """The entry that is stored for one that came; `index` is its place in its batch, for a refusal to name."""
         return value
+
+    def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
+        """What is stored of a batch, and the keys, where that can be said without looking at each entry for long; None
+        where `normalise` and `key_of` have to be asked, which say the same.
+        """
+        return None
 
     def key_of(self, value: Any) -> str | None:
         """The routing key of a stored entry, unless its registry says another."""

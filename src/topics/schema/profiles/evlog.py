@@ -5,6 +5,7 @@ twice is the same as one that is normalised once, so that events can be copied f
 """
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple
@@ -25,6 +26,7 @@ from topics.schema.profiles.base import (
     text_of,
     words,
 )
+from topics.schema.profiles.evlog_plain import make_plain
 from topics.schema.profiles.redaction import parse_redact_keys, redact
 
 _TEXTS: Final = ("service", "environment", "version", "region", "method", "path", "message", "why", "fix", "link")
@@ -34,6 +36,8 @@ ENVELOPE: Final = (
     *("method", "path", "status", "duration", "message", "why", "fix", "link", "sampling", "redaction", "context"),
 )
 _NAMED: Final = frozenset(ENVELOPE)
+_TEXT_NAMES: Final = frozenset(_TEXTS)
+_EMPTY: Final[dict[str, Any]] = dict.fromkeys(ENVELOPE)
 _SECRETS: Final = frozenset(("password", "token", "secret", "authorization", "cookie", "apikey"))
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-[0-9a-f]{2}(?:-.*)?", re.DOTALL)
 
@@ -86,45 +90,43 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
         key: str | None = value["requestId"] or value["traceId"]
         return key
 
+    def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
+        return make_plain(raws, _is_canonical) if self.correlation is UNSET else None
+
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         if not isinstance(value, dict):
             raise refusal(index, "evlog", "an entry must be a JSON object")
+        event, rest = dict(_EMPTY), {}
+        # In line, and once over what came: a call for each member would cost as much as all that is done here.
+        for name, member in value.items():
+            if name in _TEXT_NAMES:
+                if type(member) is str:
+                    event[name] = member.strip() or None
+            elif name not in _NAMED:
+                rest[name] = member
         given = value.get
-        # In line: an event has ten of them, and each call would cost as much as all that it does.
-        texts = {name: (text.strip() or None) if type(text := given(name)) is str else None for name in _TEXTS}
-        status, sampling = integer_of(given("status")), given("sampling")
-        request_id, trace_id, span_id = self._ids(value)
         found: list[str] = []
         # Before anything is found, so that what an earlier stream struck out is told, too.
         earlier = given("redaction")
         if isinstance(earlier, dict) and isinstance(earlier.get("keys"), list):
             found += [key for key in earlier["keys"] if isinstance(key, str)]
-        context = redact(_context(value), _secrets(self.redact_keys), found)
-        return {
-            "timestamp": _timestamp(given("timestamp"), now_ms),
-            "level": _level(value, texts, status),
-            "service": texts["service"],
-            "environment": texts["environment"],
-            "version": texts["version"],
-            "region": texts["region"],
-            "requestId": request_id,
-            "traceId": trace_id,
-            "spanId": span_id,
-            "method": texts["method"],
-            "path": texts["path"],
-            "status": status,
-            "duration": number_of(given("duration")),
-            "message": texts["message"],
-            "why": texts["why"],
-            "fix": texts["fix"],
-            "link": texts["link"],
-            "sampling": sampling if isinstance(sampling, dict) else None,
-            "redaction": {"keys": list(dict.fromkeys(found))},
-            "context": context,
-        }
+        context = _context(given("context"), rest)
+        sampling = given("sampling")
+        event["timestamp"] = _timestamp(given("timestamp"), now_ms)
+        event["requestId"], event["traceId"], event["spanId"] = self._ids(value)
+        event["status"] = integer_of(given("status"))
+        event["level"] = _level(given("level"), event)
+        event["duration"] = number_of(given("duration"))
+        event["sampling"] = sampling if isinstance(sampling, dict) else None
+        event["context"] = redact(context, _secrets(self.redact_keys), found) if context else context
+        event["redaction"] = {"keys": list(dict.fromkeys(found)) if found else []}
+        return event
 
     def _ids(self, value: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
         """Request, trace and span."""
+        if self.correlation is UNSET and _ELSEWHERE.isdisjoint(value):
+            given = value.get
+            return text_of(given("requestId")), text_of(given("traceId")), text_of(given("spanId"))
         places = _USUAL if self.correlation is UNSET else _places(self.correlation)
         request_id, trace_id = _first(value, places.request), _first(value, places.trace)
         span_id = _first(value, places.span)
@@ -171,6 +173,8 @@ def _places(told: Correlation) -> _Places:
 
 
 _USUAL: Final = _places(Correlation())
+_ELSEWHERE: Final = frozenset(path[0] for paths in _USUAL for path in paths) - {"requestId", "traceId", "spanId"}
+"""Members in which ids may stand besides the three that are named so."""
 
 
 def check_stream(name: str, what: str) -> None:
@@ -190,14 +194,11 @@ def _first(value: dict[str, Any], paths: _Paths) -> str | None:
     return None
 
 
-def _context(value: dict[str, Any]) -> dict[str, Any]:
-    """What the envelope does not name, and `context` as it came."""
-    given = value.get("context")
-    context = dict(given) if isinstance(given, dict) else {} if given is None else {"context": given}
-    for name, member in value.items():
-        if name not in _NAMED:
-            context[name] = member
-    return context
+def _context(given: Any, rest: dict[str, Any]) -> dict[str, Any]:
+    """`context` as it came, and what the envelope does not name."""
+    if given is None:
+        return rest
+    return {**given, **rest} if isinstance(given, dict) else {"context": given, **rest}
 
 
 def _timestamp(value: Any, now_ms: int) -> str:
@@ -215,7 +216,7 @@ def _timestamp(value: Any, now_ms: int) -> str:
 
 def _is_canonical(text: str) -> bool:
     """Whether a time is written just as it is stored, which most are."""
-    if len(text) != 24 or text[4] + text[7] + text[10] + text[19] + text[23] != "--T.Z" or not text.isascii():
+    if len(text) != 24 or text[10::9] != "T." or text[4:8:3] != "--" or text[23] != "Z" or not text.isascii():
         return False
     try:
         datetime.fromisoformat(text)
@@ -224,12 +225,14 @@ def _is_canonical(text: str) -> bool:
     return True
 
 
-def _level(value: dict[str, Any], texts: dict[str, str | None], status: int | None) -> str:
-    given = (text_of(value.get("level")) or "").lower()
-    if given in LEVELS:
-        return given
-    if texts["why"] or texts["fix"] or texts["link"]:
+def _level(given: Any, event: dict[str, Any]) -> str:
+    if given is not None:
+        level = (text_of(given) or "").lower()
+        if level in LEVELS:
+            return level
+    if event["why"] or event["fix"] or event["link"]:
         return "error"
+    status = event["status"]
     if status is not None and status >= 400:
         return "error" if status >= 500 else "warn"
     return "info"
