@@ -97,6 +97,8 @@ class FrameKind(IntEnum):
     """A topic's whole state but its payload; the APPEND frames of its tail follow."""
     SNAPSHOT_END = 34
     """Closes a snapshot file; one without it was never finished."""
+    DIRECTORY = 35
+    """Where the topics of the stretch of a snapshot before it are, and one checksum for all of it."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}

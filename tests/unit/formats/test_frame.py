@@ -112,11 +112,12 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
+        (FrameKind.DIRECTORY, 35),
     ],
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 28
+    assert len(FrameKind) == 29
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:
