@@ -73,7 +73,7 @@ def test_a_score_that_is_none_is_refused_as_a_place(http: httpx.Client, logs: st
     """An integer too large for any float was a mistake of the server."""
     put(http, logs, {"message": "card", "eventTime": 1})
     (hit,) = find(http, logs, "message:card")["hits"]
-    body = '{"q":"message:card","search_after":[%s,1,"%s"]}' % (score, hit["offset"])
+    body = json.dumps({"q": "message:card", "search_after": ["SCORE", 1, hit["offset"]]}).replace('"SCORE"', score)
     answer = http.post(f"{logs}/_search", content=body.encode(), headers={"content-type": JSON})
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
 
