@@ -54,7 +54,7 @@ def ask_prisma(
             _wait_ready(address, process)
             # No larger batch fits into what it takes in one request.
             fill(address, description, texts, batch=500)
-            covered = _wait_covered(address, index_s)
+            covered = _wait_covered(address, index_s, description["search"]["primaryTimestampField"])
             return _ask_all(address, kinds), covered
         finally:
             process.send_signal(signal.SIGTERM)
@@ -94,11 +94,12 @@ def _wait_ready(address: str, process: "subprocess.Popen[bytes]") -> None:
     raise RuntimeError("Prisma Streams did not start")
 
 
-def _wait_covered(address: str, index_s: float) -> str:
+def _wait_covered(address: str, index_s: float, field: str) -> str:
+    """Asks for all entries, which it does not do without a clause; `field` is in every one of them."""
     client, end = Client(address), time.monotonic() + index_s
     missing = -1
     while time.monotonic() < end:
-        answer = post(f"{PATH}/_search", b'{"q":"","size":1}', client)
+        answer = post(f"{PATH}/_search", b'{"q":"has:%b","size":1}' % field.encode(), client)
         coverage = answer.get("coverage", {})
         if coverage.get("complete"):
             return "complete"

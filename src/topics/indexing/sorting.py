@@ -166,12 +166,19 @@ def parse_place(
     )
 
 
+def _score_of(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except OverflowError:
+        return None
+
+
 def _place_value(key: Key, value: object, config: SearchConfig, number_of: NumberOf, what: str) -> Any:
     found: Any = None
     if key.name == OFFSET:
         found = number_of(value)
     elif key.name == SCORE:
-        found = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        found = _score_of(value)
     elif value is None:
         return None
     elif config.fields[key.name].kind == "keyword":

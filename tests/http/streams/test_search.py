@@ -68,6 +68,16 @@ def test_an_entry_is_found_by_the_first_search_after_its_append(http: httpx.Clie
         assert answer["coverage"]["possible_missing_events_upper_bound"] == 0
 
 
+@pytest.mark.parametrize("score", ["1" + "0" * 400, "-1" + "0" * 400, "true", '"1"', "[1]", "null"])
+def test_a_score_that_is_none_is_refused_as_a_place(http: httpx.Client, logs: str, score: str) -> None:
+    """An integer too large for any float was a mistake of the server."""
+    put(http, logs, {"message": "card", "eventTime": 1})
+    (hit,) = find(http, logs, "message:card")["hits"]
+    body = json.dumps({"q": "message:card", "search_after": ["SCORE", 1, hit["offset"]]}).replace('"SCORE"', score)
+    answer = http.post(f"{logs}/_search", content=body.encode(), headers={"content-type": JSON})
+    assert (answer.status_code, code_of(answer)) == (400, "bad_request")
+
+
 def test_entries_are_found_while_others_are_appended(server: LiveServer, http: httpx.Client, logs: str) -> None:
     stop = threading.Event()
 

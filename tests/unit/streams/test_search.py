@@ -9,9 +9,10 @@ import pytest
 from tests.unit.engine.conftest import append as append_records
 from tests.unit.engine.routing.conftest import route
 from tests.unit.engine.transactions.conftest import begin, commit, stage
-from tests.unit.indexing.helpers import LOGS
+from tests.unit.indexing.helpers import CONFIG, LOGS
 from tests.unit.streams.conftest import append, create, slice_of
 from tests.unit.streams.describing import JSON, update
+from topics.api.v1.search_requests import SearchBody, bind_request
 from topics.core.errors import (
     InvalidRequestError,
     SearchUnavailableError,
@@ -422,6 +423,13 @@ def test_entries_that_are_too_large_for_one_answer_make_a_shorter_page(
     assert answers == [fetching.Fetched({4: b'{"status": 4}', 2: b'{"status": 2}'}, 2)]
     world.streams.search.fetch(world.streams.topic("a"), [], answers.append)
     assert answers[1] == fetching.Fetched({}, 0)
+
+
+def test_a_field_is_shown_once_however_often_it_is_named(world: World) -> None:
+    """Every hit looks at every name, and a request of a megabyte has a hundred thousand."""
+    body = SearchBody(fields=["status", "message"] * 1000, highlight=["message"] * 1000)
+    asked = bind_request(body, world.streams.topic("a"), CONFIG, 3000)
+    assert asked.fields == ("status", "message")
 
 
 def test_what_is_counted(world: World) -> None:

@@ -145,7 +145,8 @@ def _declared(names: list[str], config: SearchConfig, what: str) -> tuple[str, .
     for name in names:
         if config.resolve(name) is None:
             raise InvalidRequestError(f"{what}: {quoted(name)} is not declared", field=what)
-    return tuple(config.aliases.get(name, name) for name in names)
+    # Each once: a request may name one many thousand times, and every hit is asked for all of them.
+    return tuple(dict.fromkeys(config.aliases.get(name, name) for name in names))
 
 
 def _highlighter(
