@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from topics.core.findings import Finding
 from topics.formats.forwards import parts_of
-from topics.formats.frame import BadFrame, Frame, find_frames, read_frame
+from topics.formats.frame import BadFrame, Frame, FrameKind, find_frames, read_frame
 from topics.storage.fs import FileSystem
 from topics.storage.layout import wal_file, wal_numbers
 
@@ -102,8 +102,11 @@ class ShardReader:
             buffer = self._map(number)
             offset = 0
             while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
-                for part in parts_of(found):
-                    apply(part)
+                if found.kind is FrameKind.FORWARDS:
+                    for part in parts_of(found):
+                        apply(part)
+                else:
+                    apply(found)
                 expected, frames, offset = expected + 1, frames + 1, found.end
                 self._on_bytes(found.end - found.start)
             tear = self._judge(found, buffer, number, offset, expected, numbers[place + 1 :])

@@ -118,7 +118,7 @@ def test_a_frame_may_have_no_body() -> None:
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 29
+    assert len(FrameKind) == 30
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:
