@@ -33,10 +33,13 @@ from topics.config.settings import Settings
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
+from topics.engine.topic import Topic
 from topics.searching.process import SearchProcess
 from topics.storage.posix import PosixFileSystem
 from topics.streams import Position, Streams
 from topics.streams.search.companions import Companions
+from topics.streams.search.coverage import HeldUp
+from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
@@ -144,6 +147,12 @@ class StreamsApi:
             "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
         )  # fmt: skip
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
+
+    def tell_held_up(self, ask: Callable[[Topic], HeldUp | None]) -> None:
+        """Says whom to ask why a stream is not indexed any further."""
+        coverage = self._streams.coverage if self._streams is not None else None
+        if isinstance(coverage, FamilyCoverage):
+            coverage.ask_held_up = ask
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""
