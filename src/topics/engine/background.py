@@ -32,6 +32,25 @@ Background = Callable[[Callable[[], object], Callable[[object], None]], None]
 """Runs the first function off the loop and hands its outcome, a result or an exception, to the second on the loop."""
 
 
+class Deferral:
+    """Runs functions later in the loop's tick; where there is no loop, each at once."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self) -> None:
+        self._run: Callable[[Callable[[], None]], object] | None = None
+
+    def use(self, run: Callable[[Callable[[], None]], object]) -> None:
+        """There is a loop from now on, and this is how it is asked."""
+        self._run = run
+
+    def __call__(self, function: Callable[[], None]) -> None:
+        if self._run is None:
+            function()
+        else:
+            self._run(function)
+
+
 class JobRunner(Protocol):
     def start(self, job: Job) -> None: ...
 

@@ -11,6 +11,7 @@ from topics.core.backup_errors import BackupTargetError
 from topics.core.errors import ReadOnlyError, ShuttingDownError, TopicNotFoundError
 from topics.core.limits import Limits
 from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
+from topics.engine.background import Deferral
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
@@ -59,6 +60,7 @@ class EngineCore:
         clock: Clock,
         dice: Dice,
         room: DiskRoom,
+        defer: Deferral,
     ) -> None:
         self.options, self.limits = options, options.limits
         self.layout, self.store, self.room = layout, store, room
@@ -105,10 +107,9 @@ class EngineCore:
         """Segments without anything live; their files go once a snapshot no longer names them."""
         self.captures: list[Callable[[Topic], None]] = []
         """Take a topic's state for a running checkpoint (`engine.upkeep.checkpoint`)."""
-        self.defer: Callable[[Callable[[], None]], object] = lambda function: function()
+        self.defer = defer
         """Runs a function later in this tick of the loop."""
-        # `defer` is looked up when it is called: a started engine has another.
-        self.scheduler = Scheduler(self.steady, clock.monotonic, lambda function: self.defer(function))  # noqa: PLW0108
+        self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
         self.turned: list[Callable[[int], None]] = []
         """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
         self.detach: list[Callable[[Topic], list[str]]] = []

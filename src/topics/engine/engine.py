@@ -14,7 +14,7 @@ from topics.core.config import TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
-from topics.engine.background import InlineRunner, Job, JobRunner
+from topics.engine.background import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backup.backups import Backups
 from topics.engine.backup.kept_log import KeptLog
 from topics.engine.core import EngineCore, EngineOptions
@@ -126,7 +126,9 @@ class Engine:
 
             def rebuilt() -> Engine:
                 store = SegmentStore(fs, layout, options.map_cache_bytes)
-                engine = cls(EngineCore(options, layout, store, clock, dice, room), fs, lock, clock, backup_fs)
+                engine = cls(
+                    EngineCore(options, layout, store, clock, dice, room, Deferral()), fs, lock, clock, backup_fs
+                )
                 engine._rebuild(boot_id, progress)
                 return engine
 
@@ -209,7 +211,7 @@ class Engine:
         self.core.note_run()
         workers = self._workers = ThreadWorkers(loop) if workers is None else workers
         self._loop = loop
-        self.core.defer = loop.call_soon
+        self.core.defer.use(loop.call_soon)
         self.core.scheduler.later = loop.call_later
         self._runner = workers.runner("upkeep")
         self._seal_runner = workers.runner("sealer")

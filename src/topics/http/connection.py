@@ -386,7 +386,9 @@ class Connection(asyncio.Protocol):
             return False
         hub.counters.requests += 1
         self._requests += 1
-        exchange = Exchange(head, pipeline, hub.monotonic(), True, True, body)
+        # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
+        monotonic = hub.monotonic
+        exchange = Exchange(head, pipeline, monotonic(), True, True, body)
         pipeline.exchanges.append(exchange)
         pipeline.corked = True
         try:

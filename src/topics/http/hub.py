@@ -5,8 +5,6 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-import msgspec
-
 from topics.http.adaptive_spin import AdaptiveSpin
 from topics.http.application import Application
 from topics.http.bodies import Budget
@@ -22,20 +20,27 @@ from topics.system.clock import Clock
 _logger = logging.getLogger(__name__)
 
 
-class Counters(msgspec.Struct, gc=False):
-    """What happened since the start, for metrics."""
+class Counters:
+    """What happened since the start, for metrics. Three of them change with every request, so it is a plain class: the
+    interpreter knows where its fields are."""
 
-    connections_open: int = 0
-    connections_total: int = 0
-    # Those of them that speak HTTP/2.
-    http2_connections_open: int = 0
-    http2_connections_total: int = 0
-    # Heads understood, whatever became of the request.
-    requests: int = 0
-    # Requests answered by a refusal of the HTTP layer, or of the application before their body.
-    refused: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
+    __slots__ = (
+        "bytes_in", "bytes_out", "connections_open", "connections_total", "http2_connections_open",
+        "http2_connections_total", "refused", "requests",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.connections_open = 0
+        self.connections_total = 0
+        # Those of them that speak HTTP/2.
+        self.http2_connections_open = 0
+        self.http2_connections_total = 0
+        self.requests = 0
+        """Heads understood, whatever became of the request."""
+        self.refused = 0
+        """Requests answered by a refusal of the HTTP layer, or of the application before their body."""
+        self.bytes_in = 0
+        self.bytes_out = 0
 
 
 class Served(Protocol):

@@ -284,6 +284,9 @@ class Writer:
 def _joined(pieces: list[bytes]) -> list[bytes]:
     """What is written at once: all pieces as one, but for views (`wire.drafts`). Those are long, and to join them with
     others would keep the interpreter from everyone else."""
+    if memoryview not in map(type, pieces):
+        whole = b"".join(pieces)
+        return [whole] if whole else []
     parts: list[bytes] = []
     some: list[bytes] = []
     for piece in pieces:
@@ -292,5 +295,4 @@ def _joined(pieces: list[bytes]) -> list[bytes]:
             some = []
         else:
             some.append(piece)
-    last = b"".join(some)
-    return [part for part in (*parts, last) if part] if parts else [last] if last else []
+    return [part for part in (*parts, b"".join(some)) if part]

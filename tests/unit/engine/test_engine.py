@@ -192,7 +192,7 @@ def test_all_watchers_are_woken(engine: Engine) -> None:
 def test_a_commit_of_many_appends_wakes_once(engine: Engine) -> None:
     put(engine, "t")
     later: list[object] = []
-    engine.core.defer = later.append
+    engine.core.defer.use(later.append)
     woken = watch(engine)
     hold(engine)
     for number in range(5):

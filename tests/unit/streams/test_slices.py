@@ -22,7 +22,7 @@ class Ticks:
 
     def __init__(self, engine: Engine) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
-        engine.core.defer = self.waiting.append
+        engine.core.defer.use(self.waiting.append)
 
     def run(self) -> int:
         """Runs until nothing is due; how many turns that took."""

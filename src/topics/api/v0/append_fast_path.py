@@ -43,7 +43,7 @@ class AppendFastPath:
             batch = decode_ascii(body) if body.isascii() else decode_append(body)
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError.from_decode("append", error, body) from error
-        records = batch.records
+        records, append_lone = batch.records, engine.append_lone
         if (
             len(records) != 1
             or batch.node is not None
@@ -51,7 +51,7 @@ class AppendFastPath:
             or batch.config is not None
             or batch.delay_ms
             or batch.disable_backpressure
-            or not engine.append_lone(match.topic, records[0], exchange, self._answer_all, batch.idempotency_key)
+            or not append_lone(match.topic, records[0], exchange, self._answer_all, batch.idempotency_key)
         ):
             return batch
         if counted:

@@ -10,7 +10,7 @@ from sys import maxsize
 import msgspec
 
 from topics.core.errors import TopicsError
-from topics.engine.background import InlineRunner, Job, JobRunner
+from topics.engine.background import Deferral, InlineRunner, Job, JobRunner
 from topics.engine.backup.lineage import forget_lineage
 from topics.engine.core import EngineCore, EngineOptions
 from topics.engine.last_run import read_last_run
@@ -124,7 +124,7 @@ class Repair:
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)
         room = DiskRoom(self._fs, self._layout.reserve, 0, 0)
-        core = EngineCore(options, self._layout, store, self._clock, self._dice, room)
+        core = EngineCore(options, self._layout, store, self._clock, self._dice, room, Deferral())
         core.features.add(QueueFeature(core))
         StreamFeature(core)
         core.dirty = [set() for _ in range(options.wal_shards)]

@@ -336,7 +336,7 @@ def test_who_comes_to_follow_a_destination_gets_what_its_source_has() -> None:
     rig = Rig()
     rig.route("a", "b")
     later: list[Callable[[], None]] = []
-    rig.engine.core.defer = later.append
+    rig.engine.core.defer.use(later.append)
     rig.append("a", 2)
     follower = rig.follow("b")
     rig.settle()

@@ -34,7 +34,7 @@ class Ticks(list[Callable[[], None]]):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
-        engine.core.defer = self.append
+        engine.core.defer.use(self.append)
 
     def run(self) -> None:
         while self:

@@ -386,7 +386,7 @@ def test_many_topics_are_captured_a_slice_at_a_time(disk: FakeDisk, monkeypatch:
     for number in range(10):
         append(engine, f"t{number}", number)
     ticks = 0
-    engine.core.defer = lambda function: function()
+    engine.core.defer.use(lambda function: function())
     steps = driven(engine.checkpointer.job())
     for step in steps:
         ticks += isinstance(step, Until)

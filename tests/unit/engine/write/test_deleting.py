@@ -73,7 +73,7 @@ def test_a_crash_between_two_parts_leaves_the_rest(disk: FakeDisk) -> None:
     engine = open_engine(disk)
     fill(engine)
     kept: list[object] = []
-    engine.core.defer = kept.append
+    engine.core.defer.use(kept.append)
     answers = ask_delete(engine, "t", match=eq("odd"))
     assert len(kept) == 1 and not answers
     left = seqs(open_engine(killed(disk)), "t")

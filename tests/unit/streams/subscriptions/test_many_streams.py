@@ -32,7 +32,7 @@ class World:
         self.subscriptions.put("s", request, "http://x", lambda made, new: self.made.append(made), self.failed.append)
 
     def put_off(self) -> None:
-        self.engine.core.defer = self.later.append
+        self.engine.core.defer.use(self.later.append)
 
     def turns(self, count: int | None = None) -> int:
         done = 0
