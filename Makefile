@@ -31,13 +31,13 @@ test short-tests: export PYTHONHASHSEED := 0
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo docs pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
+.PHONY: help demo docs newcomer pictures setup setup-browser setup-demo setup-docs setup-serve setup-spark setup-versions serve test check types short-tests slow halves format clean
 # How many servers a simulation tries, and the seed of the first; without one the system's dice say.
 SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-backup bench-client bench-console bench-http bench-live bench-queue bench-scale bench-search bench-spark bench-streams
+.PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-scale bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ docs: setup-docs ## Makes the documentation site, searchable and without a netwo
 	@PYTHONPATH=.venv/docs NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
 	@echo "the documentation: file://$(CURDIR)/build/site/index.html"
 
+newcomer: setup-serve ## Times the way from a fresh clone to the console.
+	@$(BIN)/python -m tools.newcomer
+
 pictures: setup setup-browser setup-demo ## Takes the pictures of the console anew that the docs show, into docs/images.
 	@$(PYTEST) -q -n 0 -m slow tests/browser/test_pictures.py
 	@$(BIN)/python -m tools.pictures
@@ -139,6 +142,9 @@ bench-http: setup ## Measures the server over HTTP beside its peers, and writes 
 
 bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.client --write
+
+bench-cost: setup ## Measures what an operation costs the server, and writes the table into docs/benchmarks.md.
+	@$(BIN)/python -m bench.cost --write
 
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write

@@ -75,6 +75,7 @@ class Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer topics and shorter")
+    parser.add_argument("--topics", type=int, help="how many topics there are, such as 100000")
     parser.add_argument("--write", action="store_true", help="write the report into docs/benchmarks.md")
     arguments = parser.parse_args()
     executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -85,7 +86,8 @@ def main() -> None:
         server = StreamsServer(Path(folder))
         server.start()
         try:
-            figures = _measure(server, executable, quick=arguments.quick)
+            topics = arguments.topics or (_QUICK_TOPICS if arguments.quick else _TOPICS)
+            figures = _measure(server, executable, topics, quick=arguments.quick)
         finally:
             server.end()
     text = _report(figures)
@@ -93,8 +95,8 @@ def main() -> None:
         write_page(text, "console", "The console")
 
 
-def _measure(server: StreamsServer, executable: str, *, quick: bool) -> Figures:
-    figures = Figures(_QUICK_TOPICS if quick else _TOPICS)
+def _measure(server: StreamsServer, executable: str, topics: int, *, quick: bool) -> Figures:
+    figures = Figures(topics)
     _create(server.address, figures.topics)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

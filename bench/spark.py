@@ -25,6 +25,8 @@ from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive,
 from bench.spark_many import many_archived, many_deletes, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from bench.spark_table import table_costs
+from bench.spark_versions import version_costs
+from bench.spark_worker import worker_costs
 from topics.client import Client
 from topics.config.settings import Settings
 from topics.spark.connector.source import TopicsDataSource
@@ -76,6 +78,8 @@ class Bench:
         self.stop()
         # What the parts before have left for the disk to write is not what the job costs.
         shutil.rmtree(self._data)
+        self._part("versions", self.versions)
+        self._part("worker", self.worker)
         os.sync()
         self._part("latency", self.latency)
 
@@ -189,6 +193,12 @@ class Bench:
 
     def table(self) -> None:
         self.results.table = table_costs(self._folder, tuple(size // 100 for size in self._sizes))
+
+    def versions(self) -> None:
+        self.results.versions = version_costs(self._folder / "served" / "data")
+
+    def worker(self) -> None:
+        self.results.worker = worker_costs(self._folder / "served" / "data")
 
     # What a job costs the writers
 

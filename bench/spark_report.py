@@ -9,6 +9,8 @@ from bench.report import Sheet
 from bench.spark_load import APPENDS_PER_S, Latencies
 from bench.spark_many import ManyArchived, ManyDeletes, ManyTopics
 from bench.spark_table import FILES_A_COMMIT, TableCost
+from bench.spark_versions import VersionCost
+from bench.spark_worker import WorkerCost
 
 SOURCE, JSON, PARQUET = "segment source", "spark.read.json", "spark.read.parquet"
 SOURCE_TO_JSON_MIN = 1.0
@@ -62,6 +64,8 @@ class SparkResults:
     archived: ManyArchived = field(default_factory=lambda: ManyArchived(0))
     deletes: ManyDeletes = field(default_factory=lambda: ManyDeletes(0, 0))
     table: list[TableCost] = field(default_factory=list)
+    versions: list[VersionCost] = field(default_factory=list)
+    worker: list[WorkerCost] = field(default_factory=list)
     quiet: list[Latencies] = field(default_factory=list)
     busy: list[Latencies] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
@@ -81,6 +85,8 @@ class SparkReport(Sheet):
         self._connector()
         self._many()
         self._table()
+        self._versions()
+        self._worker()
         self._latency()
         self._aims()
         self.noise(self._results.others)
@@ -150,6 +156,24 @@ class SparkReport(Sheet):
             "five rows of a file deleted, ms",
         ]  # fmt: skip
         self.table("The archive's table: what a commit costs as it grows, syncs included", head, rows)
+
+    def _versions(self) -> None:
+        rows = [
+            [one.version, f"{one.start:.1f}", f"{one.first:.1f}", f"{one.read:,.0f}"] for one in self._results.versions
+        ]
+        head = ["Spark", "session and first job, s", "first read, s", "segment source, records/s"]
+        self.table(f"Versions of Spark, {self._results.records:,} sealed records", head, rows)
+
+    def _worker(self) -> None:
+        rows = [
+            [
+                one.name, f"{one.start_s:.1f}", f"{one.whole_s:.1f}", f"{one.cpu_s:.1f}", f"{one.java_mb:.0f}",
+                f"{one.python_mb:.0f}",
+            ]
+            for one in self._results.worker
+        ]  # fmt: skip
+        head = ["Java", "until Spark is there, s", "start to end, s", "CPU, s", "Java, MB", "Python, MB"]
+        self.table("The supervised worker: from its start to its end, and its most memory", head, rows)
 
     def _latency(self) -> None:
         found = self._results

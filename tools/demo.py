@@ -1,8 +1,9 @@
 """`make demo`: a server with live sample data, to look at in its console.
 
 Flights go into a stream with a schema and a search description, events of GitHub into a topic from which routers copy,
-and each flight that is late becomes a job of a queue whose workers sometimes fail. All of it goes through the Python
-client and plain HTTP, as anybody's programs would. Ctrl-C ends it, and its data go with it.
+and each flight that is late becomes a job of a queue whose workers sometimes fail. Where Spark is installed, the
+pipeline keeps what is sealed as a table and indexes it. All of it goes through the Python client and plain HTTP, as
+anybody's programs would. Ctrl-C ends it, and its data go with it.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +142,17 @@ class Demo:
             worker.run()
 
 
+def pipeline_settings() -> dict[str, str]:
+    """Where Spark is installed the pipeline runs, and has something to do within the first minute."""
+    if find_spec("pyspark") is None:
+        return {"TOPICS_PIPELINE": "off"}
+    return {"TOPICS_ARCHIVE": "1", "TOPICS_SEGMENT_MAX_EVENTS": "100", "TOPICS_PIPELINE_PRIORITY": "low"}
+
+
 def serve(folder: str, port: int) -> subprocess.Popen[bytes]:
     """A server on a folder, once it is ready."""
     env = {**os.environ, "TOPICS_DATA_DIR": folder, "TOPICS_PORT": str(port), "TOPICS_LOG_LEVEL": "error"}
+    env |= pipeline_settings()
     process = subprocess.Popen([sys.executable, "-m", "topics", "serve"], env=env)
     give_up = time.monotonic() + _PATIENCE_S
     while process.poll() is None and time.monotonic() < give_up:
@@ -173,7 +183,10 @@ def main() -> None:
             demo.prepare()
             demo.start()
             print(f"\n  The console: http://127.0.0.1:{arguments.port}/console", flush=True)
-            print("  A tour:      docs/tour.md\n  Stop:        Ctrl-C\n", flush=True)
+            print("  A tour:      docs/tour.md\n  Stop:        Ctrl-C", flush=True)
+            if find_spec("pyspark") is None:
+                print("  Pipeline:    off; `make setup-spark demo` runs it as well", flush=True)
+            print(flush=True)
             stopped.wait()
         finally:
             demo.stop()

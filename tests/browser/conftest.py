@@ -20,8 +20,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    """A server with a little of everything."""
-    with LiveServer(tmp_path_factory.mktemp("sampled")) as live:
+    """A server with a little of everything. Its pipeline is on and has nothing to do, as nothing is sealed."""
+    with LiveServer(tmp_path_factory.mktemp("sampled"), archive="1") as live:
         wait_until_ready(live.url)
         with httpx.Client(base_url=live.url, timeout=30.0) as api:
             fill(api)

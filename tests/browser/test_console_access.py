@@ -15,7 +15,7 @@ PLACES = {
     "topic/orders/live?seq=3": ".detail pre", "topic/orders/append": "textarea", "topic/orders/config": "td select",
     "queues": "td.name", "topic/jobs/queue": "td.name", "routers": "svg.graph a", "schema": "td.name",
     "topic/bills/schema": "pre.json", "search/weblog?q=card&explain=1": ".hit", "search": ".choices a",
-    "settings": "td.name",
+    "settings": "td.name", "pipeline": ".figures .figure",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ The proofs are held against a validator that knows nothing of them: whatever a p
 entry.
 """
 
+import json
 from typing import Any
 
 from hypothesis import assume, event, given, note
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.property.effort import effort
 from topics.core.errors import InvalidRequestError
-from topics.schema.documents import fresh
+from topics.schema.documents import encode, fresh
 from topics.schema.jsonschemas import DRAFT_4, DRAFT_7, compile_schema
 from topics.schema.lenses import Lens, Op, parse_lens
 from topics.schema.profiles.kinds import parse_profile
@@ -493,3 +494,37 @@ def test_whatever_a_profile_takes_is_canonical_and_stays_so(
     note(f"{came}")
     assert compile_schema(canonical.schema, DRAFT_7).is_valid(stored), stored
     assert profile.normalise(0, fresh(stored), 2_000) == stored
+
+
+plain_times = st.sampled_from(("2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00.000Z", "2026-03-01T10:00:00Z"))
+plain_events: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"timestamp": plain_times},
+    optional={
+        "level": st.sampled_from(("info", "ERROR", "odd", None)),
+        "status": st.sampled_from((200, 404, 503, 200.0, 1e30, "200", None, 12345678901234567890)),
+        "duration": st.sampled_from((1, 2.5, -0.0, 1e300, None, True, "x")),
+        "context": st.sampled_from((None, {})),
+        **{
+            name: st.sampled_from(("a", "b c", "GET", None, "", " a", "\u00e9", 1))
+            for name in ("requestId", "traceId", "message", "why", "service", "user")
+        },
+    },
+)
+
+
+@given(st.lists(plain_events, min_size=1, max_size=3), st.booleans())
+@effort(300)
+def test_what_is_said_of_plain_events_at_once_is_what_is_said_of_each(events: list[Any], compact: bool) -> None:
+    profile = parse_profile({"kind": "evlog"})
+    raws = [json.dumps(event, separators=(",", ":") if compact else None).encode() for event in events]
+    plain = profile.make_plain(raws)
+    if plain is not None:
+        one_by_one = [profile.normalise(index, event, 1_000) for index, event in enumerate(map(fresh, events))]
+        assert plain == (list(map(encode, one_by_one)), list(map(profile.key_of, one_by_one)))
+
+
+def test_events_are_plain_as_clients_send_them() -> None:
+    event = {"timestamp": "2026-03-01T10:00:00.000Z", "requestId": "r", "method": "GET", "status": 503, "duration": 1.5}
+    plain = parse_profile({"kind": "evlog"}).make_plain([json.dumps(event, separators=(",", ":")).encode()])
+    assert plain is not None
+    assert json.loads(plain[0][0])["level"] == "error"

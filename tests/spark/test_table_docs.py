@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.readers import INSTALL_EXTENSIONS, run_reading
+from tests.rest_catalog import RestCatalogServer
+from tests.s3 import S3Server
 from tests.spark.test_table_readers import archive as make_archive
 from tests.unit.docs.pages import blocks, read, section
+from tests.unit.spark.catalogs import named_catalog
 from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import run_shown
 from tests.unit.spark.typed import Described
@@ -96,6 +100,57 @@ def spark_home() -> Path:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home), f"pyspark=={SPARK}"]
         subprocess.run(command, check=True, timeout=900)
     return home
+
+
+@pytest.mark.slow
+def test_spark_reads_it_in_an_object_store_with_a_catalog_and_without(
+    tmp_path: Path, spark_home: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways of the page in one Spark: by a version's file, and by a catalog of REST."""
+    bucket = s3.make_bucket()
+    with RestCatalogServer(tmp_path, s3) as catalog:
+        named_catalog(monkeypatch, type="rest", uri=catalog.url)
+        folder = Folder(PosixFileSystem(), SystemClock(), Layout(str(tmp_path / "data")))
+        folder.append("orders", *[Record.of({"n": n}, tag=f"t{n % 10}") for n in range(100)])
+        folder.seal()
+        whole = Settings(data_dir=str(tmp_path / "data"), archive="1", archive_dir=f"{bucket}/kept/archive")
+        named = {"archive_catalog": "lake", "archive_table": "topics.records"}
+        for deleted in (None, "t3"):
+            if deleted is not None:
+                folder.delete("orders", tag=deleted)
+                folder.checkpoint()
+            for place in ({}, {**named, "archive_dir": f"{bucket}/named/archive"}):
+                make_archive(msgspec.structs.replace(whole, **place))
+        [code] = [one for one in blocks(page(), "python") if "S3FileIO" in one]
+        more = f"""
+import json
+spark.conf.set("spark.sql.catalog.named", "org.apache.iceberg.spark.SparkCatalog")
+spark.conf.set("spark.sql.catalog.named.io-impl", lake["spark.sql.catalog.lake.io-impl"])
+spark.conf.set("spark.sql.catalog.named.type", "rest")
+spark.conf.set("spark.sql.catalog.named.uri", "{catalog.url}")
+for word in ("s3.endpoint", "s3.path-style-access"):
+    spark.conf.set("spark.sql.catalog.named." + word, spark.conf.get("spark.sql.catalog.lake." + word))
+tables = [spark.table(name + ".topics.records") for name in ("lake", "named")]
+print(json.dumps([sorted(row.seq for row in table.select("seq").collect()) for table in tables]))
+"""
+        conf = {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.jars.ivy": f"{tmp_path}/ivy",
+            "spark.sql.catalog.lake.s3.endpoint": s3.environment["AWS_ENDPOINT_URL"],
+            "spark.sql.catalog.lake.s3.path-style-access": "true",
+        }
+        words = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+        environment = {
+            **s3.environment,
+            "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
+            "SPARK_HOME": str(spark_home / "pyspark"),
+        }
+        begin = f"import sys; sys.path.insert(0, {str(spark_home)!r})\n"
+        told = run_reading(begin + code + more, tmp_path, environment=environment, patience_s=900)
+    kept = [n + 1 for n in range(100) if n % 10 != 3]
+    assert json.loads(told.splitlines()[-1]) == [kept, kept]
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import topics
 
 ROOT = Path(__file__).parents[2]
 # What is installed beside each other. Others, such as docs.txt, have a folder of their own and may repeat a pin.
-PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "dev.txt", "pages.txt")
+PINS = ("build.txt", "runtime.txt", "spark.txt", "java.txt", "otel.txt", "dev.txt", "pages.txt")
 
 # name==version, and nothing that only some machines could resolve.
 PIN = re.compile(r"(?P<name>[A-Za-z0-9_.-]+)==(?P<version>[0-9][0-9A-Za-z.]*)")
@@ -47,8 +47,8 @@ def test_every_dependency_of_the_package_is_pinned_within_its_range() -> None:
     assert isinstance(extras, dict)
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
-    pinned = {**pins("runtime.txt"), **pins("spark.txt")}
-    for dependency in [*dependencies, *extras["spark"], *extras["connect"]]:
+    pinned = {**pins("runtime.txt"), **pins("spark.txt"), **pins("otel.txt")}
+    for dependency in [*dependencies, *extras["spark"], *extras["connect"], *extras["otel"]]:
         match = re.fullmatch(r"(?P<name>[a-z0-9-]+)>=(?P<low>[0-9.]+),<(?P<high>[0-9.]+)", dependency)
         assert match is not None, dependency
         version = number(pinned[match["name"]])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -21,9 +22,11 @@ from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
+from topics.spark.pipeline.status import PipelineStatus, Quarantine
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
+from topics.streams.search.coverage import HeldUp
 from topics.streams.subscriptions import SubscriptionLimits
 from topics.system.machine import cpu_count
 from topics.testing import ManualClock, SeededDice
@@ -201,6 +204,21 @@ def test_a_server_does_not_start_with_an_archive_that_is_nowhere(tmp_path: Path,
         uvloop.run(serve(settings, asyncio.Event()))
 
 
+def test_a_server_does_not_start_without_what_exports_its_spans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "topics.api.spans", None)
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), tracing="export")
+    with pytest.raises(SettingsError, match=r"TOPICS_TRACING=export needs the extra otel: pip install"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
+def test_a_server_does_not_start_with_proxies_that_are_no_addresses(tmp_path: Path) -> None:
+    settings = Settings(port=0, data_dir=str(tmp_path / "data"), trusted_proxies="proxy.example.com")
+    with pytest.raises(SettingsError, match=r"TOPICS_TRUSTED_PROXIES: 'proxy\.example\.com' does not appear"):
+        uvloop.run(serve(settings, asyncio.Event()))
+
+
 def test_what_the_catalog_does_not_name_yet_is_behind(tmp_path: Path) -> None:
     settings = Settings(data_dir=str(tmp_path), archive="1")
     for enabled, lag in ((True, (2, 70, 900)), (False, (0, 0, 0))):
@@ -250,3 +268,16 @@ def test_every_limit_of_subscriptions_reaches_them_and_has_the_default_it_has_th
 
 def test_the_shards_follow_the_cpus() -> None:
     assert engine_options(Settings()).wal_shards == min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
+
+
+def test_what_holds_up_the_families_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+    made = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
+    assert server.held_up(made, "logs") is None
+    left_out = (Quarantine(7, "logs", "families", "damaged", 1, 2, 3), Quarantine(8, "other", "archive", "x", 1, 1, 1))
+    monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out))
+    assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
+    assert server.held_up(made, "other") is None
+    made.reason = "pyspark is not installed"
+    found = server.held_up(made, "other")
+    assert found is not None and found.install == "pip install 'topics-engine[spark]'"

@@ -130,6 +130,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     tls_key_file: Annotated[
         str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
     ] = None
+    http2: Annotated[_Switch, _text("Speak HTTP/2 with clients that begin with it; 0 is HTTP/1.1 alone.")] = "1"
     audit_file: Annotated[
         str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
     ] = None
@@ -297,6 +298,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "off"],
         _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
     ] = "auto"
+    search_erase_ms: Annotated[
+        int, _number("How long values of deleted entries, which nobody is shown, may stay in index families.")
+    ] = 86_400_000
     archive: Annotated[_Switch, _text("Keep sealed records as Parquet.")] = "0"
     archive_dir: Annotated[
         str | None, _text("Folder of the archive, or URL of an object store; unset is archive in the data folder.")
@@ -327,6 +331,16 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _text("What is logged: this and everything worse.")
     ] = "info"
+    tracing: Annotated[
+        Literal["off", "pass", "export"],
+        _text("Traces of callers: left alone, passed on to answers and webhooks, or also exported as spans."),
+    ] = "pass"
+    otel_endpoint: Annotated[str, _text("Where spans are sent, by OTLP over HTTP; needs the extra otel.")] = (
+        "http://127.0.0.1:4318/v1/traces"
+    )
+    otel_sample_percent: Annotated[int, _number("Of 100 requests that bring no trace, how many begin one.", 0, 100)] = (
+        100
+    )
     access_log: Annotated[_Switch, _text("Log a line for every answer.")] = "0"
 
     @classmethod

@@ -237,8 +237,7 @@ class Recovery:
         core = self._core
         created = creation_in(frame)
         if created is not None:
-            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
-            topic.created = True
+            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts, True)
             grant(topic, core.applier.reserve)
             core.topics[topic.id] = topic
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
@@ -361,7 +360,9 @@ class Recovery:
         # The snapshots have this head, or get it before anything is given out.
         topic.ceiling = topic.ceiling_staged = 0
         grant(topic, core.reserve)
-        topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
+        topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
+        if topic.staged_config is not topic.config:
+            topic.staged_config = topic.config
         topic.shard = core.shard_number(topic.id)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:

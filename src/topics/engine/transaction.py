@@ -272,7 +272,8 @@ class WritePath:
         books = self.books
         if books.closed:
             raise ShuttingDownError()
-        if topic.closing or (topic.created and books.topics.get(topic.id) is not topic):
+        rules = topic.rules
+        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
         if books.quiet:

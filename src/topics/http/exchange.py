@@ -153,12 +153,11 @@ class Exchange(msgspec.Struct, eq=False):
     def _send(self, channel: Channel, answer: Answer) -> None:
         if channel.is_last(self):
             self.keep = False
-        origin = self.head.allow_origin
         payload = channel.renderer.answer(
             answer.status,
             answer.body,
             answer.content_type,
-            answer.headers if origin is None else for_origin(origin, answer.headers),
+            self._headers(answer.headers),
             connection_line(self.head.http_version, keep=self.keep),
             head_only=self.head.method == "HEAD",
         )
@@ -169,6 +168,13 @@ class Exchange(msgspec.Struct, eq=False):
                 channel.deliver_plain(self, payload[0])
             else:
                 channel.deliver(self, payload)
+
+    def _headers(self, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """Those of an answer, and what the application says on every answer to this request."""
+        head = self.head
+        if head.answer_headers:
+            headers = (*headers, *head.answer_headers)
+        return headers if head.allow_origin is None else for_origin(head.allow_origin, headers)
 
     def start_stream(self, status: int, headers: Sequence[tuple[str, str]], *, chunked: bool = False) -> Stream:
         """Begins an answer without a known end; the handler gives its Content-Type among the headers.
@@ -186,10 +192,8 @@ class Exchange(msgspec.Struct, eq=False):
         if self.head.tally is not None:
             self.head.tally.count(self, status)
         stream = Stream(chunked=chunked, muted=self.head.method == "HEAD")
-        if self.head.allow_origin is not None:
-            headers = for_origin(self.head.allow_origin, headers)
         line = connection_line(self.head.http_version, keep=self.keep)
-        payload = channel.renderer.stream_head(status, headers, line, chunked=chunked)
+        payload = channel.renderer.stream_head(status, self._headers(headers), line, chunked=chunked)
         self.answered = True
         self.gone_callback = None
         channel.open_stream(self, payload, stream)
@@ -240,36 +244,56 @@ class Exchange(msgspec.Struct, eq=False):
 
 
 def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:
-    """Answers many requests, each with its JSON object and status 200, in fewer steps than `respond` takes for one.
+    """Answers many requests of one route, each with its JSON object and status 200, in fewer steps than `respond`
+    takes for one. They are counted together.
 
     One that cannot be answered does not keep the answers of the others.
     """
-    renderer, prefix = None, b""
-    tally, count = None, 0
+    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    each = tally if tally is not None and not tally.mask else None
     for exchange, body in zip(exchanges, bodies, strict=True):
         channel = exchange.channel
         try:
             if channel is None or exchange.answered or not exchange.plain or len(body) >= channel.small_bytes:
+                others += 1
                 exchange.respond(200, body)
                 continue
-            if channel.renderer is not renderer:
-                renderer = channel.renderer
-                prefix = renderer.prefix(200, "application/json")
-            if exchange.head.tally is not tally:
-                if tally is not None:
-                    tally.count_many(exchange, 200, count)
-                tally, count = exchange.head.tally, 0
-            if tally is None or tally.mask:
-                count += 1
-            else:
-                tally.count(exchange, 200)
+            prefix = prefix or channel.renderer.prefix(200, "application/json")
+            if each is not None:
+                each.count(exchange, 200)
             exchange.answered = True
             exchange.channel = None
             channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
-    if tally is not None and count:
-        tally.count_many(exchanges[-1], 200, count)
+    if tally is not None and each is None:
+        tally.count_many(exchanges[-1], 200, len(exchanges) - others)
+
+
+def respond_bodiless(
+    exchanges: Sequence[Exchange], status: int, lines: Sequence[bytes], otherwise: Callable[[Exchange, int], None]
+) -> None:
+    """The same for answers without a body, each with its header lines and the empty one behind them. `otherwise`
+    answers one that takes more than that; it is told its number."""
+    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    each = tally if tally is not None and not tally.mask else None
+    for number, exchange in enumerate(exchanges):
+        channel = exchange.channel
+        try:
+            if channel is None or exchange.answered or not exchange.plain:
+                others += 1
+                otherwise(exchange, number)
+                continue
+            prefix = prefix or channel.renderer.prefix(status, "")
+            if each is not None:
+                each.count(exchange, status)
+            exchange.answered = True
+            exchange.channel = None
+            channel.deliver_plain(exchange, prefix + lines[number])
+        except Exception:
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+    if tally is not None and each is None:
+        tally.count_many(exchanges[-1], status, len(exchanges) - others)
 
 
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -27,6 +27,8 @@ class RequestHead(msgspec.Struct, eq=False, gc=False):
     context: object = None
     # Which page in a browser may read the answer, as the application decided; empty is none, None that nobody asked.
     allow_origin: str | None = None
+    # What every answer says besides, as the application decided; the head is then of one request only.
+    answer_headers: tuple[tuple[str, str], ...] = ()
     # The client's address, host:port, where somebody asks for it before there is an exchange.
     peer: str = ""
     # Whether the application takes a long body as a `LargeBody`, as it decided.

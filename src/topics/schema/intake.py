@@ -63,6 +63,10 @@ class Intake:
             raise InvalidRequestError("Stream-Key not allowed when routingKey is configured", field="Stream-Key")
         if self.is_idle:
             return Taken(raws, None)
+        if self._profile is not None and self._validator is None and self._extractor is None:
+            plain = self._profile.make_plain(raws)
+            if plain is not None:
+                return Taken(plain[0], None if stream_key is not None else _all_bounded(plain[1]))
         values = _parse_all(raws)
         payloads = raws
         if self._profile is not None:
@@ -78,7 +82,7 @@ class Intake:
             return Taken(payloads, self._extractor.keys_of(values))
         if self._profile is None or stream_key is not None:
             return Taken(payloads, None)
-        return Taken(payloads, [_bounded(index, self._profile.key_of(value)) for index, value in enumerate(values)])
+        return Taken(payloads, _all_bounded([self._profile.key_of(value) for value in values]))
 
     @staticmethod
     def _normalised(profile: Profile, values: list[Any], now_ms: int) -> list[Any]:
@@ -106,7 +110,8 @@ def _parse_all(raws: Sequence[Text]) -> list[Any]:
     return values
 
 
-def _bounded(index: int, key: str | None) -> str | None:
-    if key is not None and len(key) * 4 > MAX_KEY_BYTES and len(key.encode()) > MAX_KEY_BYTES:
-        raise InvalidRequestError(f"the routing key has more than {MAX_KEY_BYTES} bytes", index=index)
-    return key
+def _all_bounded(keys: list[str | None]) -> list[str | None]:
+    for index, key in enumerate(keys):
+        if key is not None and len(key) * 4 > MAX_KEY_BYTES and len(key.encode()) > MAX_KEY_BYTES:
+            raise InvalidRequestError(f"the routing key has more than {MAX_KEY_BYTES} bytes", index=index)
+    return keys

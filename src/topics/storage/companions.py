@@ -38,6 +38,10 @@ class CompanionFile(msgspec.Struct, frozen=True, kw_only=True):
     last_ts: int
     """When the last of its entries was appended."""
     made_ms: int
+    gone: int | None = None
+    """How many entries of its range were gone already when it was made; None in files of earlier versions."""
+    spoiled_ms: int | None = None
+    """Since when it is known to hold entries that are gone."""
 
 
 class Retired(msgspec.Struct, frozen=True):

@@ -65,7 +65,6 @@ class Streams:
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         self._check_writable(name)
         self._appender.append(name, request, done)
-        self.search.appended(name)
 
     def contract(self, name: str) -> Contract:
         """What a stream promises about its entries."""

@@ -16,6 +16,7 @@ def test_the_ids_of_a_trace(header: str) -> None:
 @pytest.mark.parametrize(
     "header",
     ["", "00", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01",
+     f"00-{TRACE}-{SPAN}-01-more",
      f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE}-{SPAN}", f"00-{TRACE}{TRACE}-{SPAN}-01", "x" * 10_000],
 )  # fmt: skip
 def test_what_is_none_counts_as_not_given(header: str) -> None:

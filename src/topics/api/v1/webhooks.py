@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from topics.api.tracing import Tracing
 from topics.core.errors import TopicsError
 from topics.streams.subscriptions.targets import Target, check_address, check_url
 from topics.streams.subscriptions.wakes import NotTaken
@@ -30,6 +31,7 @@ class WebhookCaller:
         # The public authorities take a moment to read, which a server without webhooks need not spend.
         self._trust = _trust(ca_file) if ca_file is not None else None
         self._calls: set[asyncio.Task[None]] = set()
+        self.tracing: Tracing | None = None
         self.calls = 0
         """Calls that ended."""
         self.failures = 0
@@ -47,17 +49,21 @@ class WebhookCaller:
         await asyncio.gather(*self._calls, return_exceptions=True)
 
     async def _call(self, url: str, body: bytes, signature: str, done: Callable[[Any], None]) -> None:
+        headers, span = ({}, None) if self.tracing is None else self.tracing.call(url, body)
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                answer = await self._post(check_url(url, self._allow_loopback), body, signature)
+                headers["webhook-signature"] = signature
+                answer = await self._post(check_url(url, self._allow_loopback), body, headers)
         except (httpx.HTTPError, httpx.InvalidURL, OSError, TopicsError, TimeoutError, ValueError) as error:
             answer = NotTaken(_reason(error))
             self.failures += 1
             _log.warning("a webhook was not taken", extra={"url": url, "error": answer.reason})
+        if span is not None:
+            span.end(None, answer.reason if isinstance(answer, NotTaken) else "")
         self.calls += 1
         done(answer)
 
-    async def _post(self, target: Target, body: bytes, signature: str) -> Any:
+    async def _post(self, target: Target, body: bytes, headers: dict[str, str]) -> Any:
         address = await self._resolve(target)
         if self._trust is None:
             self._trust = _trust(None)
@@ -67,8 +73,8 @@ class WebhookCaller:
         headers = {
             "host": host if default else f"{host}:{target.port}",
             "content-type": "application/json",
-            "webhook-signature": signature,
             "user-agent": "topics",
+            **headers,
         }
         call = httpx.AsyncClient(verify=self._trust, timeout=_TIMEOUT_S, follow_redirects=False, trust_env=False)
         async with call as client:

@@ -12,7 +12,7 @@ from topics.formats.snapshot import TopicState
 
 def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
     """The topic without the blocks of its tail."""
-    topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts)
+    topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts, True)
     topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
     topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
     topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
@@ -27,7 +27,6 @@ def load_state(state: TopicState, reserve: int, features: Features) -> Topic:
     topic.unlogged = state.unlogged
     grant(topic, reserve)
     features.load(topic, state.parts)
-    topic.created = True
     return topic
 
 

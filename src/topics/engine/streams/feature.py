@@ -161,6 +161,19 @@ class StreamFeature:
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
 
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        state = stream_of(topic)
+        return (
+            state is not None
+            and state.staged is None
+            and state.description is None
+            and not (state.closed or state.retired or state.ended)
+            and state.ttl_s is None
+            and state.expires_ms is None
+            and (state.content_type == JSON_TYPE if streams else is_topic_name(topic.name))
+            and not self._slicer.is_busy(topic)
+        )
+
     def description(self, topic: Topic) -> Description | None:
         """What the next entry of a stream has to be like; None where it may be anything."""
         state = stream_of(topic)

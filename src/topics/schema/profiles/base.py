@@ -51,6 +51,12 @@ class Profile(
         """The entry that is stored for one that came; `index` is its place in its batch, for a refusal to name."""
         return value
 
+    def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
+        """What is stored of a batch, and the keys, where that can be said without looking at each entry for long; None
+        where `normalise` and `key_of` have to be asked, which say the same.
+        """
+        return None
+
     def key_of(self, value: Any) -> str | None:
         """The routing key of a stored entry, unless its registry says another."""
         return None

@@ -5,6 +5,7 @@ twice is the same as one that is normalised once, so that events can be copied f
 """
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple
@@ -25,6 +26,7 @@ from topics.schema.profiles.base import (
     text_of,
     words,
 )
+from topics.schema.profiles.evlog_plain import make_plain
 from topics.schema.profiles.redaction import parse_redact_keys, redact
 
 _TEXTS: Final = ("service", "environment", "version", "region", "method", "path", "message", "why", "fix", "link")
@@ -87,6 +89,9 @@ class Evlog(Profile, frozen=True, kw_only=True, tag="evlog"):
     def key_of(self, value: Any) -> str | None:
         key: str | None = value["requestId"] or value["traceId"]
         return key
+
+    def make_plain(self, raws: Sequence[bytes | msgspec.Raw]) -> tuple[list[bytes], list[str | None]] | None:
+        return make_plain(raws, _is_canonical) if self.correlation is UNSET else None
 
     def normalise(self, index: int, value: Any, now_ms: int) -> Any:
         if not isinstance(value, dict):

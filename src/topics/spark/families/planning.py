@@ -6,15 +6,19 @@ from typing import NamedTuple
 
 import msgspec
 
+from topics.core.ranges import Ranges
 from topics.formats.catalog import CatalogTopic
 from topics.indexing.companions.identity import Plan, plan_of
 from topics.schema.contract import decode_contract
 from topics.schema.registry import Registry
-from topics.spark.segments import SEQ_MAX, SegmentRef
+from topics.spark.families.erasing import noted, ref_of
+from topics.spark.segments import SegmentRef
 from topics.storage.companions import CompanionFile, FamilyManifest, Retired, left_uncovered
 
 RETIRE_MS = 600_000
 """How long a file that no longer counts stays for those who have begun to read it."""
+
+ERASE_MS = 86_400_000
 
 
 class Subject(NamedTuple):
@@ -46,6 +50,8 @@ class FamilyRules(msgspec.Struct, frozen=True):
     merged_bytes: int = 2 << 30
     """Companions that would become larger than this together stay as they are."""
     retire_ms: int = RETIRE_MS
+    erase_ms: int = ERASE_MS
+    """So long after it is noticed that a file holds what was deleted, it is made again."""
 
 
 def uncovered(topic: CatalogTopic, manifest: FamilyManifest | None) -> list[SegmentRef]:
@@ -58,12 +64,7 @@ def uncovered(topic: CatalogTopic, manifest: FamilyManifest | None) -> list[Segm
     for segment in topic.segments:
         first = max(segment.first_seq, topic.earliest)
         if first <= segment.last_seq and left_uncovered(first, segment.last_seq, covered):
-            found.append(
-                SegmentRef(
-                    topic.name, topic.topic_id, topic.epoch, segment.first_seq, segment.count, segment.text_bytes,
-                    segment.cold, first, segment.last_seq, 0, SEQ_MAX,
-                )
-            )  # fmt: skip
+            found.append(ref_of(topic, segment))
     return found
 
 
@@ -81,17 +82,26 @@ def settled(manifest: FamilyManifest, topic: CatalogTopic, now_ms: int) -> Famil
     gone = [
         file
         for file in manifest.files
-        if file.last < topic.earliest
-        or (
-            file.generation != subject.generation
-            and not left_uncovered(max(file.first, topic.earliest), file.last, covered)
-        )
+        if file.last < topic.earliest or (file.generation != subject.generation and _is_replaced(file, topic, covered))
     ]
     manifest = _without(manifest, gone, now_ms)
+    files = noted(manifest, topic, now_ms)
+    if files != manifest.files:
+        manifest = _changed(manifest, now_ms, files=files)
     known = {subject.generation, *(file.generation for file in manifest.files)}
     if known != manifest.plans.keys():
         manifest = _changed(manifest, now_ms, plans={name: manifest.plans[name] for name in known})
     return manifest
+
+
+def _is_replaced(file: CompanionFile, topic: CatalogTopic, covered: Ranges) -> bool:
+    """Whether others cover what is left of the segments of a file: nothing is made for those that are gone."""
+    here = [segment for segment in topic.segments if segment.first_seq <= file.last and segment.last_seq >= file.first]
+    return not any(
+        left_uncovered(max(segment.first_seq, topic.earliest, file.first), min(segment.last_seq, file.last), covered)
+        for segment in here
+        if segment.last_seq >= topic.earliest
+    )
 
 
 def _without(manifest: FamilyManifest, gone: Sequence[CompanionFile], now_ms: int) -> FamilyManifest:
@@ -137,7 +147,7 @@ def forgotten(manifest: FamilyManifest, now_ms: int, rules: FamilyRules) -> tupl
     return _changed(manifest, now_ms, retired=left), over
 
 
-class Merge(msgspec.Struct, frozen=True):
+class Merge(msgspec.Struct, frozen=True, tag="merge"):
     """Files that are to become one."""
 
     topic_id: int

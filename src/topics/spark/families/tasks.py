@@ -10,9 +10,12 @@ from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex
+from topics.spark.families.erasing import Rewrite, pieces
 from topics.spark.families.planning import Merge, subject_of
-from topics.spark.segments import SegmentRef
+from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
 from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
 
 
 class FamilyMade(msgspec.Struct):
@@ -27,6 +30,7 @@ class FamilyMade(msgspec.Struct):
     rows: int = 0
     text_bytes: int = 0
     segments: int = 0
+    is_merged: bool = False
 
 
 class FamilyOutcome(msgspec.Struct):
@@ -126,7 +130,24 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     segments = sum(file.segments for file in files)
     made = _file(name, head, sink, segments, files[-1].last_ts, now_ms)
     replaced = [file.name for file in files]
-    return FamilyMade(work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows)
+    return FamilyMade(
+        work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
+    )
+
+
+def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> FamilyMade:
+    """A companion made again, without what is gone: as several smaller ones, which are merged later."""
+    made = FamilyMade(work.topic_id, work.epoch, work.topic, work.generation, replaced=[work.file.name])
+    for piece in pieces(work.refs):
+        indexing = Indexing(FamilyStore(fs, layout), run, now_ms)
+        for ref in piece:
+            try:
+                indexing.take(ref, work.contract, list(read_segment(fs, layout, ref)))
+            except SegmentGoneError:
+                continue
+        for part in indexing.finish().made:
+            made.files += part.files
+    return made
 
 
 def _file(

@@ -1,11 +1,12 @@
 """The index families as a product of the pipeline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from topics.formats.catalog import CatalogTopic
+from topics.spark.families.erasing import Rewrite, due_ms, gone_of, known_gone, rewrites
 from topics.spark.families.planning import (
     FamilyRules,
     Merge,
@@ -16,14 +17,13 @@ from topics.spark.families.planning import (
     uncovered,
     with_files,
 )
-from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files
+from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files, rewrite_file
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
-from topics.storage.companions import FamilyManifest, FamilyStore
+from topics.spark.pipeline.status import FAMILIES
+from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.dice import Dice
-
-NAME = "families"
 
 
 class _Charge(msgspec.Struct, frozen=True):
@@ -40,7 +40,11 @@ class FamilyTasks:
 
     def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
         found = msgspec.msgpack.decode(charge, type=_Charge)
-        made = merge_files(FamilyStore(fs, layout), found.run, found.now_ms, msgspec.msgpack.decode(work, type=Merge))
+        asked = msgspec.msgpack.decode(work, type=Merge | Rewrite)
+        if isinstance(asked, Rewrite):
+            made = rewrite_file(fs, layout, found.run, found.now_ms, asked)
+        else:
+            made = merge_files(FamilyStore(fs, layout), found.run, found.now_ms, asked)
         return msgspec.msgpack.encode(FamilyOutcome([made]))
 
 
@@ -56,7 +60,7 @@ class _FamilyTransform:
 
 
 class FamilyProduct:
-    name = NAME
+    name = FAMILIES
 
     def __init__(self, fs: FileSystem, layout: Layout, rules: FamilyRules, dice: Dice) -> None:
         self._store = FamilyStore(fs, layout)
@@ -68,10 +72,11 @@ class FamilyProduct:
         self._began_anew = False
         """Whether what was made of another history is gone."""
         self._now_ms = 0
+        self._shut_out = ShutOut()
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._load()
-        self._topics, self._now_ms = view.topics, now_ms
+        self._topics, self._now_ms, self._shut_out = view.topics, now_ms, shut_out
         anew = view.history.takes_over and not self._began_anew
         self._began_anew |= anew
         for topic_id, manifest in list(self._manifests.items()):
@@ -96,8 +101,17 @@ class FamilyProduct:
             Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes)
             for topic_id, manifest in self._manifests.items()
             if topic_id not in shut_out.topics and topic_id in self._topics
-            for one in merges(manifest, self._topics[topic_id], self._rules)
+            for one in self._chores_of(manifest, self._topics[topic_id], now_ms)
         ]
+
+    def _chores_of(self, manifest: FamilyManifest, topic: CatalogTopic, now_ms: int) -> Iterator[Merge | Rewrite]:
+        """What is to be erased comes first, and is not merged in the same round."""
+        again = list(rewrites(manifest, topic, self._rules.erase_ms, now_ms))
+        yield from again
+        names = {one.file.name for one in again}
+        for one in merges(manifest, topic, self._rules):
+            if not names & {file.name for file in one.files}:
+                yield one
 
     def charge(self) -> bytes:
         return msgspec.msgpack.encode(_Charge(self._dice.token(8).hex(), self._now_ms))
@@ -131,11 +145,17 @@ class FamilyProduct:
             )  # fmt: skip
         for made in made_of_it:
             if made.generation == manifest.generation and made.epoch == manifest.epoch:
-                manifest = with_files(manifest, made.files, made.replaced, now_ms)
+                manifest = with_files(manifest, _weighed(made, manifest, topic), made.replaced, now_ms)
         self._save(settled(manifest, topic, now_ms))
 
     def due_ms(self) -> int | None:
-        moments = [one.since_ms + self._rules.retire_ms for kept in self._manifests.values() for one in kept.retired]
+        moments: list[int] = []
+        for topic_id, kept in self._manifests.items():
+            if topic_id in self._shut_out.topics:
+                continue
+            moments += [one.since_ms + self._rules.retire_ms for one in kept.retired]
+            erased_ms = due_ms(kept, self._rules.erase_ms)
+            moments += [] if erased_ms is None else [erased_ms]
         return min(moments, default=None)
 
     def confirmed(self, number: int) -> int:
@@ -158,3 +178,26 @@ class FamilyProduct:
             else:
                 self._manifests[topic_id] = manifest
         self._loaded = True
+
+
+def _weighed(made: FamilyMade, manifest: FamilyManifest, topic: CatalogTopic) -> list[CompanionFile]:
+    """New files with what is known to be gone of each. One that was merged knows what those knew that it is made of;
+    one that was made of segments, what the catalog knew that they were planned by."""
+    if not made.is_merged:
+        return [msgspec.structs.replace(file, gone=gone_of(topic, file.first, file.last)) for file in made.files]
+    before = [file for file in manifest.files if file.name in made.replaced]
+    spoiled = [file.spoiled_ms for file in before if file.spoiled_ms is not None]
+    gone = sum(known_gone(file) for file in before)
+    return [
+        msgspec.structs.replace(
+            file,
+            gone=gone + _between(before, file),
+            spoiled_ms=min(spoiled, default=None),
+        )
+        for file in made.files
+    ]
+
+
+def _between(before: Sequence[CompanionFile], whole: CompanionFile) -> int:
+    """Seqs of a merged file that none of its parts had."""
+    return whole.last - whole.first + 1 - sum(file.last - file.first + 1 for file in before)

@@ -149,7 +149,8 @@ def make_pipeline(
             products.append(TypedProduct(fs, root, patterns, lambda: archive.state, make))
     confirms = bool(products) or fs.exists(layout.pipeline_seen)
     if settings.search_families == "auto":
-        products.append(FamilyProduct(fs, layout, FamilyRules(), SystemDice()))
+        families = FamilyRules(erase_ms=0 if compact else settings.search_erase_ms)
+        products.append(FamilyProduct(fs, layout, families, SystemDice()))
     return Pipeline(fs, layout, products, executor, clock, frame, confirms)
 
 

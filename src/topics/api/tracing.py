@@ -1,0 +1,93 @@
+"""Traces go through the server: what a request was part of, its answer and the webhooks that follow from it are, too.
+
+An answer says where it stands in the trace of its caller (`traceresponse`). A webhook is called when entries have come,
+and not by the request that brought them: so for each stream the newest trace that wrote to it is remembered, a minute
+long and for so many streams, and a call carries the one of its streams. Only requests that bring a trace cost anything.
+
+With `topics.api.spans` the server is a part of these traces itself, and begins ones of its own.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from topics.api.auth import Scope
+from topics.api.traces import TraceContext, context_of
+from topics.http.exchange import Exchange
+from topics.http.messages import RequestHead
+
+if TYPE_CHECKING:
+    from topics.api.spans import Span, Spans
+
+_WRITES_KEPT_MAX = 1024
+_WRITES_KEPT_S = 60.0
+
+
+class _Wake(msgspec.Struct):
+    """What a webhook's call says of its streams."""
+
+    class Stream(msgspec.Struct):
+        path: str
+
+    streams: list[Stream] = []
+
+
+class Tracing:
+    def __init__(self, monotonic: Callable[[], float], spans: "Spans | None" = None) -> None:
+        self._monotonic = monotonic
+        self._spans = spans
+        self._writes: OrderedDict[str, tuple[TraceContext, float]] = OrderedDict()
+
+    def admitted(self, head: RequestHead, route: str, scopes: Scope, name: str) -> "Span | None":
+        """A request was let in. Its answer will say where it stands, and what it writes is remembered."""
+        context = context_of(head)
+        if context is None:
+            return None
+        span = None
+        if self._spans is not None:
+            span = self._spans.begin(head, route, name, context)
+            context = span.context
+        head.answer_headers = (("traceresponse", context.parent),)
+        if name and scopes & Scope.WRITE:
+            self._writes[name] = (context, self._monotonic())
+            self._writes.move_to_end(name)
+            if len(self._writes) > _WRITES_KEPT_MAX:
+                self._writes.popitem(last=False)
+        return span
+
+    async def close(self) -> None:
+        """Sends the spans that are left, however long the collector takes, up to a few seconds."""
+        if self._spans is not None:
+            await asyncio.to_thread(self._spans.close)
+
+    def answered(self, exchange: Exchange, status: int, spent_s: float) -> None:
+        """Told of every answer, where spans are made."""
+        assert self._spans is not None
+        match = exchange.head.context
+        span = getattr(match, "span", None)
+        if span is None:
+            route, name = getattr(getattr(match, "route", None), "path", ""), getattr(match, "topic", "")
+            span = self._spans.begin(exchange.head, route, name, context_of(exchange.head), spent_s)
+        span.end(status)
+
+    def call(self, url: str, body: bytes) -> "tuple[dict[str, str], Span | None]":
+        """The headers of a webhook's call, and the span to end when it is over."""
+        context = self._written(body) if self._writes or self._spans is not None else None
+        if self._spans is not None:
+            span = self._spans.call(url, context)
+            return span.context.headers(), span
+        return ({} if context is None else context.headers()), None
+
+    def _written(self, body: bytes) -> TraceContext | None:
+        """The newest trace that wrote to one of the streams of a call."""
+        since = self._monotonic() - _WRITES_KEPT_S
+        found: Sequence[tuple[TraceContext, float]] = [
+            self._writes[stream.path]
+            for stream in msgspec.json.decode(body, type=_Wake).streams
+            if stream.path in self._writes
+        ]
+        context, at = max(found, key=lambda one: one[1], default=(None, 0.0))
+        return context if at >= since else None

@@ -1,0 +1,55 @@
+"""What the README's comparison says of topics itself: each claim stands on something that is there."""
+
+import re
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from tests.unit.docs.pages import read, rows, section
+from topics.api.ops import OpsHandlers
+from topics.core.config import TopicConfig
+from topics.core.durability import Durability
+from topics.core.loss import Tombstone
+from topics.core.routers import Guarantee, RouterRules
+from topics.system.clock import SystemClock
+
+TABLE = {cells[0]: cells[1:] for cells in rows(section(read("README.md"), "## How it compares"))}
+
+
+def fields(kind: type) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(kind)}
+
+
+def routed(path: str) -> bool:
+    return any(route.path == path for route in OpsHandlers(SystemClock()).routes().all)
+
+
+CLAIMS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "survives a power cut, if asked": ("`fsync`, told by class", lambda: Durability("fsync") is Durability.FSYNC),
+    "what a reader is told of records it missed": (
+        "the exact range and the reason", lambda: fields(Tombstone) >= {"gap_from", "gap_to", "reason"}
+    ),
+    "queue with leases, retries, dead letters": (
+        "yes, on the same records", lambda: fields(TopicConfig) >= {"lease_ms", "max_deliveries", "dead_letter"}
+    ),
+    "routing by the server": (
+        "routers, exactly once if asked", lambda: RouterRules(guarantee=Guarantee("exactly_once")).exactly_once
+    ),
+    "several topics at one moment": ("transactions", lambda: routed("/v0/transactions")),
+    "a console": ("yes, in the server", lambda: bool(OpsHandlers(SystemClock()).console)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", CLAIMS)
+def test_a_claim_stands_on_something(row: str) -> None:
+    said, holds = CLAIMS[row]
+    assert TABLE[row][0] == said
+    assert holds()
+
+
+def test_the_table_is_whole_and_says_of_when_it_is() -> None:
+    text = section(read("README.md"), "## How it compares")
+    assert {len(cells) for cells in TABLE.values()} == {5}
+    assert all(cell for cells in TABLE.values() for cell in cells)
+    assert re.search(r"^As of \w+ 20\d\d, by the documentation of Kafka", text, re.MULTILINE)
