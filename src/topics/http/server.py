@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from importlib import import_module
 
 from topics.http.application import Application
 from topics.http.connection import Connection
@@ -69,6 +70,9 @@ class HttpServer:
             server = self._listener = await loop.create_server(self.connection, host, port, backlog=_BACKLOG)
             addresses = [listening.getsockname()[:2] for listening in server.sockets]
         else:
+            if self._hub.limits.http2:
+                # Browsers will speak it: better now than while the first of them waits.
+                import_module("topics.http.h2.connection")
             secure = self._listener = TlsListener(self._hub, certificate, self.connection)
             addresses = await secure.start(host, port, _BACKLOG)
         self._timer = loop.call_later(self._hub.limits.sweep_s, self._tick, loop)

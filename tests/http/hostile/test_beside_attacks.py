@@ -2,12 +2,24 @@
 
 import socket
 import threading
+from typing import cast
 
 import httpx
 import pytest
 
 from tests.http.hostile.attacks import beside, connect, flooding
 from tests.http.live import LiveServer
+from tests.http.protocol.http2 import (
+    DATA,
+    END_STREAM,
+    INITIAL_WINDOW_SIZE,
+    PREFACE,
+    RST_STREAM,
+    Http2Client,
+    frame,
+    settings,
+)
+from tests.http.protocol.support import Client
 
 pytestmark = pytest.mark.slow
 
@@ -142,3 +154,42 @@ def test_scrapes_of_the_metrics(server: LiveServer) -> None:
             client.post(f"/v0/topics/topic-{number}", json={"records": [{"data": 1}]}).raise_for_status()
     scrape = b"GET /v0/metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     beside("scrapes of the metrics", server.url, server.pid, flooding(server.url, scrape * 5, 20))
+
+
+def http2(*requests: tuple[bytes, bytes], window: int = 65_535, then: bytes = b"") -> bytes:
+    """A connection of HTTP/2 with these requests, a path and a body each; `then` follows each of them."""
+    client = Http2Client(cast(Client, None))
+    said = [PREFACE, settings((INITIAL_WINDOW_SIZE, window))]
+    for number, (path, body) in enumerate(requests):
+        fields = [(":method", "POST" if body else "GET"), (":scheme", "http"), (":path", path.decode())]
+        fields += [(":authority", "localhost"), ("content-type", "application/json")]
+        said.append(client.headers(2 * number + 1, fields, ended=not body))
+        if body:
+            said.append(frame(DATA, END_STREAM, 2 * number + 1, body))
+        if then:
+            said.append(frame(RST_STREAM, 0, 2 * number + 1, then))
+    return b"".join(said)
+
+
+def test_rapid_resets_of_http_2(server: LiveServer) -> None:
+    data = http2(*[(b"/v0/topics/t/diff", b"{}")] * 1000, then=b"\0\0\0\x08")
+    seen = beside("rapid resets of HTTP/2", server.url, server.pid, flooding(server.url, data, 50))
+    assert seen.resident_mib < 1024
+
+
+def test_streams_that_nobody_reads(server: LiveServer) -> None:
+    """Five thousand answers of up to eight megabytes, none of which may be sent."""
+    fill(server.url, "wide", 16 * MIB)
+    body = b'{"from_seq":0,"limit":1000,"max_batch_bytes":%d}' % (8 * MIB)
+    data = http2(*[(b"/v0/topics/wide/diff", body)] * 100, window=0)
+
+    def attack(over: threading.Event) -> None:
+        sockets = [connect(server.url) for _ in range(50)]
+        for each in sockets:
+            each.sendall(data)
+        over.wait()
+        for each in sockets:
+            each.close()
+
+    seen = beside("streams that nobody reads", server.url, server.pid, attack, asks=300)
+    assert seen.resident_mib < 1024

@@ -213,7 +213,7 @@ def test_the_decisions_are_listed_and_shaped_alike() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["backup", "console", "engine", "http", "live", "queue", "races", "search", "spark", "streams"]
+    "name", ["backup", "console", "engine", "h2", "http", "live", "queue", "races", "search", "spark", "streams"]
 )
 def test_the_benchmark_page_has_the_place_for_its_tables(name: str) -> None:
     page = read("docs/benchmarks.md")

@@ -98,6 +98,7 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.DELAY, 12),
         (FrameKind.ARRIVAL, 13),
         (FrameKind.DEPARTURE, 14),
+        (FrameKind.FORWARDS, 15),
         (FrameKind.STREAM_APPEND, 16),
         (FrameKind.STREAM_CREATE, 17),
         (FrameKind.STREAM_CLOSE, 18),

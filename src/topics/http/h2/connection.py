@@ -312,13 +312,12 @@ class Http2Connection(asyncio.Protocol):
         if transport is None:
             return
         self.recount()
-        if not self._ending:
-            self._requests.sweep(now)
+        if not self._ending and self._requests.sweep(now):
+            self._wake()
         phase, progress, limit_s = self._phase(transport)
         if phase is Phase.ANSWERING or self._progress.look(phase, progress, now) < limit_s:
-            # A request may only have been kept from being started by what others had left unread.
-            self._wake()
-        elif phase is Phase.IDLE:
+            return
+        if phase is Phase.IDLE:
             self.close()
         else:
             transport.abort()

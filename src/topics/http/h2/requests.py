@@ -94,8 +94,9 @@ class Requests:
             self._outbox.discard(stream)
             stream.lose()
 
-    def sweep(self, now: float) -> None:
-        """Ends the streams that have not moved for too long."""
+    def sweep(self, now: float) -> bool:
+        """Ends the streams that have not moved for too long; whether there is anything to do now."""
+        ended = False
         for stream in tuple(self.streams.values()):
             phase = stream.idle_phase(now)
             if phase is Phase.BODY and not stream.exchange.answered:
@@ -103,6 +104,9 @@ class Requests:
             elif phase is not None:
                 self._session.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
                 self._lose(stream)
+                ended = True
+        # A request may only have been kept from being started by what others had left unread.
+        return ended or bool(self.waiting)
 
     # What the library tells.
 
@@ -195,6 +199,7 @@ class Requests:
             self._forget(stream)
 
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        self._hub.counters.refused += 1
         self._session.reset_stream(stream_id, code)
         self._floods.reset(self._hub.monotonic())
 

@@ -40,8 +40,8 @@ class Session(H2Connection):
         )
         self.initiate_connection()
         self.increment_flow_control_window(limits.http2_window_bytes - self.inbound_flow_control_window)
-        # A stream too many is refused by itself, as a client may have sent it before it was told. Only who goes on and
-        # on loses the connection, which is what the library does.
+        # A stream too many is refused by itself, as a client may have sent it before it was told. The library would end
+        # the connection; who goes on and on runs out of tokens for resets.
         self.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = 2 * streams + 1
         self.local_settings.acknowledge()
         # In between, a head is refused with a status; beyond, its decoding stops, whatever the bomb would have become.
