@@ -63,6 +63,10 @@ class Growth:
             self.server.end()
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    def note_others(self, before: Usage, seconds: float) -> None:
+        """What others did meanwhile, in cores: the loading client is not one of them."""
+        self.results.others.append(max(Usage(self.server.pid).others - before.others, 0.0) / seconds)
+
     def restart(self, how: str) -> Start:
         log_bytes = self.server.log_bytes()
         stopped_s = self.server.stop() if how == "stopped" else 0.0
@@ -118,9 +122,10 @@ class RecordsGrowth(Growth):
 
     def _grow(self, before: int, size: int) -> None:
         server = self.server
-        cpu = server.cpu_s()
+        cpu, usage = server.cpu_s(), Usage(server.pid)
         seconds = load_records(server.address, _TOPIC, size - before)
         cpu_us = (server.cpu_s() - cpu) * 1e6 / (size - before)
+        self.note_others(usage, seconds)
         log_killed = self.restart("killed")
         client = Client(self.server.address)
         self._check(client, size)
@@ -157,9 +162,10 @@ class TopicsGrowth(Growth):
 
     def _grow(self, before: int, size: int) -> None:
         server = self.server
-        cpu = server.cpu_s()
+        cpu, usage = server.cpu_s(), Usage(server.pid)
         seconds = load_topics(server.address, map(name_of, range(before, size)))
         cpu_us = (server.cpu_s() - cpu) * 1e6 / (size - before)
+        self.note_others(usage, seconds)
         server.rest()
         made = server.memory()
         killed = self.restart("killed")

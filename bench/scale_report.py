@@ -71,6 +71,8 @@ class TopicsRow:
 class ScaleResults:
     records: list[RecordsRow] = field(default_factory=list)
     topics: list[TopicsRow] = field(default_factory=list)
+    others: list[float] = field(default_factory=list)
+    """What other processes used of a core while it was filled."""
 
 
 class ScaleReport(Sheet):
@@ -86,6 +88,7 @@ class ScaleReport(Sheet):
         if self._results.topics:
             self._topics()
         self._aims()
+        self.noise(self._results.others)
         return self.text
 
     def _records(self) -> None:

@@ -114,8 +114,10 @@ class ManySearch:
         fits = [matcher(pattern) for pattern in patterns]
         # All that fits one pattern begins with what stands before its first wildcard.
         begin = patterns[0].partition("*")[0] if len(patterns) == 1 else ""
-        names = self._streams.topics(begin, "", 0, self._call.key.prefixes)
-        return (topic for topic in islice(names, MAX_NAMES) if any(test(topic.name) for test in fits))
+        seen = self._streams.topics(begin, "", 0, self._call.key.prefixes)
+        # Those that are only listed may sleep, and one whose entries are wanted must not.
+        by_name = self._streams.engine.core.by_name
+        return (by_name[one.name] for one in islice(seen, MAX_NAMES) if any(test(one.name) for test in fits))
 
     def _bind(self, topic: Topic, config: SearchConfig, after: list[Any] | None) -> SearchRequest:
         body: SearchBody = msgspec.structs.replace(self._body, search_after=after)

@@ -7,11 +7,20 @@ frame of its own, so damage costs the topics whose frames it hit and no others.
 from collections.abc import Iterator
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from topics.core.findings import Finding
 from topics.formats.block import BlockParts, decode_block
 from topics.formats.frame import OVERHEAD_BYTES, BadFrame, Frame, FrameKind, find_frames, read_frame
-from topics.formats.snapshot import SnapshotHead, TopicState, decode_end, decode_head, decode_topic, encode_end
+from topics.formats.snapshot import (
+    SnapshotHead,
+    TopicState,
+    decode_directory,
+    decode_end,
+    decode_head,
+    decode_topic,
+    encode_end,
+)
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.snapshots import noted_newest, snapshot_numbers
@@ -61,6 +70,7 @@ class Member:
 
     def _read(self) -> None:
         offset, previous, topics, ended = 0, 0, 0, False
+        stretch: list[Frame] = []
         while not ended:
             found = read_frame(self._buffer, offset)
             if not isinstance(found, Frame) or found.lsn <= previous:
@@ -82,6 +92,12 @@ class Member:
             topics += found.kind is FrameKind.TOPIC
             if found.kind is FrameKind.SNAPSHOT_HEAD:
                 self._take_head(found)
+            elif found.kind is FrameKind.TOPIC:
+                stretch.append(found)
+            elif found.kind is FrameKind.DIRECTORY:
+                if not self.findings and not _tells(found, stretch, self._buffer):
+                    self._damaged("a directory does not tell what is in the snapshot", found.start, found.end)
+                stretch = []
             elif found.kind is FrameKind.SNAPSHOT_END:
                 ended, self.complete = True, decode_end(found.body) == topics
         self.frames = len(self._frames)
@@ -127,6 +143,24 @@ class Member:
                 self.complete = self.complete and kind is not FrameKind.TOPIC
         if current is not None:
             yield current
+
+
+def _tells(frame: Frame, stretch: list[Frame], buffer: memoryview) -> bool:
+    """Whether a directory says of the topics before it what their frames say: a start takes its word for it."""
+    try:
+        said = decode_directory(frame.body)
+        states = {topic.start: (topic.topic_id, decode_topic(topic.body)) for topic in stretch}
+    except ValueError:
+        return False
+    rows = zip(said.ids, said.names, said.live, said.live_bytes, strict=True)
+    named = dict(zip(said.offsets, rows, strict=True))
+    found = {at: (i, state.name, state.tail_live, state.tail_live_bytes) for at, (i, state) in states.items()}
+    others = [at for at, _ in said.others]
+    return (
+        said.digest == xxh3_64_intdigest(buffer[said.begin : frame.start])
+        and sorted([*named, *others]) == sorted(found)
+        and all(found[at] == row for at, row in named.items())
+    )
 
 
 class Chain:

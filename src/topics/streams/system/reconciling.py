@@ -105,12 +105,17 @@ class Reconciler:
 
     def _look_for_new(self, after: str) -> None:
         """What is there, and not in the log."""
-        some = list(islice(self._streams.topics("", after, 0, ()), STEP))
-        for topic in some:
-            known = topic.name in self._standing or topic.name in self.skip or is_server_name(topic.name)
-            if not known and topic.epoch > self._first_epoch:
+        some = list(islice(self._core.names_from("", after), STEP))
+        for name in some:
+            if name in self._standing or name in self.skip or is_server_name(name):
+                continue
+            # A topic's number is its epoch: a million that sleep and are older than the log are not looked at.
+            if self._core.sleepers.names.get(name, self._first_epoch + 1) <= self._first_epoch:
+                continue
+            topic = self._core.glance(name)
+            if topic is not None and self._streams.is_listed(topic) and topic.epoch > self._first_epoch:
                 self._told(event_of("created", topic, self._core.wall()))
         if len(some) == STEP:
-            self._later(0, lambda: self._look_for_new(some[-1].name))
+            self._later(0, lambda: self._look_for_new(some[-1]))
         else:
             self._done(None)
