@@ -192,6 +192,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
         awake_s=settings.awake_us / 1_000_000,
         connections_max=allowed,
         unread_bytes=settings.max_unread_bytes,
+        http2=_is_on(settings.http2),
     )
 
 
@@ -283,7 +284,7 @@ def _read_certificate(settings: Settings) -> Certificate | None:
     if cert_file is None or key_file is None:
         raise SettingsError("TOPICS_TLS_CERT_FILE and TOPICS_TLS_KEY_FILE are set together, or neither is")
     try:
-        return Certificate(cert_file, key_file)
+        return Certificate(cert_file, key_file, http2=_is_on(settings.http2))
     except OSError as error:
         raise SettingsError(
             f"TOPICS_TLS_CERT_FILE {cert_file!r} and TOPICS_TLS_KEY_FILE {key_file!r} make no certificate: {error}"

@@ -150,6 +150,8 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
     yield _gauge("topics_http_unread_bytes", "Bytes of answers that clients have not read.", http.unread_bytes)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
+    yield _gauge("topics_http2_connections", "Open connections of HTTP/2.", counters.http2_connections_open)
+    yield _counter("topics_http2_connections", "Connections of HTTP/2 accepted.", counters.http2_connections_total)
     yield _counter("topics_http_requests", "Requests answered.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
     yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)

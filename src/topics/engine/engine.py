@@ -164,6 +164,8 @@ class Engine:
                 core.shards[number] = self._shard(number, end.next_lsn, end.next_number)
         self.checkpointer.chain = recovery.chain
         self.checkpointer.number = recovery.chain[-1] if recovery.chain else 0
+        self.checkpointer.dropped = recovery.dropped
+        self.checkpointer.full_bytes, self.checkpointer.added_bytes = sum(recovery.sizes[:1]), sum(recovery.sizes[1:])
         self.checkpointer.retired = [
             WalPosition(number, end.next_number, end.next_lsn)
             for number, end in recovery.ends.items()
@@ -422,7 +424,7 @@ class Engine:
         for name in self.core.names_from(prefix, after):
             if len(topics) == limit:
                 break
-            topic = self.core.by_name[name]
+            topic = self.core.sleepers.look(name)
             guard = topic.guard
             if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):
                 continue
@@ -462,12 +464,14 @@ class Engine:
 
     def _outdated(self, plan: ReadPlan) -> bool:
         """Whether a plan names segments that are no longer part of the topic."""
-        topic = self.core.topics.get(plan.topic_id)
+        topic = self.core.topic_at(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        topic.last_read_ts = topic.last_consumed_ts = self.core.wall()
+        topic.last_read_ts = topic.last_consumed_ts = now = self.core.wall()
+        if self.core.topics.get(topic.id) is not topic and topic.name in self.core.sleepers.names:
+            self.core.sleepers.consumed(topic, now)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

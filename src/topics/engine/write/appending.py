@@ -161,7 +161,8 @@ class Appender:
         `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
         """
         core = self._core
-        topic = core.by_name.get(name)
+        # Those that are awake alone: this is asked more often than anything else.
+        topic = dict.get(core.by_name, name)
         if topic is None:
             return False
         limits, rules = core.limits, topic.rules
