@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from bench.history_load import FLIGHTS
+from bench.peers import our_version
 from bench.report import machine
 from bench.search_client import array
 from topics.config.settings import Settings
@@ -127,9 +128,14 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     total = sum(one.seconds for one in rounds)
-    lines = [f"On {machine({})}: {arguments.streams:,} streams of {_SMALL_ENTRIES} entries and one of "
-             f"{arguments.large:,}, {total:.0f} s and {files:,} files.", "", "| round | jobs | records | seconds |",
-             "|---|---|---|---|"]  # fmt: skip
+    where = machine({"topics": our_version()})
+    lines = [
+        f"On {where}: {arguments.streams:,} streams of {_SMALL_ENTRIES} entries and one of {arguments.large:,}, "
+        f"{total:.0f} s and {files:,} files.",
+        "",
+        "| round | jobs | records | seconds |",
+        "|---|---|---|---|",
+    ]
     lines += [f"| {n} | {one.jobs} | {one.records:,} | {one.seconds:.1f} |" for n, one in enumerate(rounds, 1)]
     sys.stdout.write("\n".join(lines) + "\n")
 

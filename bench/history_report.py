@@ -110,8 +110,8 @@ def _costs(run: Run) -> list[str]:
         "",
         f"Entries take {run.sealed_bytes / run.entries:.0f} bytes each in segments, and came in at "
         f"{run.fill_rate:,.0f} records/s. The worker took {build.memory_bytes / 2**20:,.0f} MB with Spark. Memory "
-        f"that is no page of a file, after all questions: {memory}. From a seal to its index, Spark's start in the "
-        f"first one: {indexed} s.",
+        f"that is no page of a file, after all questions: {memory}. From a seal to its index, with a checkpoint "
+        f"every second and Spark's start in the first one: {indexed} s.",
         "",
     ]
 
