@@ -37,7 +37,7 @@ SEEDS ?= 100
 SEED ?=
 
 .PHONY: simulate
-.PHONY: bench bench-backup bench-client bench-console bench-http bench-live bench-queue bench-search bench-spark bench-streams
+.PHONY: bench bench-backup bench-client bench-console bench-cost bench-http bench-live bench-queue bench-scale bench-search bench-spark bench-streams
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ bench-http: setup ## Measures the server over HTTP beside its peers, and writes 
 bench-client: setup ## Measures the Python client beside others, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.client --write
 
+bench-cost: setup ## Measures what an operation costs the server, and writes the table into docs/benchmarks.md.
+	@$(BIN)/python -m bench.cost --write
+
 bench-live: setup ## Measures delivery to watchers and through routers, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.live --write
 
@@ -158,6 +161,13 @@ bench-console: setup setup-browser ## Measures the console in Chromium and write
 
 bench-backup: setup ## Measures backups and the way back, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.backup --write
+
+# What a half grows to, e.g. RECORDS=1000000,10000000,100000000 TOPICS=10000,100000,1000000: 10 GB of disk, half an hour.
+RECORDS ?= 1000000,10000000
+TOPICS ?= 10000,100000
+
+bench-scale: setup ## Measures how things grow with what is stored, up to RECORDS and TOPICS, and writes the report.
+	@$(BIN)/python -m bench.scale --records $(RECORDS) --topics $(TOPICS) --write
 
 bench-queue: setup ## Measures queues beside BullMQ and NATS, and writes the report into docs/benchmarks.md.
 	@$(BIN)/python -m bench.queue --write

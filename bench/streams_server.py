@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 import uvloop
 
@@ -31,6 +32,13 @@ _QUIET_SHARE = 0.1
 _POLL_S = 0.02
 _REQUEST_TIMEOUT_S = 60
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Memory(NamedTuple):
+    """What a process holds: by itself, which only it can give back, and with the pages of files it has mapped."""
+
+    own_bytes: int
+    resident_bytes: int
 
 
 class StreamsServer:
@@ -84,6 +92,12 @@ class StreamsServer:
 
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+    def memory(self) -> Memory:
+        _, resident, shared = [
+            int(word) * _PAGE_BYTES for word in Path(f"/proc/{self.pid}/statm").read_text().split()[:3]
+        ]
+        return Memory(resident - shared, resident)
 
     def rest(self) -> None:
         """Waits until it is idle: creating leaves work behind, such as a checkpoint on its way."""

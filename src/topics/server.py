@@ -40,11 +40,13 @@ from topics.engine.upkeep.sealing import Unlisted
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
-from topics.spark.pipeline.supervisor import Supervisor
+from topics.spark.pipeline.status import FAMILIES
+from topics.spark.pipeline.supervisor import INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
 from topics.storage.posix import PosixFileSystem, make_private
+from topics.streams.search.coverage import HeldUp
 from topics.streams.system import Around, SystemOptions
 from topics.system.clock import Clock, SystemClock
 from topics.system.descriptors import FILES, connections_within, raise_limit
@@ -190,6 +192,7 @@ def _http_limits(settings: Settings) -> HttpLimits:
         awake_s=settings.awake_us / 1_000_000,
         connections_max=allowed,
         unread_bytes=settings.max_unread_bytes,
+        http2=_is_on(settings.http2),
     )
 
 
@@ -281,7 +284,7 @@ def _read_certificate(settings: Settings) -> Certificate | None:
     if cert_file is None or key_file is None:
         raise SettingsError("TOPICS_TLS_CERT_FILE and TOPICS_TLS_KEY_FILE are set together, or neither is")
     try:
-        return Certificate(cert_file, key_file)
+        return Certificate(cert_file, key_file, http2=_is_on(settings.http2))
     except OSError as error:
         raise SettingsError(
             f"TOPICS_TLS_CERT_FILE {cert_file!r} and TOPICS_TLS_KEY_FILE {key_file!r} make no certificate: {error}"
@@ -360,6 +363,7 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))
     ops.pipeline_state = lambda: pipeline_answer(supervisor, engine.sealer.unlisted(), engine.core.wall())
+    front.streams.tell_held_up(lambda topic: held_up(supervisor, topic.name))
     supervisor.start()
     _logger.info("ready", extra={"data_dir": settings.data_dir, "topics": engine.core.topic_count})
     await stopping
@@ -376,6 +380,16 @@ def _work_number(engine: Engine, settings: Settings) -> int:
     """The last catalog in which anything changed that a pipeline with these settings works on."""
     catalog = engine.checkpointer.catalog
     return catalog.work_number if _is_on(settings.archive) else catalog.families_number
+
+
+def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
+    """Why the families of a stream do not go on."""
+    if supervisor.state == "unavailable":
+        return HeldUp(reason=supervisor.reason or "", install=INSTALL)
+    found = supervisor.held_up(stream, FAMILIES)
+    if found is None:
+        return None
+    return HeldUp(reason=found.reason, since_ms=found.since_ms, attempts=found.attempts, retry_at_ms=found.retry_at_ms)
 
 
 def pipeline_answer(supervisor: Supervisor, unlisted: Unlisted, now_ms: int) -> PipelineAnswer:

@@ -15,6 +15,7 @@ import msgspec
 
 from tests.crash.harness import SMALL, Dump, dump, read_all
 from tests.crash.sweeps import KILL, POWER_CUT, SHORTAGES, Ending, crashes
+from tests.property.books import all_topics
 from topics.core.config import TopicConfigPatch, TopicType
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -95,7 +96,7 @@ class RouterWorld:
     def note_floors(self) -> None:
         """Evictions are seen by looking; what a cap took may be gone."""
         if self.engine is not None:
-            for topic in self.engine.core.topics.values():
+            for topic in all_topics(self.engine):
                 self.floors[topic.id] = max(self.floors.get(topic.id, 0), topic.evict_floor)
 
     def fork(self) -> "RouterWorld":

@@ -50,7 +50,7 @@ def test_every_call_may_fail(scenario: queue_scenarios.Scenario, shards: int, le
 
 
 # A job that cannot be buried for want of something is tried again a second later. Only the process knows of that
-# second, and the model of these sweeps would take it for a promise: so no jobs are buried here.
+# second, and the model of these sweeps would take it for a promise. `test_a_shortage_only_delays_burying` has them.
 SHORT_OF = [
     pytest.param(scenario, fault, id=f"{scenario.__name__} {fault.name}")
     for scenario in SCENARIOS

@@ -69,6 +69,10 @@ def test_a_checkpoint_loses_nothing(shards: int) -> None:
     assert_kept(scenarios.checkpointing, options(shards))
 
 
+def test_topics_that_sleep_in_snapshots_lose_nothing() -> None:
+    assert_kept(scenarios.checkpointing, options(2, awake_topics=0))
+
+
 def test_a_checkpoint_that_seals_every_tail_loses_nothing() -> None:
     assert_kept(scenarios.checkpointing, options(1, snapshot_inline_bytes=0))
 

@@ -18,7 +18,7 @@ from topics.searching.messages import SearchQuery
 from topics.spark.families.planning import FamilyRules, subject_of
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.indexing import FamilyProduct
-from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.rounds import Pipeline, ShortError
 from topics.spark.pipeline.waiting import FrameRules
 from topics.storage.catalog import read_catalog
 from topics.storage.companions import FamilyStore
@@ -196,3 +196,22 @@ def sweep(survival: Survival, first: int, step: int) -> None:
         check_complete(after)
         clock.advance(2_000)
         assert {name: opened.answers(name) for name in expected} == expected, call
+
+
+@pytest.mark.parametrize("room", [-3_000, -1_000, 0, 300])
+def test_a_full_disk_is_nobodys_fault_and_searches_go_on(room: int) -> None:
+    world = prepare()
+    expected = {name: world.answers(name) for name in ("logs", "plan")}
+    world.disk.capacity_bytes = world.disk.used_bytes + room
+    with pytest.raises((ShortError, OSError)):
+        run_all(world.disk, world.clock, 7)
+    world.clock.advance(2_000)
+    check(world.disk)
+    assert {name: world.answers(name) for name in expected} == expected
+    world.disk.capacity_bytes = None
+    made = run_all(world.disk, world.clock, 8)
+    assert made.status.quarantined == ()
+    check_complete(world.disk)
+    world.clock.advance(2_000)
+    assert {name: world.answers(name) for name in expected} == expected
+    world.append("logs", 18, 1)

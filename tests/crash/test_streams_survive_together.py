@@ -18,6 +18,7 @@ from tests.crash.streams import (
     fork_of,
     promises_broken_by_failures,
 )
+from tests.property.books import all_topics
 from topics.core.errors import StreamGoneError, TopicNotFoundError
 from topics.formats.stream import Producer
 from topics.testing import FakeDisk, Fault
@@ -96,8 +97,8 @@ def check_forks(player: Player) -> Iterator[str]:
     if {"source", "fork", "fork of fork"} <= player.deleted:
         player.engine.housekeeper.tick()
         player.engine.housekeeper.tick()
-        if player.engine.core.topics:
-            yield f"deleted streams are kept for nobody: {[t.name for t in player.engine.core.topics.values()]}"
+        if all_topics(player.engine):
+            yield f"deleted streams are kept for nobody: {[t.name for t in all_topics(player.engine)]}"
     elif "source" in player.deleted:
         try:
             player.streams.topic("source")

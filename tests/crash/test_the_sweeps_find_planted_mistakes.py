@@ -86,7 +86,7 @@ class _Unsyncable:
 def log_removed_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     whole = Checkpointer._write
 
-    def write(checkpointer: Checkpointer, head: SnapshotHead) -> int:
+    def write(checkpointer: Checkpointer, head: SnapshotHead) -> SnapshotWriter:
         for position in head.positions:
             folder = checkpointer._core.layout.shard(position.shard)
             checkpoint.remove_wal_files(checkpointer._fs, folder, position.file)
@@ -98,7 +98,7 @@ def log_removed_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
 def flags_flipped_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     whole = Checkpointer._write
 
-    def write(checkpointer: Checkpointer, head: SnapshotHead) -> int:
+    def write(checkpointer: Checkpointer, head: SnapshotHead) -> SnapshotWriter:
         checkpointer._flip()
         return whole(checkpointer, head)
 
@@ -135,7 +135,7 @@ def losses_not_told(patch: pytest.MonkeyPatch) -> None:
 def segments_removed_before_the_snapshot(patch: pytest.MonkeyPatch) -> None:
     whole = Checkpointer._write
 
-    def write(checkpointer: Checkpointer, head: SnapshotHead) -> int:
+    def write(checkpointer: Checkpointer, head: SnapshotHead) -> SnapshotWriter:
         for topic_id in head.dropped:
             checkpointer._core.store.remove_topic(topic_id)
         return whole(checkpointer, head)

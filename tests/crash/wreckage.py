@@ -7,6 +7,7 @@ deleted records, tails in the snapshots, and a log with several files behind the
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tests.property.books import all_topics
 from topics.core.config import TopicConfigPatch
 from topics.core.durability import Durability
 from topics.core.errors import TopicsError
@@ -154,7 +155,7 @@ class Shown:
 def show(disk: FakeDisk, options: EngineOptions = OPTIONS, boot: str = BOOT) -> dict[int, Shown]:
     """Starts an engine on a copy of the folder and reads every topic; by topic number."""
     engine = Engine.recover(disk.clone(), options, ManualClock(), SeededDice(2), boot_id=boot)
-    return {topic.id: read_all(engine, topic.name) for topic in engine.core.topics.values()}
+    return {topic.id: read_all(engine, topic.name) for topic in all_topics(engine)}
 
 
 def read_all(engine: Engine, name: str) -> Shown:

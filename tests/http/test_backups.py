@@ -275,7 +275,18 @@ def test_a_lost_machine_costs_what_was_not_shipped_yet(tmp_path: Path) -> None:
         writers.stop()
         server.kill()
     assert topics("backup", "verify", "--at", str(place)).returncode == 0
+    assert "the log behind backup" in topics("backup", "list", "--at", str(place)).stderr
     check(tmp_path / "back", place, [], writers, at_least=heard)
+    shipped = next(place.rglob("shipped.json"))
+    part = shipped.parent / json.loads(shipped.read_text())["parts"][0][0]
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    damaged = topics("backup", "verify", "--at", str(place))
+    assert damaged.returncode == 1
+    assert part.name in damaged.stdout
+    refused = topics("backup", "restore", str(tmp_path / "never"), "--at", str(place))
+    assert refused.returncode != 0
+    assert part.name in refused.stderr
+    assert not (tmp_path / "never").exists() or not list((tmp_path / "never").iterdir())
 
 
 def wait_for_shipping(client: httpx.Client, moment: int) -> None:

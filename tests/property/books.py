@@ -13,24 +13,33 @@ from topics.storage.fs import FileSystem
 from topics.storage.segments import SegmentKey
 
 
+def all_topics(engine: Engine) -> list[Topic]:
+    """Every topic there is; those that sleep are woken."""
+    for name in list(engine.core.sleepers.names):
+        engine.core.by_name[name]
+    return list(engine.core.topics.values())
+
+
 def check_books(engine: Engine) -> None:
-    core = engine.core
-    for topic in core.topics.values():
+    check_totals(engine)
+    topics = all_topics(engine)
+    for topic in topics:
         _check_topic(engine, topic)
-    assert list(core.names) == sorted(topic.name for topic in core.topics.values())
+    assert list(engine.core.names) == sorted(topic.name for topic in topics)
     check_totals(engine)
 
 
 def check_totals(engine: Engine) -> None:
     """What is kept count of is what a look at every topic would find."""
-    stats, topics = engine.stats(), list(engine.core.topics.values())
+    stats, awake = engine.stats(), list(engine.core.topics.values())
+    assert stats.tail_bytes == sum(topic.tail_bytes for topic in awake)
+    topics = [*awake, *map(engine.core.sleepers.look, engine.core.sleepers.names)]
     classes = Counter(topic.config.durability.value for topic in topics)
     assert stats.topics == sum(not is_server_name(topic.name) for topic in topics)
     assert stats.topics_by_class == {durability.value: classes[durability.value] for durability in Durability}
     assert stats.queue_topics == sum(topic.config.type is TopicType.QUEUE for topic in topics)
     assert stats.records_live == sum(topic.live_count for topic in topics)
     assert stats.bytes_live == sum(topic.live_bytes for topic in topics)
-    assert stats.tail_bytes == sum(topic.tail_bytes for topic in topics)
     queues = [queue for topic in topics if (queue := find_queue(topic)) is not None]
     assert engine.queues.in_flight() == sum(queue.book.in_flight for queue in queues)
 
@@ -72,7 +81,7 @@ def check_no_litter(engine: Engine, fs: FileSystem) -> None:
     core = engine.core
     named = {
         core.store.path(SegmentKey(topic.id, segment.first_seq, segment.cold))
-        for topic in core.topics.values()
+        for topic in all_topics(engine)
         for segment in topic.segments
     }
     named |= {core.store.path(key) for key in core.trash}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.property import batches
-from tests.property.books import check_books, check_no_litter
+from tests.property.books import all_topics, check_books, check_no_litter
 from tests.property.effort import effort
 from tests.property.reading import check_read, check_scan
 from topics.core.config import TopicConfigPatch, resolve_config
@@ -47,7 +47,7 @@ from topics.testing.model import content
 EPOCH_MS = 1_700_000_000_000
 
 
-def options(shards: int) -> EngineOptions:
+def options(shards: int, awake: int = 10_000) -> EngineOptions:
     return EngineOptions(
         data_dir="data",
         cold_dir="cold",
@@ -63,6 +63,7 @@ def options(shards: int) -> EngineOptions:
         snapshot_wal_bytes=3000,
         snapshot_inline_bytes=400,
         disk_reserve_seqs=4,
+        awake_topics=awake,
     )
 
 
@@ -344,7 +345,7 @@ class EngineLaws(RuleBasedStateMachine):
     def relocate(self) -> None:
         """Only what a snapshot names can be moved, so one is taken first."""
         self.checkpoint(full=False)
-        for topic in list(self.engine.core.topics.values()):
+        for topic in all_topics(self.engine):
             self.engine.run_job(self.engine.housekeeper.relocate(topic))
 
     # Stops and starts
@@ -389,12 +390,14 @@ class EngineLaws(RuleBasedStateMachine):
             except PowerCut:
                 pass
             self.disk = self.disk.crash(Survival.EVERYTHING)
-        self.engine = Engine.recover(self.disk, options(shards), self.clock, SeededDice(1), boot_id="boot")
+        # Also from one start to the next: whoever slept is awake with the next, and the other way round.
+        awake = self.dice.choice((0, 2, 10_000))
+        self.engine = Engine.recover(self.disk, options(shards, awake), self.clock, SeededDice(1), boot_id="boot")
         self.sealing = PatientRunner(patient=self.dice.random() < 0.5)
         self.engine.sealer.use(self.sealing)
 
     def ceilings(self) -> dict[str, int]:
-        return {topic.name: max(topic.head, topic.ceiling) for topic in self.engine.core.topics.values()}
+        return {topic.name: max(topic.head, topic.ceiling) for topic in all_topics(self.engine)}
 
     def start_again(
         self,
@@ -408,7 +411,7 @@ class EngineLaws(RuleBasedStateMachine):
         ceilings = self.ceilings() if ceilings is None else ceilings
         self.clock = ManualClock(max(EPOCH_MS, self.clock.now_ms() - back_ms))
         self.recover(shards, stops)
-        found = {topic.name: topic for topic in self.engine.core.topics.values()}
+        found = {topic.name: topic for topic in all_topics(self.engine)}
         assert set(found) == set(self.model)
         for name, topic in self.model.items():
             self.compare_after_start(topic, found[name], killed, ceilings[name])
@@ -477,7 +480,7 @@ class EngineLaws(RuleBasedStateMachine):
             assert (info.count, info.bytes, info.config) == (topic.count, topic.bytes, topic.config)
 
     def watermarks_never_go_back(self) -> None:
-        for topic in self.engine.core.topics.values():
+        for topic in all_topics(self.engine):
             mark = (topic.head, topic.earliest, topic.evict_floor, topic.last_ts)
             before = self.marks.get(topic.name, mark)
             assert all(new >= old for old, new in zip(before, mark, strict=True)), f"{before} became {mark}"

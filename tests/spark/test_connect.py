@@ -15,6 +15,7 @@ import pytest
 
 from tests.http.live import LiveServer
 from tests.spark.daemons import Daemon, install, last_words
+from tests.spark.indexed import check_indexed, fill_indexed
 from tests.spark.looking import of_diff, sealed_to, wait_until
 from topics.client import Client
 from topics.spark.archive.reading import read_archive, topics_named
@@ -126,7 +127,9 @@ def test_the_pipeline_the_connector_and_an_export_run_through_spark_connect(
     connect: str, server: LiveServer, client: Client, tmp_path: Path
 ) -> None:
     rows = [data for *_, data in of_diff(client, "orders")]
-    assert "100 records archived" in run(_JOBS, server, connect, tmp_path)
+    fill_indexed(server.url, tmp_path / "served" / "data")
+    assert re.search(r"\d+ records archived", run(_JOBS, server, connect, tmp_path))
+    check_indexed(server.url, tmp_path / "served" / "data")
     store = ArchiveStore(PosixFileSystem(), str(tmp_path / "served" / "data" / "archive"))
     state = store.load()
     [topic] = topics_named(state, "orders")

@@ -278,3 +278,26 @@ def test_a_server_makes_them_by_itself(tmp_path: Path) -> None:
         assert (told["failures"], told["restarts"]) == (0, 0)
         stream.close()
         server.stop()
+
+
+def test_many_small_streams_and_a_large_one_are_one_job(spark: SparkSession, live: LiveServer, tmp_path: Path) -> None:
+    names = [f"small-{number}" for number in range(24)]
+    for name, count in (*((name, 50) for name in names), ("large", 600)):
+        stream = Stream(live.url, name)
+        stream.create()
+        stream.append(0, count)
+        stream.close()
+    data = tmp_path / "data"
+    for name, count in (*((name, 50) for name in names), ("large", 600)):
+        wait_until(lambda name=name, count=count: sealed_to(data, name) == count, "it is sealed")  # type: ignore[misc]
+    tracker = spark.sparkContext.statusTracker()
+    made = pipeline(spark, tmp_path)
+    before = len(tracker.getJobIdsForGroup(None))
+    assert made.round()
+    assert len(tracker.getJobIdsForGroup(None)) - before == 1
+    store = FamilyStore(PosixFileSystem(), Layout(str(data)))
+    manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
+    rows = {one.topic: sum(file.rows for file in one.files) for one in manifests if one is not None}
+    assert rows == {**dict.fromkeys(names, 50), "large": 600}
+    # Neighbours that one task took are one file, and a task takes many streams.
+    assert all(len(one.files) <= 4 for one in manifests if one is not None)

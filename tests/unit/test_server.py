@@ -22,9 +22,11 @@ from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
+from topics.spark.pipeline.status import PipelineStatus, Quarantine
 from topics.spark.pipeline.supervisor import Supervisor
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
+from topics.streams.search.coverage import HeldUp
 from topics.streams.subscriptions import SubscriptionLimits
 from topics.system.machine import cpu_count
 from topics.testing import ManualClock, SeededDice
@@ -266,3 +268,16 @@ def test_every_limit_of_subscriptions_reaches_them_and_has_the_default_it_has_th
 
 def test_the_shards_follow_the_cpus() -> None:
     assert engine_options(Settings()).wal_shards == min(cpu_count(), DEFAULT_WAL_SHARDS_MAX)
+
+
+def test_what_holds_up_the_families_of_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+    made = Supervisor(settings, PosixFileSystem(), ManualClock(), lambda: 0)
+    assert server.held_up(made, "logs") is None
+    left_out = (Quarantine(7, "logs", "families", "damaged", 1, 2, 3), Quarantine(8, "other", "archive", "x", 1, 1, 1))
+    monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out))
+    assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
+    assert server.held_up(made, "other") is None
+    made.reason = "pyspark is not installed"
+    found = server.held_up(made, "other")
+    assert found is not None and found.install == "pip install 'topics-engine[spark]'"

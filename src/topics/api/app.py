@@ -216,10 +216,8 @@ class Api:
         """What pages may do; None where there is no browser, as in tests."""
         self.waits: set[Waiting] = set()
         self.tallies = Tallies(clock.monotonic)
-        counted = 0 if keys.is_open else inflight_max
-        self._fast_paths = {
-            r.handler: r.fast_path(clock.monotonic, counted) for r in routes.all if r.fast_path is not None
-        }
+        self._fast_paths: dict[Handler | OpsHandler, FastPath] = {}
+        """Those of the routes that were asked for, by their handlers."""
 
     @property
     def engine(self) -> Engine | None:
@@ -273,13 +271,22 @@ class Api:
             key.check(route.scopes, None if route.free_name else topic or None)
         if route.takes_body and _has_body(head) and not _is_json(head.headers.get("content-type")):
             raise UnsupportedMediaTypeError
-        fast_path = self._fast_paths.get(route.handler)
+        fast_path = self._fast_path(route)
         take = fast_path.take if fast_path is not None and fast_path.fits(head) else None
         in_query = _takes_token(route, head) and "token" in parse_query(head.query)
         span = None
         if b"traceparent" in head.headers.first and self.tracing is not None:
             span = self.tracing.admitted(head, route.path, route.scopes, topic)
         return Match(route, topic, key, take, None if in_query else self._keys.version, span)
+
+    def _fast_path(self, route: Route) -> FastPath | None:
+        if route.fast_path is None:
+            return None
+        found = self._fast_paths.get(route.handler)
+        if found is None:
+            counted = 0 if self._keys.is_open else self._inflight_max
+            found = self._fast_paths[route.handler] = route.fast_path(self._clock.monotonic, counted)
+        return found
 
     def handle(self, exchange: Exchange) -> None:
         match: Match = exchange.head.context  # type: ignore[assignment]

@@ -1,6 +1,6 @@
 """What `/v0/metrics` tells, as Prometheus text or as JSON, from one snapshot of the engine and the server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 import msgspec
@@ -18,7 +18,7 @@ from topics.http.tallies import BOUNDS_S
 from topics.storage.objects.meter import StoreStats
 from topics.streams.search.stats import SearchStats
 from topics.system.process import ProcessNumbers
-from topics.wire.v0 import PipelineAnswer
+from topics.wire.v0 import PipelineAnswer, PipelineProduct
 
 _encode = msgspec.json.Encoder().encode
 
@@ -150,6 +150,8 @@ def _http_metrics(http: HttpServer) -> Iterator[Metric]:
     yield _gauge("topics_http_connections_max", "Connections that may be open.", http.connections_max)
     yield _gauge("topics_http_unread_bytes", "Bytes of answers that clients have not read.", http.unread_bytes)
     yield _counter("topics_http_connections", "Connections accepted.", counters.connections_total)
+    yield _gauge("topics_http2_connections", "Open connections of HTTP/2.", counters.http2_connections_open)
+    yield _counter("topics_http2_connections", "Connections of HTTP/2 accepted.", counters.http2_connections_total)
     yield _counter("topics_http_requests", "Requests answered.", counters.requests)
     yield _counter("topics_http_refused", "Requests refused before a handler saw them.", counters.refused)
     yield _counter("topics_http_received_bytes", "Bytes received.", counters.bytes_in)
@@ -200,6 +202,27 @@ def _pipeline_metrics(pipeline: PipelineAnswer) -> Iterator[Metric]:
     quarantined = len(pipeline.quarantined)
     yield _gauge("topics_pipeline_quarantined_topics", "Topics that the pipeline leaves out for now.", quarantined)
     yield _gauge("topics_pipeline_records_per_s", "Records a second of the last round.", rate)
+    yield from _product_metrics(pipeline.products)
+
+
+def _product_metrics(products: Sequence[PipelineProduct]) -> Iterator[Metric]:
+    """The archive, the families and whatever else the pipeline makes, each by itself."""
+    gauges = {
+        "lag_segments": "Sealed segments that a product lacks.",
+        "lag_ms": "Age of the oldest record in those segments.",
+        "quarantined": "Topics, or other subjects, that are left out of a product for now.",
+        "records_per_s": "Records a second of the last round in which a product took in any.",
+    }
+    counters = {
+        "records": "Records that a product has taken in.",
+        "failures": "Times that a topic failed in a product, or that it sat a round out.",
+    }
+    for kinds, family in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
+        for name, text in kinds.items():
+            metric = family(f"topics_pipeline_product_{name}", text, labels=["product"])
+            for one in products:
+                metric.add_metric([one.product], float(getattr(one, name)))
+            yield metric
 
 
 def _engine_metrics(stats: EngineStats) -> Iterator[Metric]:

@@ -84,6 +84,10 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True):
     tail_memory_bytes: Annotated[
         int, _number("Unsealed payload of logged topics in memory; beyond it the largest tails are sealed early.", 1)
     ] = 128 * MIB
+    awake_topics: Annotated[
+        int,
+        _number("Topics kept whole in memory; quiet ones beyond it are read from the snapshot when somebody asks."),
+    ] = 10_000
     map_cache_bytes: Annotated[int, _number("Bytes of sealed segments that may be mapped at once.")] = 64 * MIB
 
     # Checkpoints.
@@ -126,6 +130,7 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
     tls_key_file: Annotated[
         str | None, _text("PEM file with the key of the certificate; SIGHUP reads both files again.")
     ] = None
+    http2: Annotated[_Switch, _text("Speak HTTP/2 with clients that begin with it; 0 is HTTP/1.1 alone.")] = "1"
     audit_file: Annotated[
         str | None, _text("File that receives a line for every refused or destructive call; SIGHUP opens it anew.")
     ] = None

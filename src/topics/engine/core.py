@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import takewhile
+from sys import maxsize
 
 from xxhash import xxh3_64_intdigest
 
@@ -13,6 +14,7 @@ from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
 from topics.engine.pressure.scheduler import Scheduler
+from topics.engine.sleeping.sleepers import Sleepers, TopicsByName
 from topics.engine.state.apply import Applier
 from topics.engine.state.names import SortedNames
 from topics.engine.state.retention import Retention
@@ -49,7 +51,7 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
 
 
 class EngineCore:
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one line a part
         self,
         options: EngineOptions,
         layout: Layout,
@@ -80,8 +82,11 @@ class EngineCore:
         """What features want done about once a second (`engine.upkeep.housekeeping`)."""
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
-        """Every topic that exists, by id."""
-        self.by_name: dict[str, Topic] = {}
+        """Every topic that exists and is awake, by id."""
+        # A restore looks at every topic once, before anybody else does.
+        self.sleepers = Sleepers(self, maxsize if options.restoring else options.awake_topics)
+        """Those that are left in their snapshot until somebody asks for them."""
+        self.by_name = TopicsByName(self.sleepers)
         """Every topic by name, also one whose creation is still on its way to the disk."""
         self.names = SortedNames()
         """The names of the topics that exist."""
@@ -132,12 +137,28 @@ class EngineCore:
     @property
     def topic_count(self) -> int:
         """How many topics there are besides the server's own."""
-        return len(self.topics) - sum([name in self.names for name in SERVER_TOPICS])
+        return len(self.topics) + len(self.sleepers) - sum([name in self.names for name in SERVER_TOPICS])
 
     @property
     def name_count(self) -> int:
         """The same with those that are on their way."""
-        return len(self.by_name) - sum([name in self.by_name for name in SERVER_TOPICS])
+        return len(self.by_name) + len(self.sleepers) - sum([name in self.by_name for name in SERVER_TOPICS])
+
+    @property
+    def coming_count(self) -> int:
+        """How many topics are on their way."""
+        return len(self.by_name) + len(self.sleepers) - len(self.names)
+
+    def glance(self, name: str) -> Topic | None:
+        """The topic of that name for one who only looks at what it says of itself: one that sleeps goes on to."""
+        return self.sleepers.look(name) if name in self.by_name else None
+
+    def topic_at(self, topic_id: int) -> Topic | None:
+        """The topic of that number, awake; None where there is none."""
+        topic = self.topics.get(topic_id)
+        if topic is None and self.sleepers.sleeps(topic_id):
+            return self.sleepers.wake(topic_id)
+        return topic
 
     @property
     def used_bytes(self) -> int:
@@ -197,6 +218,7 @@ class EngineCore:
 
     def remove_topic(self, topic: Topic) -> None:
         del self.topics[topic.id]
+        self.sleepers.forget(topic.id)
         if self.by_name.get(topic.name) is topic:
             del self.by_name[topic.name]
         self.names.discard(topic.name)
@@ -212,9 +234,10 @@ class EngineCore:
 
     def count_all(self) -> None:
         """Counts everything that is kept count of anew: recovery has put the topics together."""
-        topics = self.topics.values()
+        topics, sleepers = self.topics.values(), self.sleepers
         self.totals.begin(topics)
-        self.total_bytes = sum([topic.live_bytes for topic in topics])
+        self.totals.add(sleepers.by_class, sleepers.records)
+        self.total_bytes = sum([topic.live_bytes for topic in topics]) + sleepers.bytes
         self.retention.tail_bytes = sum([topic.tail_bytes for topic in topics])
 
     # Changes

@@ -12,7 +12,6 @@ from typing import TypeVar, cast
 from topics.core.batch import Batch
 from topics.core.config import TopicConfigPatch
 from topics.core.errors import CorruptSegmentError, FolderBusyError, TopicNotFoundError, TopicsError
-from topics.core.records import Record
 from topics.core.routers import RouterWish
 from topics.core.selectors import DeleteSelector
 from topics.engine.background import InlineRunner, Job, JobRunner
@@ -42,7 +41,6 @@ from topics.engine.upkeep.removals import Removals
 from topics.engine.upkeep.sealing import Sealer
 from topics.engine.workers import ThreadWorkers, Workers, outcome_of
 from topics.engine.write.appending import Appender, FrameExtension
-from topics.engine.write.coalescing import AnswerAll
 from topics.engine.write.control import Controller, wait_for_drop
 from topics.engine.write.deleting import Deleter
 from topics.formats.snapshot import WalPosition
@@ -80,8 +78,10 @@ class Engine:
         self.checkpointer = Checkpointer(core, self.sealer, fs, retire_log=kept_log.retire if keeps else None)
         self.backups = Backups(core, fs, self.checkpointer, kept_log, backup_fs, self.run_job, self._background)
         self.removals = Removals(core, fs, self.checkpointer)
-        self._appender = Appender(core)
         self.admission = Admission(core, clock.monotonic, self._append_admitted)
+        self._appender = Appender(core, self.sealer, self.admission)
+        self.append_lone = self._appender.append_lone
+        """The shortest way for a lone record."""
         self.throttle = Throttle(core, self.admission, clock)
         self._controller = Controller(core)
         self._deleter = Deleter(core, self._background)
@@ -164,6 +164,8 @@ class Engine:
                 core.shards[number] = self._shard(number, end.next_lsn, end.next_number)
         self.checkpointer.chain = recovery.chain
         self.checkpointer.number = recovery.chain[-1] if recovery.chain else 0
+        self.checkpointer.dropped = recovery.dropped
+        self.checkpointer.full_bytes, self.checkpointer.added_bytes = sum(recovery.sizes[:1]), sum(recovery.sizes[1:])
         self.checkpointer.retired = [
             WalPosition(number, end.next_number, end.next_lsn)
             for number, end in recovery.ends.items()
@@ -284,20 +286,6 @@ class Engine:
         if hard_pressed and self.admission.keeps_waiting(name, batch, done):
             return
         self._appender.append(topic, name, batch, done)
-
-    def append_lone(
-        self, name: str, record: Record, caller: object, answer: AnswerAll, key: str | None = None
-    ) -> bool:  # fmt: skip
-        """The shortest way for a lone record to a topic that exists and has no rules for single requests.
-
-        It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
-        is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
-        """
-        core = self.core
-        topic = core.by_name.get(name)
-        if topic is None or core.closed or self.sealer.failures or self.admission.refusing:
-            return False
-        return self._appender.take_lone(topic, record, caller, answer, key)
 
     def _append_admitted(self, name: str, batch: Batch, done: AppendDone) -> None:
         """Appends a batch that had to wait before it was let in."""
@@ -436,7 +424,7 @@ class Engine:
         for name in self.core.names_from(prefix, after):
             if len(topics) == limit:
                 break
-            topic = self.core.by_name[name]
+            topic = self.core.sleepers.look(name)
             guard = topic.guard
             if guard is not None and (guard.over(topic) if streams else guard.hides(topic)):
                 continue
@@ -476,12 +464,14 @@ class Engine:
 
     def _outdated(self, plan: ReadPlan) -> bool:
         """Whether a plan names segments that are no longer part of the topic."""
-        topic = self.core.topics.get(plan.topic_id)
+        topic = self.core.topic_at(plan.topic_id)
         return topic is None or any(isinstance(run, Segment) and not topic.has_segment(run) for run in plan.runs)
 
     def consumed(self, topic: Topic) -> None:
         """Somebody reads the topic, or has come to follow it: that raises its priority."""
-        topic.last_read_ts = topic.last_consumed_ts = self.core.wall()
+        topic.last_read_ts = topic.last_consumed_ts = now = self.core.wall()
+        if self.core.topics.get(topic.id) is not topic and topic.name in self.core.sleepers.names:
+            self.core.sleepers.consumed(topic, now)
 
     def _background(self, work: Callable[[], object], then: Callable[[object], None]) -> None:
         if self._workers is None:

@@ -49,6 +49,11 @@ class Feature(Protocol):
         """Recovery has read everything: finish what concerns several topics at once."""
         ...
 
+    def may_sleep(self, topic: Topic) -> bool:
+        """Whether a topic with a part of it may be left in a snapshot until somebody asks for it: `load` brings all of
+        it back, and neither `settle` nor anything the feature keeps would miss it (`engine.sleeping`)."""
+        ...
+
 
 class Features:
     """Every feature the engine has."""
@@ -74,6 +79,9 @@ class Features:
     def load(self, topic: Topic, parts: dict[str, bytes]) -> None:
         for name, part in parts.items():
             self._by_name[name].load(topic, part)
+
+    def let_sleep(self, topic: Topic) -> bool:
+        return all([self._by_name[name].may_sleep(topic) for name in topic.parts or ()])
 
     def settle(self) -> None:
         for feature in self._by_name.values():

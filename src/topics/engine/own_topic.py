@@ -16,6 +16,9 @@ class Hidden:
     def check_append(self, topic: Topic) -> None:
         raise TopicNotFoundError(topic.name)
 
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        return False
+
     def rewrites(self, topic: Topic) -> bool:
         return False
 

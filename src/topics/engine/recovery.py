@@ -8,18 +8,19 @@ changes nothing.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import zip_longest
 
 from topics.core.config import decode_config
 from topics.core.durability import Durability
 from topics.core.errors import DamageError
 from topics.core.findings import Finding
-from topics.core.loss import LossReason, LostRange
+from topics.core.loss import LossReason
 from topics.engine.core import EngineCore
 from topics.engine.last_run import LastRun
-from topics.engine.state.keys import KeyMemory
+from topics.engine.state.loading import load_block, load_state
 from topics.engine.state.names import SortedNames
-from topics.engine.state.runs import Block, Segment, live_ranges
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.engine.upkeep.cold_store import drop_stale_copies, missing_near, topics_in_store
 from topics.engine.write.seq_reserve import grant
@@ -27,7 +28,7 @@ from topics.formats import control
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in
 from topics.formats.frame import Frame, FrameKind
-from topics.formats.snapshot import SnapshotHead, TopicState, WalPosition, decode_topic
+from topics.formats.snapshot import CLASSES, Directory, SnapshotHead, WalPosition, decode_topic
 from topics.formats.stream import creation_in
 from topics.formats.transaction import decode_append, decode_committed
 from topics.storage.damage.orphans import topic_id_of
@@ -35,7 +36,8 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import number_in
 from topics.storage.replay import LogDamaged, ShardEnd, ShardReader
 from topics.storage.segments import SegmentDamaged, SegmentKey
-from topics.storage.snapshots import noted_newest, read_snapshot, snapshot_numbers
+from topics.storage.snapshot_files import SnapshotFile, StoredTopic
+from topics.storage.snapshots import noted_newest, snapshot_numbers
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +71,10 @@ class Recovery:
         self._commits: set[int] | None = None
         """The numbers of all committed transactions in the log, once somebody had to ask."""
         self.chain: list[int] = []
+        self.sizes: list[int] = []
+        """The bytes of each snapshot of the chain."""
+        self.dropped: list[int] = []
+        """The topics that the snapshots behind the full one took away."""
         self.ends: dict[int, ShardEnd] = {}
         self.changed = False
         """Whether there is anything that the snapshots do not have yet."""
@@ -120,61 +126,69 @@ class Recovery:
         numbers = snapshot_numbers(self._fs, self._core.layout)
         if not numbers:
             return None
-        whole = read_snapshot(self._fs, self._core.layout, numbers[-1])
-        newest = whole[0]
+        newest = self._open_snapshot(numbers[-1]).head()
         self._settled = self._last.is_settled(newest)
         self._log_is_whole = self._log_is_whole or self._settled
         self.chain = [*newest.chain, newest.number]
-        for number in self.chain:
-            last = number == newest.number
-            head, frames = whole if last else read_snapshot(self._fs, self._core.layout, number)
-            for topic_id in head.dropped:
-                self._core.topics.pop(topic_id, None)
-            topic: Topic | None = None
-            tail_flags: Iterator[bytes] = iter(())
-            for frame in frames:
-                if frame.kind is FrameKind.TOPIC:
-                    state = decode_topic(frame.body)
-                    topic, tail_flags = self._load_topic(state), iter(state.tail_flags)
-                elif topic is not None:
-                    self._load_block(topic, Block.of(decode_block(frame.body)), next(tail_flags, b""))
+        gone: set[int] = set()
+        doubtful: list[int] = []
+        # The newest first, so that a topic is read once, and may be left where it is for as long as nobody asks.
+        for number in reversed(self.chain):
+            file = self._open_snapshot(number)
+            found = file.directories()
+            for at, end, directory in found:
+                for offset, size in directory.others:
+                    self._load_topic(file.topic(offset, size), gone)
+                doubtful += self._leave(number, at, end, directory, gone)
+            for stored in file.walk() if not found else ():
+                self._load_topic(stored, gone)
+            head = file.head()
+            gone.update(head.dropped)
+            self.sizes.append(file.size)
+            self.dropped += head.dropped if head.chain else []
+            if not found:
+                self._core.sleepers.places.files.pop(number)
+        self.sizes.reverse()
+        for topic_id in doubtful if self._core.sleepers.wanted else list(self._core.sleepers.names.values()):
+            self._core.topic_at(topic_id)
         self._core.next_topic_id = newest.next_topic_id
         return newest
 
-    def _load_topic(self, state: TopicState) -> Topic:
-        topic = Topic(state.topic_id, state.name, state.epoch, decode_config(state.config), state.created_ts)
-        topic.head, topic.ceiling, topic.earliest = state.head, state.ceiling, state.earliest
-        topic.evict_floor, topic.cap_floor, topic.ttl_floor = state.evict_floor, state.cap_floor, state.ttl_floor
-        topic.last_ts, topic.last_write_ts, topic.next_base = state.last_ts, state.last_write_ts, state.next_base
-        topic.segments = [Segment(segment) for segment in state.segments]
-        topic.live_count = sum([segment.live for segment in topic.segments])
-        topic.live_bytes = sum([segment.live_bytes for segment in topic.segments])
-        topic.lost = [LostRange(lost.first, lost.last, LossReason(lost.reason)) for lost in state.lost] or None
-        topic.keys = KeyMemory.load(state.keyed, state.keys)
-        topic.unlogged = state.unlogged
-        grant(topic, self._core.applier.reserve)
-        self._core.features.load(topic, state.parts)
-        self._core.topics[topic.id] = topic
-        topic.created = True
+    def _open_snapshot(self, number: int) -> SnapshotFile:
+        files = self._core.sleepers.places.files
+        if number not in files:
+            files[number] = SnapshotFile(self._fs, self._core.layout, number)
+        return files[number]
+
+    def _leave(self, number: int, at: int, end: int, directory: Directory, gone: set[int]) -> list[int]:
+        """Leaves the topics of a directory asleep; those that have to wake before a client comes."""
+        core, ids = self._core, directory.ids
+        places = core.sleepers.places
+        known: set[int] = set()
+        for others in (core.topics.keys(), places.by_id.keys(), gone):
+            known |= others & set(ids) if not others.isdisjoint(ids) else set()
+        taken = places.add(number, at, end, directory, known)
+        core.sleepers.take(directory, taken)
+        if self._same_boot or self._log_is_whole:
+            return []
+        # After a power cut, class disk goes on above what may have been given out (`_settle`).
+        chosen = set(taken)
+        codes = zip(ids, directory.classes, strict=True)
+        return [i for i, code in codes if i in chosen and Durability(CLASSES[code]).reserves_seqs]
+
+    def _load_topic(self, stored: StoredTopic, gone: set[int]) -> None:
+        core, topic_id = self._core, stored.state.topic_id
+        if topic_id in core.topics or topic_id in core.sleepers.places.by_id or topic_id in gone:
+            return
+        state = decode_topic(stored.state.body)
+        topic = load_state(state, core.applier.reserve, core.features)
+        core.topics[topic.id] = topic
         if topic.config.durability is Durability.EPHEMERAL:
             # Now, and not when the log is through: it may hold a change to a class that loses nothing.
             self._lose_unlogged(topic, topic.head)
-        return topic
-
-    def _load_block(self, topic: Topic, block: Block, flags: bytes) -> None:
-        """The next block of a topic's tail; `flags` are empty where nothing in it is deleted."""
-        if flags:
-            block.flags = bytearray(flags)
-        lo = max(topic.earliest - block.first_seq, 0)
-        ranges = live_ranges(block.flags, lo, block.count)
-        if ranges != [(0, block.count)]:
-            block.live = sum([end - begin for begin, end in ranges])
-            block.live_bytes = self._core.reader.payload_bytes(topic.id, block, ranges)
-        topic.tail.append(block)
-        topic.tail_count += block.count
-        topic.tail_bytes += block.memory_bytes
-        topic.live_count += block.live
-        topic.live_bytes += block.live_bytes
+        for frame, flags in zip_longest(stored.tail, state.tail_flags[: len(stored.tail)], fillvalue=b""):
+            assert isinstance(frame, Frame)
+            load_block(topic, Block.of(decode_block(frame.body)), flags, core.reader)
 
     # The log
 
@@ -223,12 +237,11 @@ class Recovery:
         core = self._core
         created = creation_in(frame)
         if created is not None:
-            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts)
-            topic.created = True
+            topic = Topic(frame.topic_id, created.name, created.epoch, decode_config(created.config), created.ts, True)
             grant(topic, core.applier.reserve)
             core.topics[topic.id] = topic
             core.next_topic_id = max(core.next_topic_id, topic.id + 1)
-        known = core.topics.get(frame.topic_id)
+        known = core.topic_at(frame.topic_id)
         if known is None:
             raise LogDamaged(
                 Finding("wal", f"frame {frame.lsn} is about topic {frame.topic_id}, which nobody created"), None
@@ -297,7 +310,17 @@ class Recovery:
         self._core.applier.configure(topic, decode_config(config), head)
 
     def _drop(self, topic: Topic, frame: Frame) -> None:
-        del self._core.topics[topic.id]
+        self._leave_out(topic)
+
+    def _leave_out(self, topic: Topic) -> None:
+        """A topic is no more; where the checkpoint at the end adds to the snapshots, it has to say so."""
+        core = self._core
+        del core.topics[topic.id]
+        if topic.id in core.sleepers.places.by_id:
+            dict.pop(core.by_name, topic.name, None)
+            core.sleepers.forget(topic.id)
+        if core.sleepers.indexed:
+            core.dropped[0].append(topic.id)
 
     def _delete(self, topic: Topic, frame: Frame) -> None:
         before_seq, ranges = control.decode_delete(frame.body)
@@ -337,7 +360,9 @@ class Recovery:
         # The snapshots have this head, or get it before anything is given out.
         topic.ceiling = topic.ceiling_staged = 0
         grant(topic, core.reserve)
-        topic.staged_head, topic.staged_ts, topic.staged_config = topic.head, topic.last_ts, topic.config
+        topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
+        if topic.staged_config is not topic.config:
+            topic.staged_config = topic.config
         topic.shard = core.shard_number(topic.id)
 
     def _lose_unlogged(self, topic: Topic, last: int) -> None:
@@ -364,12 +389,13 @@ class Recovery:
         for topic_id in sorted(core.topics):
             topic = core.topics[topic_id]
             other = core.by_name.get(topic.name)
-            if other is not None:
+            if other is not None and other is not topic:
                 _log.warning("a topic whose creation had failed is left out", extra={"topic": other.name})
-                del core.topics[other.id]
+                older, topic = sorted((topic, other), key=lambda one: one.id)
+                self._leave_out(older)
                 self.changed = True
             core.by_name[topic.name] = topic
-        core.names = SortedNames(core.by_name)
+        core.names = SortedNames([*core.by_name, *core.sleepers.names])
 
     def _check_segments(self) -> None:
         """Every segment the state names must be there. Its content is checked when it is read, or by verify."""

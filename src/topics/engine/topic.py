@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from topics.core.config import TopicConfig
 from topics.core.loss import LostRange
 from topics.core.records import Record
-from topics.engine.rules import Rules
+from topics.engine.rules import rules_of
 from topics.engine.state.keys import KeyMemory
 from topics.engine.state.runs import Block, Run, Segment
 
@@ -30,6 +30,11 @@ class Guard(Protocol):
     def admit(self, topic: "Topic", records: Records, moved: bool, prepared: Any = None) -> Sequence[Record] | None:
         """The records as they are to be stored, None where that is as they are; raises where one of them is not what
         the topic's are. `moved` says that they were written to another topic first."""
+        ...
+
+    def indifferent(self, topic: "Topic", streams: bool) -> bool:
+        """Whether it takes any record just now, as it is, and does nothing about it; for users of streams, or for
+        those of topics. Asked for each record, so it has to be quick; no is always a right answer."""
         ...
 
     def rewrites(self, topic: "Topic") -> bool:
@@ -82,26 +87,24 @@ class Inheritance:
 
 class Topic:
     __slots__ = (
-        "_closing", "_created", "_guard", "_rules", "_staged_config", "cap_floor", "capture_due", "ceiling",
+        "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
         "ceiling_staged", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
         "inflight_groups", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
-        "live_bytes",
-        "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "segments", "shard",
-        "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags", "tail", "tail_bytes",
-        "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
+        "live_bytes", "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "rules",
+        "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags",
+        "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line a field
-        self, topic_id: int, name: str, epoch: int, config: TopicConfig, created_ts: int
+        self, topic_id: int, name: str, epoch: int, config: TopicConfig, created_ts: int, created: bool = False
     ) -> None:
         self.id = topic_id
         self.name = name
         self.epoch = epoch
         self.config = config
         self.created_ts = created_ts
-        self._rules: Rules | None = None
         self.shard = 0
-        self._created = False
+        self._created = created
         self._closing = False
         self.capture_due = False
         """A checkpoint wants this topic's state as it is, before anything else changes it."""
@@ -153,6 +156,8 @@ class Topic:
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""
         self._guard: Guard | None = None
+        self.rules = rules_of(config, True, created, False, False)
+        """What holds for those who write to the topic now, everything on its way included."""
         self.origin: Inheritance | None = None
         self.waiters: list[Callable[[], None]] | None = None
         self.when_gone: list[Callable[[], None]] | None = None
@@ -163,16 +168,9 @@ class Topic:
 
     # What the rules are made of
 
-    @property
-    def rules(self) -> Rules:
-        """What holds for those who write to the topic now, everything on its way included."""
-        rules = self._rules
-        if rules is None:
-            rules = self._rules = Rules(
-                self._staged_config, self.config, created=self._created, guarded=self._guard is not None,
-                closing=self._closing,
-            )  # fmt: skip
-        return rules
+    def _rule_anew(self) -> None:
+        config = self._staged_config
+        self.rules = rules_of(config, config is self.config, self._created, self._guard is not None, self._closing)
 
     @property
     def created(self) -> bool:
@@ -181,7 +179,8 @@ class Topic:
 
     @created.setter
     def created(self, created: bool) -> None:
-        self._created, self._rules = created, None
+        self._created = created
+        self._rule_anew()
 
     @property
     def closing(self) -> bool:
@@ -190,7 +189,8 @@ class Topic:
 
     @closing.setter
     def closing(self, closing: bool) -> None:
-        self._closing, self._rules = closing, None
+        self._closing = closing
+        self._rule_anew()
 
     @property
     def guard(self) -> Guard | None:
@@ -198,7 +198,8 @@ class Topic:
 
     @guard.setter
     def guard(self, guard: Guard | None) -> None:
-        self._guard, self._rules = guard, None
+        self._guard = guard
+        self._rule_anew()
 
     @property
     def staged_config(self) -> TopicConfig:
@@ -207,7 +208,8 @@ class Topic:
 
     @staged_config.setter
     def staged_config(self, config: TopicConfig) -> None:
-        self._staged_config, self._rules = config, None
+        self._staged_config = config
+        self._rule_anew()
 
     def configure(self, config: TopicConfig) -> None:
         """The config changes for readers as well."""

@@ -52,6 +52,10 @@ FrameDraft = tuple[FrameKind, bytes, bytes]
 """A frame that has no number yet: its kind, and the two parts of its body."""
 
 
+SharedFrame = tuple[FrameKind, int, bytes]
+"""A frame of several transactions: its kind, the topic it is of, and its body."""
+
+
 class Books(Protocol):
     """What the write path knows of the engine (`EngineCore`)."""
 
@@ -272,7 +276,8 @@ class WritePath:
         books = self.books
         if books.closed:
             raise ShuttingDownError()
-        if topic.closing or (topic.created and books.topics.get(topic.id) is not topic):
+        rules = topic.rules
+        if rules.closing or (rules.created and books.topics.get(topic.id) is not topic):
             # The frame that deletes it must be its last.
             raise TopicNotFoundError(topic.name)
         if books.quiet:
@@ -358,13 +363,17 @@ class WritePath:
         finished: Callable[[TopicsError | None], None],
         gate: Gate = Gate.CLASS,
         decides: bool = False,
+        shared: Sequence[SharedFrame] = (),
     ) -> None:
         """Logs transactions of one shard in one write, and publishes them together.
 
-        `decides` says that it is the commit that others wait for (`engine.write.holding`).
+        `decides` says that it is the commit that others wait for (`engine.write.holding`). `shared` are frames that
+        stand for several of the transactions, which then have none of their own.
         """
         shard = self.books.shards[parts[0].topic.shard]
         pieces: list[bytes] = []
+        for kind, topic_id, body in shared:
+            pieces += shard.frame(kind, topic_id, body)
         needs_sync = False
         for part in parts:
             sealed = self._seal(shard, part)

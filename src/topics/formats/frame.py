@@ -69,6 +69,8 @@ class FrameKind(IntEnum):
     """Records came from another topic: a block, and where they were."""
     DEPARTURE = 14
     """Records went to another topic and are gone here."""
+    FORWARDS = 15
+    """The same records forwarded into many topics: as many FORWARD frames in one (`formats.forwards`)."""
     STREAM_APPEND = 16
     """One batch, and what else it changes in its stream, such as a producer's place (`formats.stream`)."""
     STREAM_CREATE = 17
@@ -97,6 +99,8 @@ class FrameKind(IntEnum):
     """A topic's whole state but its payload; the APPEND frames of its tail follow."""
     SNAPSHOT_END = 34
     """Closes a snapshot file; one without it was never finished."""
+    DIRECTORY = 35
+    """Where the topics of the stretch of a snapshot before it are, and one checksum for all of it."""
 
 
 _KINDS = {int(kind): kind for kind in FrameKind}
@@ -114,6 +118,11 @@ class Frame(NamedTuple):
     end: int
     moment: int = 0
     """When it was logged, in milliseconds since 1970; 0 where that is not known."""
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is what a frame of the log means, and its body is not in the log as it is (`formats.forwards`)."""
+        return self.end - self.start != OVERHEAD_BYTES + len(self.body)
 
 
 class BadFrame(NamedTuple):

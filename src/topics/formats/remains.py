@@ -14,6 +14,7 @@ from typing import NamedTuple
 from topics.core.rows import ROW_BYTES
 from topics.formats.block import BLOCK_HEAD, key_places
 from topics.formats.carriers import BLOCK_KINDS, block_in
+from topics.formats.forwards import decode_forwards
 from topics.formats.frame import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, OVERHEAD_BYTES, FrameKind
 from topics.formats.routing import decode_forward
 
@@ -63,13 +64,24 @@ def read_remains(buffer: memoryview, start: int, end: int, first_lsn: int, next_
         body = buffer[start + HEADER_BYTES : start + length - CHECKSUM_BYTES]
         readings = _readings(body, topic_id)
         # A body that holds records for another kind shows that the kind is the damaged byte.
-        if readings.keys() - {_LOGGED[kind]} or (kind in _GIVE_OUT_SEQS and not readings):
+        if readings.keys() - {_LOGGED[kind]} or (kind in _GIVE_OUT_SEQS and not readings) or _has_forwards(body, kind):
             return []
         found.append(readings.get(_LOGGED[kind]) or FrameRemains(_LOGGED[kind], topic_id))
         start += length
     if next_lsn is not None and first_lsn + len(found) != next_lsn:
         return []
     return found
+
+
+def _has_forwards(body: memoryview, kind: int) -> bool:
+    """Whether it forwarded to many topics: of those that stand at the same place nobody could tell which it were."""
+    if kind == FrameKind.FORWARDS:
+        return True
+    try:
+        decode_forwards(body)
+    except ValueError:
+        return False
+    return True
 
 
 def _readings(body: memoryview, topic_id: int) -> dict[FrameKind, FrameRemains]:

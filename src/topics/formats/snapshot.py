@@ -3,11 +3,17 @@
     SNAPSHOT_HEAD   msgpack of `SnapshotHead`
     TOPIC           msgpack of `TopicState`, for each topic that changed since the snapshot before (all, in a full one)
       APPEND ...    the blocks of that topic's tail, as they stood in the log
-    SNAPSHOT_END    u64 number of TOPIC frames
+    DIRECTORY       msgpack of `Directory`, about every MiB; only where there are many topics
+    SNAPSHOT_END    u64 number of TOPIC frames | with directories: u64 offset of the last DIRECTORY frame
 
 A frame's lsn is its place in the file, from 1. A snapshot that adds to others names them in `chain`; the state is that
 of the oldest with each younger one's topics put over it and its `dropped` ones taken away. Payload is copied only for
 tails too small to deserve a segment, and only when their topic changed.
+
+A directory has one checksum for everything since the directory before it, and tells where in there which topics are
+and what a start has to know of them. So a start with a million topics checks and reads as many bytes as ever, and looks
+at a thousandth as many frames; a topic is decoded when somebody asks for it. The frames are there all the same: a
+repair loses no more topics than the damage has hit.
 
 `WalPosition` says where replay goes on: everything before that file of that shard is in the snapshot, and nothing
 behind it is, because a topic is captured as it stood when its shard turned to that file.
@@ -18,6 +24,7 @@ from struct import Struct
 import msgspec
 
 _COUNT = Struct("<Q")
+_END = Struct("<QQ")
 
 
 class WalPosition(msgspec.Struct, array_like=True, frozen=True):
@@ -117,11 +124,45 @@ class TopicState(msgspec.Struct, array_like=True, frozen=True):
     """Whether it may hold records that a replay does not have, so that every eviction is a frame; see EVICT."""
     keyed: list[KeyedState] = []
     """The idempotency keys, block by block, the oldest first."""
+    tail_live: int = 0
+    """Live records of the tail, and their payload, for whoever does not read the blocks; only where a directory names
+    the topic."""
+    tail_live_bytes: int = 0
+
+
+CLASSES = ("ephemeral", "memory", "disk", "fsync")
+"""The classes in the order of their numbers in directories; never changed."""
+
+
+class Directory(msgspec.Struct, array_like=True, frozen=True):
+    """The topics of a stretch of the file that may stay there until they are asked for, a column each, and the rest."""
+
+    previous: int
+    """Where the directory before this one is; 0 where there is none."""
+    begin: int
+    """Where the stretch begins: where the directory before it ends, or with the file. It ends where this one begins."""
+    digest: int
+    """XXH3-64 of the bytes of the stretch."""
+    others: list[tuple[int, int]]
+    """The topics that a start has to have whole: where the TOPIC frame is, and the bytes of all frames."""
+    ids: list[int]
+    names: list[str]
+    offsets: list[int]
+    """Where the TOPIC frame of each is."""
+    sizes: list[int]
+    """The bytes of that frame and of the APPEND frames behind it."""
+    classes: bytes
+    """The durability of each, a number of `CLASSES`."""
+    live: list[int]
+    live_bytes: list[int]
+    written: list[int]
+    """When the oldest block of each one's tail was written; 0 where there is none."""
 
 
 _encoder = msgspec.msgpack.Encoder()
 _head_decoder = msgspec.msgpack.Decoder(SnapshotHead)
 _topic_decoder = msgspec.msgpack.Decoder(TopicState)
+_directory_decoder = msgspec.msgpack.Decoder(Directory)
 
 
 def encode_head(head: SnapshotHead) -> bytes:
@@ -140,9 +181,27 @@ def decode_topic(body: memoryview) -> TopicState:
     return _topic_decoder.decode(body)
 
 
-def encode_end(topics: int) -> bytes:
-    return _COUNT.pack(topics)
+def encode_directory(directory: Directory) -> bytes:
+    return _encoder.encode(directory)
+
+
+def decode_directory(body: memoryview) -> Directory:
+    """Raises ValueError where its columns are not of one length."""
+    found = _directory_decoder.decode(body)
+    columns = (found.names, found.offsets, found.sizes, found.classes, found.live, found.live_bytes, found.written)
+    if any(len(column) != len(found.ids) for column in columns) or any(map(len(CLASSES).__le__, found.classes)):
+        raise ValueError("a directory whose columns disagree")
+    return found
+
+
+def encode_end(topics: int, directory: int = 0) -> bytes:
+    return _END.pack(topics, directory) if directory else _COUNT.pack(topics)
 
 
 def decode_end(body: memoryview) -> int:
-    return int(_COUNT.unpack(body)[0])
+    return int(_COUNT.unpack_from(body)[0]) if len(body) in (_COUNT.size, _END.size) else -1
+
+
+def directory_in_end(body: memoryview) -> int:
+    """Where the last directory is; 0 where there is none."""
+    return int(_END.unpack(body)[1]) if len(body) == _END.size else 0

@@ -18,7 +18,7 @@ _MEMBERS_MAX = 1000
 # Parts are joined when there are this many, as a body of tiny chunks would cost fifty times its size.
 _PARTS_MAX = 64
 # Bodies up to this size are not counted in the budget: the number of connections bounds them well enough.
-_UNCOUNTED_BYTES = 64 * 1024
+UNCOUNTED_BYTES = 64 * 1024
 LARGE_BYTES = 1024 * 1024
 """A longer body is given as a `LargeBody` to those who take it so."""
 
@@ -89,11 +89,13 @@ class PlainBody:
     into their places as they come, in memory that the system gives as it is used.
     """
 
-    __slots__ = ("_budget", "_levels", "_limit", "_places", "_size", "_taken", "nbytes")
+    __slots__ = ("_budget", "_free_bytes", "_levels", "_limit", "_places", "_size", "_taken", "nbytes")
 
-    def __init__(self, limit: int, budget: Budget, large_size: int = 0) -> None:
-        """`large_size` is how long it may get as a `LargeBody`; 0 is never one."""
+    def __init__(self, limit: int, budget: Budget, large_size: int = 0, free_bytes: int = UNCOUNTED_BYTES) -> None:
+        """`large_size` is how long it may get as a `LargeBody`; 0 is never one. Up to `free_bytes` it is not counted in
+        the budget."""
         self._limit = limit
+        self._free_bytes = free_bytes
         self._budget = budget
         self._size = large_size
         self._places: memoryview | None = None
@@ -106,7 +108,7 @@ class PlainBody:
         nbytes = self.nbytes + len(part)
         if nbytes > self._limit:
             raise too_large(self._limit)
-        if nbytes > _UNCOUNTED_BYTES:
+        if nbytes > self._free_bytes:
             self._budget.take(nbytes - self._taken)
             self._taken = nbytes
         if self._places is None and self._size and nbytes > LARGE_BYTES:
@@ -153,10 +155,12 @@ class GzipBody:
 
     __slots__ = ("_inflated", "_limit", "_limits", "_members", "_wire_bytes", "_zlib")
 
-    def __init__(self, limit: int, limits: HttpLimits, budget: Budget, large: bool = False) -> None:
+    def __init__(
+        self, limit: int, limits: HttpLimits, budget: Budget, large: bool = False, free_bytes: int = UNCOUNTED_BYTES
+    ) -> None:
         self._limit = limit
         self._limits = limits
-        self._inflated = PlainBody(limit, budget, limit if large else 0)
+        self._inflated = PlainBody(limit, budget, limit if large else 0, free_bytes)
         self._wire_bytes = 0
         self._zlib = zlib.decompressobj(_GZIP_WINDOW)
         self._members = 1
@@ -208,16 +212,22 @@ def too_large(limit: int) -> HttpError:
 
 
 def open_body(
-    encoding: str, length: int | None, limit: int, limits: HttpLimits, budget: Budget, large: bool = False
+    encoding: str,
+    length: int | None,
+    limit: int,
+    limits: HttpLimits,
+    budget: Budget,
+    large: bool = False,
+    free_bytes: int = UNCOUNTED_BYTES,
 ) -> Body:
     """The collector for a body; `length` is None for a chunked one. Raises `HttpError` for what cannot be taken.
 
-    `large` says that it may be given as a `LargeBody`."""
+    `large` says that it may be given as a `LargeBody`, `free_bytes` how much of it is not counted in the budget."""
     if length is not None and length > limit:
         raise too_large(limit)
     coding = encoding.strip().lower()
     if coding in ("gzip", "x-gzip"):
-        return GzipBody(limit, limits, budget, large)
+        return GzipBody(limit, limits, budget, large, free_bytes)
     if coding not in ("", "identity"):
         raise HttpError(Fault.UNSUPPORTED_ENCODING, headers=[("accept-encoding", "gzip, identity")])
-    return PlainBody(limit, budget, (limit if length is None else length) if large else 0)
+    return PlainBody(limit, budget, (limit if length is None else length) if large else 0, free_bytes)

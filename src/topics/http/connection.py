@@ -25,7 +25,7 @@ from topics.http.hub import Hub
 from topics.http.messages import UNREAD_HEAD, RequestHead
 from topics.http.pipeline import Pipeline
 from topics.http.progress import Phase, Progress
-from topics.http.reader import PIECE_BYTES, InputOver, RequestReader, Upgraded
+from topics.http.reader import PIECE_BYTES, Http2Preface, InputOver, RequestReader, Upgraded
 from topics.http.streams import Upgrade
 from topics.http.tls import end_sending
 from topics.http.turns import GREEDY_S, SLICE_S
@@ -164,13 +164,7 @@ class Connection(asyncio.Protocol):
             self._due_bytes = len(candidate) + len(HEAD_END) + length
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         head.peer = self._pipeline.peer
-        if hub.draining:
-            raise HttpError(Fault.SHUTTING_DOWN)
-        try:
-            verdict = hub.application.admit(head)
-        except Exception:
-            _logger.exception("the application failed to admit a request", extra={"path": head.path})
-            raise HttpError(Fault.INTERNAL) from None
+        verdict = hub.admit(head)
         if head.allow_origin is not None or head.answer_headers:
             # The answer says more, such as which page may read it, so it is none of the usual ones.
             exchange.plain = False
@@ -214,7 +208,7 @@ class Connection(asyncio.Protocol):
         if pipeline.waiting or late or not pipeline.may_start(exchange, len(pipeline.exchanges) - 1):
             pipeline.waiting.append(exchange)
         else:
-            self._start(exchange)
+            self._hub.handle(exchange)
 
     # What the pipeline calls.
 
@@ -345,7 +339,7 @@ class Connection(asyncio.Protocol):
             return False
         exchange = pipeline.next_waiting()
         if exchange is not None:
-            self._start(exchange)
+            self._hub.handle(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
             size = self._reader.piece_bytes
             rest = memoryview(self._unparsed)
@@ -364,9 +358,22 @@ class Connection(asyncio.Protocol):
             self._unparsed = upgraded.rest + bytes(self._unparsed)
         except InputOver:
             self._reader.release()
+        except Http2Preface as preface:
+            self._speak_http2(preface.rest)
         except Exception:
             _logger.exception("failed to read a request")
             self._refuse(HttpError(Fault.INTERNAL))
+
+    def _speak_http2(self, rest: bytes) -> None:
+        """The client speaks HTTP/2 from its first byte on: another protocol takes the connection over."""
+        # Imported by the first such client, as a server that has none should not pay for it.
+        from topics.http.h2.connection import Http2Connection  # noqa: PLC0415
+
+        self._unparsed = rest + bytes(self._unparsed)
+        pipeline = self._pipeline
+        connection = Http2Connection(self.hand_over())
+        pipeline.release()
+        connection.begin()
 
     def _start_known(self, head: RequestHead, body: bytes) -> bool:
         """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
@@ -385,7 +392,7 @@ class Connection(asyncio.Protocol):
         try:
             application.handle(exchange)
         except Exception:
-            self._failed(exchange)
+            hub.failed(exchange)
         pipeline.corked = False
         if not pipeline.exchanges:
             pipeline.flush()
@@ -404,18 +411,6 @@ class Connection(asyncio.Protocol):
         heads.limit = verdict
         heads.admission = None if isinstance(verdict, OneRequest) else admission
         return True
-
-    def _start(self, exchange: Exchange) -> None:
-        try:
-            self._hub.application.handle(exchange)
-        except Exception:
-            self._failed(exchange)
-
-    def _failed(self, exchange: Exchange) -> None:
-        """A handler raised what it should not have."""
-        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
-        if not exchange.answered:
-            exchange.respond(*self._hub.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""

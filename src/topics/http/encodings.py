@@ -1,7 +1,9 @@
 """gzip on answers: who accepts it, and making it."""
 
+import asyncio
 import functools
 import zlib
+from collections.abc import Callable
 
 # The lowest level: on JSON it gives most of the saving for a third of the time of the usual one.
 _LEVEL = 1
@@ -11,6 +13,17 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 def compress(body: bytes) -> bytes:
     compressor = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW)
     return compressor.compress(body) + compressor.flush()
+
+
+def compress_later(body: bytes, done: Callable[[bytes], None]) -> None:
+    """Compresses on a thread and calls `done` on the loop."""
+
+    def compressed(future: asyncio.Future[bytes]) -> None:
+        if not future.cancelled():
+            # A thread that fails, for want of memory, leaves the body as it is.
+            done(body if future.exception() else future.result())
+
+    asyncio.get_running_loop().run_in_executor(None, compress, body).add_done_callback(compressed)
 
 
 @functools.lru_cache(maxsize=256)

@@ -244,36 +244,56 @@ class Exchange(msgspec.Struct, eq=False):
 
 
 def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None:
-    """Answers many requests, each with its JSON object and status 200, in fewer steps than `respond` takes for one.
+    """Answers many requests of one route, each with its JSON object and status 200, in fewer steps than `respond`
+    takes for one. They are counted together.
 
     One that cannot be answered does not keep the answers of the others.
     """
-    renderer, prefix = None, b""
-    tally, count = None, 0
+    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    each = tally if tally is not None and not tally.mask else None
     for exchange, body in zip(exchanges, bodies, strict=True):
         channel = exchange.channel
         try:
             if channel is None or exchange.answered or not exchange.plain or len(body) >= channel.small_bytes:
+                others += 1
                 exchange.respond(200, body)
                 continue
-            if channel.renderer is not renderer:
-                renderer = channel.renderer
-                prefix = renderer.prefix(200, "application/json")
-            if exchange.head.tally is not tally:
-                if tally is not None:
-                    tally.count_many(exchange, 200, count)
-                tally, count = exchange.head.tally, 0
-            if tally is None or tally.mask:
-                count += 1
-            else:
-                tally.count(exchange, 200)
+            prefix = prefix or channel.renderer.prefix(200, "application/json")
+            if each is not None:
+                each.count(exchange, 200)
             exchange.answered = True
             exchange.channel = None
             channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
-    if tally is not None and count:
-        tally.count_many(exchanges[-1], 200, count)
+    if tally is not None and each is None:
+        tally.count_many(exchanges[-1], 200, len(exchanges) - others)
+
+
+def respond_bodiless(
+    exchanges: Sequence[Exchange], status: int, lines: Sequence[bytes], otherwise: Callable[[Exchange, int], None]
+) -> None:
+    """The same for answers without a body, each with its header lines and the empty one behind them. `otherwise`
+    answers one that takes more than that; it is told its number."""
+    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    each = tally if tally is not None and not tally.mask else None
+    for number, exchange in enumerate(exchanges):
+        channel = exchange.channel
+        try:
+            if channel is None or exchange.answered or not exchange.plain:
+                others += 1
+                otherwise(exchange, number)
+                continue
+            prefix = prefix or channel.renderer.prefix(status, "")
+            if each is not None:
+                each.count(exchange, status)
+            exchange.answered = True
+            exchange.channel = None
+            channel.deliver_plain(exchange, prefix + lines[number])
+        except Exception:
+            _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
+    if tally is not None and each is None:
+        tally.count_many(exchanges[-1], status, len(exchanges) - others)
 
 
 def for_origin(origin: str, headers: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -10,9 +10,10 @@ import msgspec
 from topics.http.adaptive_spin import AdaptiveSpin
 from topics.http.application import Application
 from topics.http.bodies import Budget
-from topics.http.errors import HttpError
+from topics.http.errors import Fault, HttpError
+from topics.http.exchange import Exchange
 from topics.http.limits import HttpLimits
-from topics.http.messages import Refusal
+from topics.http.messages import Refusal, RequestHead
 from topics.http.render import Renderer
 from topics.http.turns import Turns, Waiting
 from topics.http.unread import Sender, Unread
@@ -26,6 +27,9 @@ class Counters(msgspec.Struct, gc=False):
 
     connections_open: int = 0
     connections_total: int = 0
+    # Those of them that speak HTTP/2.
+    http2_connections_open: int = 0
+    http2_connections_total: int = 0
     # Heads understood, whatever became of the request.
     requests: int = 0
     # Requests answered by a refusal of the HTTP layer, or of the application before their body.
@@ -137,6 +141,29 @@ class Hub:
             connection.abort()
             return True
         return False
+
+    def admit(self, head: RequestHead) -> int | Refusal:
+        """What the application decides by a head. Raises `HttpError` where it is not asked, or fails to answer."""
+        if self.draining:
+            raise HttpError(Fault.SHUTTING_DOWN)
+        try:
+            return self.application.admit(head)
+        except Exception:
+            _logger.exception("the application failed to admit a request", extra={"path": head.path})
+            raise HttpError(Fault.INTERNAL) from None
+
+    def handle(self, exchange: Exchange) -> None:
+        """Gives a complete request to the application."""
+        try:
+            self.application.handle(exchange)
+        except Exception:
+            self.failed(exchange)
+
+    def failed(self, exchange: Exchange) -> None:
+        """A handler raised what it should not have. To be called where it is caught."""
+        _logger.exception("a handler failed", extra={"method": exchange.head.method, "path": exchange.head.path})
+        if not exchange.answered:
+            exchange.respond(*self.refusal(HttpError(Fault.INTERNAL), exchange.head.path))
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Calls back in the next turn of the loop."""

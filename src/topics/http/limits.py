@@ -40,6 +40,21 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Requests of one connection that may be under way at once; the next ones stay in the socket.
     pipeline_depth: int = 16
 
+    # HTTP/2, from a client that begins with it. Its connections have all the limits above, and each of its streams
+    # those of a request; what a connection may do that HTTP/1.1 has no words for is bounded by these.
+    http2: bool = True
+    # Streams of one connection that may be open at once; the next ones are refused.
+    http2_streams: int = 100
+    # What a client may send of one body, and of all bodies of a connection, before it is told that they were taken.
+    http2_stream_window_bytes: int = MIB
+    http2_window_bytes: int = 4 * MIB
+    # How many frames of a kind that makes work and says nothing may come at once, and how many more a second: resets,
+    # and everything else that is no request, body or answer (`http.h2.floods`).
+    http2_resets: int = 200
+    http2_resets_per_s: int = 20
+    http2_idle_frames: int = 1000
+    http2_idle_frames_per_s: int = 100
+
     # What all clients together may leave unread: the fuller it is, the shorter are the answers.
     unread_bytes: int = 256 * MIB
     # Bytes a client may leave unread before no more of its requests are read.

@@ -13,17 +13,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from topics.http.encodings import compress
+from topics.http.encodings import compress_later
 from topics.http.exchange import Exchange
 from topics.http.hub import Hub
 from topics.http.messages import RequestHead
 from topics.http.render import CONTINUE, LENGTH_LINES
 from topics.http.steps import Steps
 from topics.http.streams import Stream, Upgrade
-from topics.http.unread import MUCH_BYTES, Account
-
-NOBODY = Account()
-"""Whom unread bytes belong to that the application was not asked about."""
+from topics.http.unread import MUCH_BYTES, NOBODY, Account
 
 # Small answers of one turn are sent together, up to this many; a large one is sent at once.
 _PIECES_MAX = 16
@@ -94,7 +91,7 @@ class Pipeline:
         self.gzip_min_bytes = hub.limits.gzip_min_bytes
         self.gzip_inline_bytes = hub.limits.gzip_inline_bytes
         self.small_bytes = min(len(LENGTH_LINES), self.gzip_min_bytes)
-        self.peer = _address(transport.get_extra_info("peername"))
+        self.peer = address_of(transport.get_extra_info("peername"))
         self.corked = False
         # Whether the client has left so much unread that the transport asked for no more.
         self.write_paused = False
@@ -208,12 +205,7 @@ class Pipeline:
         return self._owner.hand_over()
 
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
-        def compressed(future: asyncio.Future[bytes]) -> None:
-            if not future.cancelled():
-                # A thread that fails, for want of memory, leaves the body as it is.
-                done(body if future.exception() else future.result())
-
-        asyncio.get_running_loop().run_in_executor(None, compress, body).add_done_callback(compressed)
+        compress_later(body, done)
 
     def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
         self.occupied = True
@@ -358,7 +350,7 @@ class Pipeline:
             self._hub.changed.set()
 
 
-def _address(peername: object) -> str:
+def address_of(peername: object) -> str:
     """host:port of the client; a socket without one, such as a local one, gives what it has."""
     match peername:
         case (str(host), int(port), *_):

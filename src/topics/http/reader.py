@@ -23,6 +23,10 @@ PIECE_BYTES = 4096
 # Bodies of a known length up to this are collected without a `Body`.
 _SMALL_BYTES = 16 * 1024
 
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_PREFACE_FOUND = "Pause on PRI/Upgrade"
+"""What the parser says of it."""
+
 # The parser gives the method as new bytes each time.
 _METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT")
@@ -31,6 +35,14 @@ _METHODS = {
 
 class Upgraded(Exception):
     """The request just read asks for another protocol, so `rest`, which follows it, may be no HTTP."""
+
+    def __init__(self, rest: bytes) -> None:
+        super().__init__(rest)
+        self.rest = rest
+
+
+class Http2Preface(Exception):
+    """A connection begins with the preface of HTTP/2, which `rest` follows."""
 
     def __init__(self, rest: bytes) -> None:
         super().__init__(rest)
@@ -124,13 +136,16 @@ class RequestReader:
             # An exception of our own methods below comes back wrapped.
             raise error.__context__ or error from None
         except httptools.HttpParserError as error:
+            if str(error) == _PREFACE_FOUND and self._limits.http2 and not self.progress:
+                # The parser stops at the end of the preface, of which earlier pieces may have held the beginning.
+                raise Http2Preface(bytes(data[len(HTTP2_PREFACE) - self._idle_bytes :])) from None
             raise HttpError(Fault.MALFORMED, f"{Fault.MALFORMED.value[1]}: {error}") from None
         if self.progress != before:
             self._idle_bytes = 0
         else:
             self._idle_bytes += len(data)
             if self._idle_bytes > self._limits.head_bytes:
-                raise self._head_too_large()
+                raise _head_too_large(self._limits)
 
     def release(self) -> None:
         """Lets go of everything; nothing more is read. Not to be called from within `feed`."""
@@ -166,7 +181,7 @@ class RequestReader:
         self.in_body = True
         first = headers.first
         if headers.repeated or len(first) > self._limits.headers_count or self._idle_bytes > self._head_slack:
-            self._check_head_size(headers, target)
+            check_head_size(headers, target, self._limits)
         head = self._head(target, headers)
         length: int | None = 0
         if b"content-length" in first:
@@ -252,18 +267,6 @@ class RequestReader:
                 raise HttpError(Fault.EXPECTATION_FAILED)
             self._sink.on_continue()
 
-    def _check_head_size(self, headers: Headers, target: bytes) -> None:
-        nbytes = len(target) + sum(len(name) + len(value) + 4 for name, value in headers.pairs())
-        if len(headers) > self._limits.headers_count or nbytes > self._limits.head_bytes:
-            raise self._head_too_large()
-
-    def _head_too_large(self) -> HttpError:
-        limits = self._limits
-        return HttpError(
-            Fault.HEAD_TOO_LARGE,
-            f"the request head exceeds {limits.head_bytes} bytes or {limits.headers_count} headers",
-        )
-
     def _after_upgrade(self, rest: bytes) -> None:
         """Starts over with what follows a request that asked for another protocol.
 
@@ -278,6 +281,18 @@ class RequestReader:
         self.feed(replay)
         if rest:
             self.feed(rest)
+
+
+def check_head_size(headers: Headers, target: bytes, limits: HttpLimits) -> None:
+    nbytes = len(target) + sum(len(name) + len(value) + 4 for name, value in headers.pairs())
+    if len(headers) > limits.headers_count or nbytes > limits.head_bytes:
+        raise _head_too_large(limits)
+
+
+def _head_too_large(limits: HttpLimits) -> HttpError:
+    return HttpError(
+        Fault.HEAD_TOO_LARGE, f"the request head exceeds {limits.head_bytes} bytes or {limits.headers_count} headers"
+    )
 
 
 def _check_transfer_encoding(head: RequestHead) -> None:

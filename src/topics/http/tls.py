@@ -21,9 +21,11 @@ _logger = logging.getLogger(__name__)
 class Certificate:
     """A certificate with its key, from files that can be read again."""
 
-    def __init__(self, cert_file: str, key_file: str) -> None:
-        """Raises `OSError`, which `ssl.SSLError` is as well, for files that make no sense."""
+    def __init__(self, cert_file: str, key_file: str, *, http2: bool = True) -> None:
+        """Raises `OSError`, which `ssl.SSLError` is as well, for files that make no sense. `http2` is whether clients
+        are told that the server speaks it."""
         self._files = cert_file, key_file
+        self._protocols = ["h2", "http/1.1"] if http2 else ["http/1.1"]
         self.context = self._load()
 
     def reload(self) -> None:
@@ -37,6 +39,8 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # A client that wants to begin anew in the middle of a connection only wants the server to compute.
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+        # A client that wants none of them gets HTTP/1.1; what it speaks then shows in its first bytes.
+        context.set_alpn_protocols(self._protocols)
         # No question at a terminal that nobody looks at: a key with a password is refused.
         context.load_cert_chain(*self._files, password=_no_password)
         return context

@@ -32,6 +32,32 @@ class Account:
         self.unread_bytes = 0
 
 
+NOBODY = Account()
+"""Whom unread bytes belong to that the application was not asked about."""
+
+
+class Meter:
+    """What is counted as unread for one sender, and whom it belongs to."""
+
+    __slots__ = ("_unread", "account", "nbytes")
+
+    def __init__(self, unread: "Unread") -> None:
+        self._unread = unread
+        self.account = NOBODY
+        self.nbytes = 0
+
+    def set(self, nbytes: int) -> None:
+        self._unread.change(self.account, nbytes - self.nbytes)
+        self.nbytes = nbytes
+
+    def charge(self, account: Account) -> None:
+        """Says whom it belongs to."""
+        nbytes = self.nbytes
+        self.set(0)
+        self.account = account
+        self.set(nbytes)
+
+
 class Sender(Protocol):
     """A connection that was given something to send."""
 

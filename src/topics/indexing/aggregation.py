@@ -90,11 +90,10 @@ class Table:
         """The buckets as they are answered, the oldest first and the groups of each in order; null is the last."""
         found: dict[int, list[dict[str, Any]]] = {}
         for key in self._ordered(ask.top):
-            shown = {name: state.show() for name, state in zip(names, self.groups[key], strict=True)}
-            group = dict(zip(ask.group_by, key.group, strict=True))
             groups = found.setdefault(key.start_ms, [])
             if ask.top is None or len(groups) < ask.top:
-                groups.append({"key": group, "measures": shown})
+                shown = {name: state.show() for name, state in zip(names, self.groups[key], strict=True)}
+                groups.append({"key": dict(zip(ask.group_by, key.group, strict=True)), "measures": shown})
         length = ask.interval_ms or ask.to_ms - ask.from_ms
         return [
             {"start": write_date(start), "end": write_date(start + length), "groups": groups}

@@ -4,6 +4,8 @@ Histograms are `log2_v1`: a value is counted in the bucket of the greatest power
 and below 1 in the first one, which is 1. A percentile is the lower bound of the bucket that reaches the share.
 """
 
+from bisect import bisect_left
+from itertools import accumulate
 from math import frexp
 from typing import Any, Final, Protocol
 
@@ -14,6 +16,7 @@ from topics.indexing.values import number_json
 Number = int | float
 Histogram = dict[int, Number]
 
+_NO_SHARES: Final[dict[str, int | None]] = {"p50": None, "p95": None, "p99": None}
 SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -23,24 +26,40 @@ def log2_bucket(value: Number) -> int:
     return 1 if amount < 1 else 1 << (int(amount).bit_length() - 1 if type(amount) is int else frexp(amount)[1] - 1)
 
 
+class _Texts(dict[int, str]):
+    """Bounds as texts. There are few of them, and an answer has each some thousand times."""
+
+    def __missing__(self, bound: int) -> str:
+        text = str(bound)
+        # Callers bring bounds of their own; only powers of two are worth remembering.
+        return self.setdefault(bound, text) if bound.bit_count() == 1 and bound < _BOUND_MAX else text
+
+
+_BOUND_MAX: Final = 1 << 64
+_texts: Final = _Texts()
+
+
 def spread(histogram: Histogram) -> tuple[dict[str, int | None], dict[str, Number]]:
     """The buckets that reach each of the shares, None where nothing is in any, and the counts as they are shown. An
-    answer may have tens of thousands of these, so it is one pass."""
-    ordered = sorted(histogram.items())
-    total = sum(histogram.values())
+    answer may have tens of thousands of these."""
+    bounds = sorted(histogram)
+    counts = [histogram[bound] for bound in bounds]
+    shown = {
+        _texts[bound]: count if type(count) is int else number_json(count)
+        for bound, count in zip(bounds, counts, strict=True)
+    }
     reached: dict[str, int | None] = dict.fromkeys(SHARES)
-    shown: dict[str, Number] = {}
-    wanted = iter(SHARES.items())
-    name, share = next(wanted)
-    seen, is_left = 0.0, True
-    for bound, count in ordered:
-        shown[str(bound)] = count if type(count) is int else number_json(count)
-        seen += count
-        while is_left and count and seen >= share * total:
-            reached[name] = bound
-            name, share = next(wanted, (name, share))
-            is_left = reached[name] is None
+    seen = list(accumulate(counts))
+    if seen and seen[-1] > 0:
+        # Whoever brings summaries may count less than nothing, and then this is not ascending.
+        find = bisect_left if min(counts) >= 0 else _first_reaching
+        for name, share in SHARES.items():
+            reached[name] = bounds[find(seen, share * seen[-1])]
     return reached, shown
+
+
+def _first_reaching(seen: list[Number], wanted: float) -> int:
+    return next(place for place, number in enumerate(seen) if number >= wanted)
 
 
 class State(Protocol):
@@ -85,16 +104,18 @@ class Summed(msgspec.Struct):
                 mine[bound] = mine.get(bound, 0) + count
 
     def show(self) -> dict[str, Any]:
-        reached, shown = (dict.fromkeys(SHARES), None) if self.histogram is None else spread(self.histogram)
-        return {
-            "count": number_json(self.count),
-            "sum": number_json(self.sum),
-            "min": None if self.min is None else number_json(self.min),
-            "max": None if self.max is None else number_json(self.max),
-            "avg": number_json(self.sum / self.count) if self.count else 0,
-            **reached,
-            "histogram": shown,
+        count, total, least, most = self.count, self.sum, self.min, self.max
+        shown: dict[str, Any] = {
+            "count": count if type(count) is int else number_json(count),
+            "sum": number_json(total),
+            "min": None if least is None else number_json(least),
+            "max": None if most is None else number_json(most),
+            "avg": number_json(total / count) if count else 0,
         }
+        reached, histogram = (_NO_SHARES, None) if self.histogram is None else spread(self.histogram)
+        shown.update(reached)
+        shown["histogram"] = histogram
+        return shown
 
 
 def summary_of(value: Number, with_histogram: bool) -> Summed:

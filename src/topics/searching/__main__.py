@@ -7,11 +7,15 @@ from topics.searching.mapping import map_file
 from topics.searching.messages import Messages
 from topics.searching.worker import Worker
 from topics.system.clock import SystemClock
+from topics.system.memory import tune_allocator, tune_collector
 
 _READ_BYTES = 1 << 20
 
 
 def main() -> None:
+    # A query is a few dozen arrays of some hundred kilobytes that are gone at once.
+    tune_allocator()
+    tune_collector()
     connection = socket.socket(fileno=int(sys.argv[1]))
     worker, messages = Worker(SystemClock().monotonic, map_file), Messages()
     try:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.core.findings import Finding
+from topics.formats.forwards import parts_of
 from topics.formats.frame import BadFrame, Frame, find_frames, read_frame
 from topics.storage.fs import FileSystem
 from topics.storage.layout import wal_file, wal_numbers
@@ -101,7 +102,8 @@ class ShardReader:
             buffer = self._map(number)
             offset = 0
             while isinstance(found := read_frame(buffer, offset), Frame) and found.lsn == expected:
-                apply(found)
+                for part in parts_of(found):
+                    apply(part)
                 expected, frames, offset = expected + 1, frames + 1, found.end
                 self._on_bytes(found.end - found.start)
             tear = self._judge(found, buffer, number, offset, expected, numbers[place + 1 :])

@@ -7,22 +7,79 @@ Nothing points at the newest snapshot, so one that vanished would leave an older
 the guard against that: a copy of its head, written before anything the snapshot replaces is removed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from xxhash import xxh3_64
 
 from topics.core.errors import DamageError
 from topics.core.findings import Finding
 from topics.formats.frame import BadFrame, Frame, FrameKind, read_frame, seal_frame
-from topics.formats.snapshot import SnapshotHead, decode_end, decode_head, encode_end, encode_head
+from topics.formats.snapshot import (
+    CLASSES,
+    Directory,
+    SnapshotHead,
+    decode_end,
+    decode_head,
+    encode_directory,
+    encode_end,
+    encode_head,
+)
 from topics.storage.fs import File, FileSystem
 from topics.storage.layout import Layout, number_in
 
 _BUFFER_BYTES = 1024 * 1024
+STRETCH_BYTES = 1024 * 1024
+"""How much of a snapshot one directory tells of."""
+
+
+class TopicEntry(NamedTuple):
+    """What a directory says of a topic besides where it is."""
+
+    name: str
+    durability: str
+    live: int
+    live_bytes: int
+    written: int
+
+
+class Stretch:
+    """The topics since the last directory."""
+
+    def __init__(self, previous: int, begin: int) -> None:
+        self.previous = previous
+        self.begin = begin
+        self.digest = xxh3_64()
+        self.others: list[tuple[int, int]] = []
+        self.ids: list[int] = []
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.entries: list[TopicEntry] = []
+
+    def note(self, topic_id: int, offset: int, size: int, entry: TopicEntry | None) -> None:
+        if entry is None:
+            self.others.append((offset, size))
+        else:
+            self.ids.append(topic_id)
+            self.offsets.append(offset)
+            self.sizes.append(size)
+            self.entries.append(entry)
+
+    def directory(self) -> Directory:
+        names, classes, live, live_bytes, written = (
+            map(list, zip(*self.entries, strict=True)) if self.entries else [[]] * 5
+        )
+        codes = bytes(map(CLASSES.index, classes))
+        return Directory(
+            self.previous, self.begin, self.digest.intdigest(), self.others, self.ids, names, self.offsets, self.sizes,
+            codes, live, live_bytes, written,
+        )  # fmt: skip
 
 
 class SnapshotWriter:
-    """Writes one snapshot file; it does not exist until `finish`."""
+    """Writes one snapshot file; it does not exist until `finish`. With `indexed` it has directories."""
 
-    def __init__(self, fs: FileSystem, layout: Layout, head: SnapshotHead) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, head: SnapshotHead, indexed: bool = False) -> None:
         self._fs = fs
         self._layout = layout
         self._number = head.number
@@ -34,6 +91,12 @@ class SnapshotWriter:
         self._buffered = 0
         self._lsn = 0
         self._topics = 0
+        self._stretch = Stretch(0, 0) if indexed else None
+        self._last_directory = 0
+        self.places: dict[int, tuple[int, int]] = {}
+        """Where the topics are that directories name: offset and size."""
+        self.directories: list[tuple[int, int, list[int]]] = []
+        """Where each directory begins and ends, and when the tails that it tells of began."""
         self.add(FrameKind.SNAPSHOT_HEAD, 0, encode_head(head))
 
     def add(self, kind: FrameKind, topic_id: int, head: bytes, tail: bytes = b"") -> None:
@@ -42,15 +105,54 @@ class SnapshotWriter:
         pieces = seal_frame(kind, topic_id, self._lsn, 0, head, tail)
         self._buffer += pieces
         self._buffered += sum(map(len, pieces))
+        if self._stretch is not None:
+            for piece in pieces:
+                self._stretch.digest.update(piece)
         if self._buffered >= _BUFFER_BYTES:
             self._flush()
+
+    def add_topic(
+        self, topic_id: int, state: bytes, tail: Iterable[tuple[bytes, bytes]], entry: TopicEntry | None = None
+    ) -> None:
+        """A topic with the blocks of its tail; with an entry, a directory names it."""
+        offset = self._end
+        self.add(FrameKind.TOPIC, topic_id, state)
+        for head, text in tail:
+            self.add(FrameKind.APPEND, topic_id, head, text)
+        stretch = self._stretch
+        if stretch is None:
+            return
+        size = self._end - offset
+        stretch.note(topic_id, offset, size, entry)
+        if entry is not None:
+            self.places[topic_id] = (offset, size)
+        if self._end - stretch.begin >= STRETCH_BYTES:
+            self._add_directory(stretch)
+
+    @property
+    def _end(self) -> int:
+        return self._offset + self._buffered
+
+    def _add_directory(self, stretch: Stretch) -> None:
+        self._last_directory, self._stretch = self._end, None
+        directory = stretch.directory()
+        self.add(FrameKind.DIRECTORY, 0, encode_directory(directory))
+        self.directories.append((self._last_directory, self._end, directory.written))
+        self._stretch = Stretch(self._last_directory, self._end)
 
     def close(self) -> None:
         self._file.close()
 
+    @property
+    def size(self) -> int:
+        return self._end
+
     def finish(self) -> int:
         """Makes the snapshot the newest one, durably; returns its size."""
-        self.add(FrameKind.SNAPSHOT_END, 0, encode_end(self._topics))
+        if self._stretch is not None:
+            self._add_directory(self._stretch)
+        self._stretch = None
+        self.add(FrameKind.SNAPSHOT_END, 0, encode_end(self._topics, self._last_directory))
         self._flush()
         self._file.sync()
         self._fs.rename(self._temporary, self._layout.snapshot(self._number))
@@ -140,7 +242,7 @@ def _frames(buffer: memoryview) -> Iterator[Frame]:
         if not isinstance(found, Frame) or found.kind is FrameKind.SNAPSHOT_END:
             return
         offset = found.end
-        if found.kind is not FrameKind.SNAPSHOT_HEAD:
+        if found.kind not in (FrameKind.SNAPSHOT_HEAD, FrameKind.DIRECTORY):
             yield found
 
 

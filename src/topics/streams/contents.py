@@ -27,7 +27,7 @@ from topics.wire.drafts import Place
 from topics.wire.portions import Kind
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_value = msgspec.json.Decoder(msgspec.Raw).decode
+decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
 _PACKED_BYTES = 3 * 128 * 1024
@@ -63,7 +63,7 @@ def read_json(body: Content, key: str | None) -> list[Record]:
         check_count(body)
         if body.lstrip(_WHITE)[:1] == b"[":
             return [Record(value, key) for value in _decode_list(body)]
-        return [Record(_decode_value(body), key)]
+        return [Record(decode_value(body), key)]
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error, body) from error
 

@@ -9,6 +9,7 @@ than an answer ever needs it. `epoch` is the number of the stream itself: a stre
 another one, and an offset of the old one leads nowhere instead of to the wrong place.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, quoted
@@ -36,9 +37,25 @@ class Position(NamedTuple):
 
 
 def encode_offset(epoch: int, counter: int, in_block: int = 0) -> str:
+    # Every answer carries one or two offsets, and those of one time begin alike.
     word = (epoch & _U32) << 96 | counter << 32 | in_block
-    # Two digits at a time: every answer carries one or two offsets.
-    return "".join([_PAIRS[word >> shift & 1023] for shift in range(120, -1, -10)])
+    return _front(word >> _BACK_BITS) + (_digits(word & _BACK_MASK, _BACK_BITS) if in_block else _BACKS[counter & 255])
+
+
+def _digits(word: int, bits: int) -> str:
+    """Two digits at a time."""
+    return "".join([_PAIRS[word >> shift & 1023] for shift in range(bits - 10, -1, -10)])
+
+
+@lru_cache(maxsize=1024)
+def _front(word: int) -> str:
+    return _digits(word, 90)
+
+
+_BACK_BITS = 40
+_BACK_MASK = (1 << _BACK_BITS) - 1
+_BACKS = tuple(_digits(counter << 32, _BACK_BITS) for counter in range(256))
+"""The last eight digits of places between two entries, by the last bits of their counters."""
 
 
 def decode_offset(text: str) -> tuple[int, int, int]:

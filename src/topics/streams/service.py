@@ -65,7 +65,6 @@ class Streams:
     def append(self, name: str, request: AppendRequest, done: AppendedDone) -> None:
         self._check_writable(name)
         self._appender.append(name, request, done)
-        self.search.appended(name)
 
     def contract(self, name: str) -> Contract:
         """What a stream promises about its entries."""
@@ -184,7 +183,8 @@ class Streams:
         return map(describe, self.topics(prefix, after, skip, allowed))
 
     def topics(self, prefix: str, after: str, skip: int, allowed: tuple[str, ...]) -> Iterator[Topic]:
-        """Streams in the order of their names, those behind `after` and behind the first `skip` of them.
+        """Streams in the order of their names, those behind `after` and behind the first `skip` of them. They are there
+        to be looked at: one that sleeps goes on to.
 
         `allowed` are the prefixes that may be seen; none means all.
         """
@@ -196,7 +196,7 @@ class Streams:
             seen = (core.names_from(one, after) for one in _within(prefix, allowed))
             names = (name for name in islice(chain.from_iterable(seen), skip, None))
         for name in names:
-            topic = core.by_name[name]
+            topic = core.sleepers.look(name)
             if self.is_listed(topic):
                 yield topic
 

@@ -279,6 +279,10 @@ class PipelineProduct(msgspec.Struct, frozen=True, kw_only=True):
     lag_ms: int
     quarantined: int
     error: str | None
+    records: int = 0
+    segments: int = 0
+    records_per_s: float = 0.0
+    failures: int = 0
 
 
 class PipelineWorker(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,3 +204,21 @@ def test_files_that_make_no_sense_are_told_at_the_start(tmp_path: Path, settings
     shutil.copy(made.authority.certificate("127.0.0.1"), tmp_path / "other.pem")
     with pytest.raises(AssertionError, match=said):
         LiveServer(tmp_path, pipeline="off", **settings).start()
+
+
+@pytest.mark.parametrize(("http2", "version"), [(True, "HTTP/2"), (False, "HTTP/1.1")])
+def test_the_version_of_http_is_agreed_on(site: Site, http2: bool, version: str) -> None:
+    with httpx.Client(base_url=site.url, verify=site.trust, http2=http2, timeout=30.0) as client:
+        answer = client.post("/v0/topics/agreed", json=ONE)
+        assert (answer.http_version, answer.is_success) == (version, True)
+        wid = client.post("/v0/watch", json={"topics": {"agreed": {"from_seq": 0}}}).json()["wid"]
+        with client.stream("GET", f"/v0/watch/{wid}") as events:
+            assert next(line for line in events.iter_lines() if line.startswith("event:")) == "event: record"
+        large = client.post("/v0/topics/agreed", json={"records": [{"data": "x" * 100_000}] * 20})
+        assert large.json()["count"] == 20
+
+
+def test_a_server_may_offer_http_1_alone(tmp_path: Path) -> None:
+    made = Site(tmp_path, http2="0")
+    with made.live, httpx.Client(base_url=made.url, verify=made.trust, http2=True, timeout=30.0) as client:
+        assert client.get("/v0/health").http_version == "HTTP/1.1"

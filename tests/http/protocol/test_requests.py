@@ -229,7 +229,7 @@ MALFORMED = {
     "a chunk too short": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabc\r\n0\r\n\r\n\r\n",
     "a chunk too long": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
     "an endless chunk": b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nffffffffffffffffff\r\nabc",
-    "the HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "half of the HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
 }
 # What the protocol wants told apart from a bad request.
 OTHERWISE = {"no version": 505}

@@ -122,3 +122,13 @@ def test_another_subscription_of_the_same_id_is_a_conflict(http: httpx.Client, s
     assert http.put(subscription, json={**body, "pattern": "b"}).status_code == 409
     assert http.delete(subscription).status_code == 204
     assert http.delete(subscription).status_code == 404
+
+
+def test_very_many_streams_are_all_told_of(http: httpx.Client, name: str, subscription: str) -> None:
+    """They are described some at a time, with others in between."""
+    names = [f"{name}/{number}" for number in range(1200)]
+    body = {"type": "pull-wake", "streams": names, "wake_stream": f"{name}-wake"}
+    answer = http.put(subscription, json=body)
+    assert answer.status_code == 201, answer.text
+    for told_of in (answer.json()["streams"], told(http, subscription)["streams"]):
+        assert [stream["path"] for stream in told_of] == names

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.docs.pages import read, rows, section, squeezed
 from topics.core import rows as core_rows
-from topics.formats import block, catalog, control, frame, removals, routing, segment, snapshot, stream
+from topics.formats import block, catalog, control, forwards, frame, removals, routing, segment, snapshot, stream
 from topics.storage import layout
 
 PAGE = read("docs/formats.md")
@@ -34,7 +34,7 @@ def picture(module: ModuleType) -> list[str]:
 
 @pytest.mark.parametrize(
     "module",
-    [frame, core_rows, block, control, routing, segment, snapshot, catalog, removals, stream],
+    [frame, core_rows, block, control, routing, forwards, segment, snapshot, catalog, removals, stream],
     ids=lambda module: module.__name__,
 )
 def test_the_page_has_every_line_of_a_modules_tables(module: ModuleType) -> None:

@@ -36,6 +36,9 @@ class UnwillingGuard:
     def check_append(self, topic: Topic) -> None:
         raise UnwillingError("the topic is unwilling")
 
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        return False
+
     def rewrites(self, topic: Topic) -> bool:
         return False
 

@@ -98,6 +98,7 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.DELAY, 12),
         (FrameKind.ARRIVAL, 13),
         (FrameKind.DEPARTURE, 14),
+        (FrameKind.FORWARDS, 15),
         (FrameKind.STREAM_APPEND, 16),
         (FrameKind.STREAM_CREATE, 17),
         (FrameKind.STREAM_CLOSE, 18),
@@ -112,11 +113,12 @@ def test_a_frame_may_have_no_body() -> None:
         (FrameKind.SNAPSHOT_HEAD, 32),
         (FrameKind.TOPIC, 33),
         (FrameKind.SNAPSHOT_END, 34),
+        (FrameKind.DIRECTORY, 35),
     ],
 )
 def test_a_kind_keeps_its_number_for_ever(kind: FrameKind, number: int) -> None:
     assert kind == number
-    assert len(FrameKind) == 28
+    assert len(FrameKind) == 29
 
 
 def test_the_end_of_the_buffer_ends_the_log() -> None:

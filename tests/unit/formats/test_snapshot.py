@@ -43,6 +43,8 @@ def test_a_topic_is_a_list_in_the_order_of_its_fields() -> None:
         {"queue": b"jobs"},
         False,
         [[12, 1, 6, {"k": 0}, b"12345678", 7]],
+        0,
+        0,
     ]
     assert snapshot.decode_topic(memoryview(body)) == TOPIC
 

@@ -3,6 +3,7 @@
 import gzip
 import tracemalloc
 import zlib
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from topics.http.bodies import Body, Budget, open_body
 from topics.http.encodings import accepts_gzip, compress
 
 
-def opened(encoding: str, limit: int, budget: Budget, length: int | None = None, **limits: int) -> Body:
+def opened(encoding: str, limit: int, budget: Budget, length: int | None = None, **limits: Any) -> Body:
     return open_body(encoding, length, limit, HttpLimits(**limits), budget)
 
 

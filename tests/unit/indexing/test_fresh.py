@@ -9,11 +9,13 @@ from tests.unit.indexing.helpers import LOGS, bound, plenty
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.fresh.arrays import Growing
+from topics.indexing.fresh.columns import WordColumn
 from topics.indexing.fresh.dictionary import Dictionary
 from topics.indexing.fresh.index import FreshIndex, FreshPart
-from topics.indexing.parts import Ask, Budget, Entries, Entry, Part, Span
-from topics.indexing.plans import aggregate, search
-from topics.indexing.predicates import bind_search
+from topics.indexing.parts import Ask, Budget, Count, Entries, Entry, Part, Span
+from topics.indexing.plans import aggregate, count, search
+from topics.indexing.predicates import Predicate, bind_search
+from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.scans import Scan
 from topics.indexing.sorting import parse_sort
 from topics.schema.search import SearchConfig, parse_search
@@ -146,3 +148,29 @@ def test_a_query_of_many_clauses_ends_with_its_time() -> None:
     body = {"rollup": "r", "from": 0, "to": 100, "interval": "1m", "q": "service:s1"}
     totalled = part.aggregate(parse_aggregation(json.dumps(body).encode(), config, 1), budget)
     assert (totalled.missed, totalled.table.groups) == (50, {})
+
+
+def test_what_a_query_says_again_is_not_judged_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred times the same word in a long text took seconds."""
+    config = parse_search(LOGS)
+    index = FreshIndex(config, 1)
+    index.add([Entry(number, {"message": "card " * 50}, 1) for number in range(5)])
+    looked: list[int] = []
+    places = WordColumn.places
+
+    def watched(column: WordColumn, code: int) -> Any:
+        looked.append(code)
+        return places(column, code)
+
+    monkeypatch.setattr(WordColumn, "places", watched)
+    query = bind_search(" ".join(["message:card"] * 200), config)
+    numbers = count([FreshPart(index, Span(0, 4, 5))], asking(config, query.predicate), plenty())
+    weights = Weights(query.predicate, numbers)
+    sort = parse_sort((), config, query.has_text)
+    ask = Ask(config=config, version=1, predicate=query.predicate, sort=sort, size=20, weights=weights)
+    page = search([FreshPart(index, Span(0, 4, 5))], ask, plenty())
+    assert len(page.hits) == 5 and len(looked) == 3, "counted, judged and scored"
+
+
+def asking(config: SearchConfig, predicate: Predicate) -> Count:
+    return Count(config=config, version=1, terms=terms_of(predicate))

@@ -60,6 +60,8 @@ class Notebook:
                 assert not covers(notes.get(topic, []), first, last), "a segment was taken twice"
                 notes[topic] = union(notes.get(topic, []), [(first, last)])
                 gain.topics.add(topic_id)
+                gain.records += last - first + 1
+                gain.segments += 1
         self._fs.make_dirs("data/pipeline")
         replace_file(self._fs, self._path, msgspec.json.encode(notes))
         return gain

@@ -218,6 +218,14 @@ def test_each_product_is_told_of_by_itself(world: World) -> None:
     assert (one.product, one.lag_segments, one.quarantined, one.error) == ("one", 1, 1, None)
     assert (two.product, two.lag_segments, two.quarantined, two.lag_ms) == ("two", 0, 0, 0)
     assert (made.status.lag_segments, made.status.worker) == (1, WorkerStatus(7, 8))
+    assert [(status.records, status.segments, status.failures) for status in (one, two)] == [(2, 1, 1), (4, 2, 0)]
+    assert one.records_per_s >= 0
+    again = world.pipeline()
+    world.two.broken = ValueError("its folder is damaged")
+    with pytest.raises(ValueError):
+        again.round()
+    assert [status.records for status in again.status.products] == [2, 4]
+    world.two.broken = None
     world.two.broken = ValueError("its folder is damaged")
     with pytest.raises(ValueError):
         made.round()

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.engine.conftest import append as append_records
+from tests.unit.engine.routing.conftest import route
+from tests.unit.engine.transactions.conftest import begin, commit, stage
 from tests.unit.indexing.helpers import LOGS
 from tests.unit.streams.conftest import append, create, slice_of
 from tests.unit.streams.describing import JSON, update
@@ -443,6 +446,31 @@ def test_entries_are_indexed_before_anybody_asks(world: World) -> None:
     world.timers.pass_time()
     assert world.searcher.kinds() == [Add]
     assert world.timers.due == [], "who has nothing to do sleeps"
+
+
+def by_topic_append(engine: Engine) -> None:
+    append_records(engine, "a", {"status": 7})
+
+
+def by_router(engine: Engine) -> None:
+    append_records(engine, "source", {"status": 7})
+    route(engine, "source", "a", from_seq=0)
+
+
+def by_transaction(engine: Engine) -> None:
+    begin(engine)
+    stage(engine, "a", {"status": 7})
+    commit(engine)
+
+
+@pytest.mark.parametrize("write", [by_topic_append, by_router, by_transaction])
+def test_entries_are_indexed_whoever_wrote_them(world: World, write: Callable[[Engine], None]) -> None:
+    write(world.streams.engine)
+    assert world.searcher.kinds() == []
+    world.timers.pass_time()
+    assert world.searcher.kinds() == [Open, Add]
+    assert world.found("a", "status:7") == [1]
+    assert world.searcher.kinds() == [Ask]
 
 
 def test_streams_take_turns_at_being_indexed(world: World) -> None:

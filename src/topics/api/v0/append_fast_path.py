@@ -13,9 +13,9 @@ import msgspec
 
 from topics.api.app import Match, match_of
 from topics.api.calls import refuse
-from topics.api.v0.appends import LONE_APPENDED, decode_append, log_times
+from topics.api.v0.appends import LONE_APPENDED, decode_append, decode_ascii, log_times
 from topics.core.batch import Batch
-from topics.core.errors import TopicsError
+from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import AppendResult, Engine
 from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
@@ -36,13 +36,13 @@ class AppendFastPath:
         return not head.query and b"idempotency-key" not in head.headers.first
 
     def take(self, exchange: Exchange, engine: Engine, match: Match) -> Batch | Literal[True] | None:
-        counted = self._inflight_max
-        if counted and match.key.inflight >= counted:
+        counted, body = self._inflight_max, exchange.body
+        if (counted and match.key.inflight >= counted) or not body:
             return None
-        body = exchange.body
-        if not body and exchange.large_body is not None:
-            return None
-        batch = decode_append(body)
+        try:
+            batch = decode_ascii(body) if body.isascii() else decode_append(body)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequestError.from_decode("append", error, body) from error
         records = batch.records
         if (
             len(records) != 1

@@ -23,10 +23,9 @@ LONE_APPENDED = (
     b'"performance":{"server_total_ms":%.3f%b'
 )
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(AppendBody).decode
-
-
-decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", _decode)
+decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
+"""The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
+decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", decode_ascii)
 decode_records = msgspec.json.Decoder(list[Record]).decode
 """An array of records that was cut out of a body, for `api.portions`."""
 

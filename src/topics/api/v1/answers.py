@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from topics.api.auth import Key
 from topics.api.calls import Call
 from topics.api.errors import error_headers
 from topics.api.isolation import told_to
@@ -15,6 +16,7 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.moments import write_time
+from topics.http.exchange import Exchange
 from topics.streams.offsets import tail_offset
 
 Header = tuple[str, str]
@@ -50,6 +52,12 @@ def answer(call: Call, status: int, headers: tuple[Header, ...], body: bytes = b
 def refuse(call: Call, error: TopicsError) -> None:
     status, body = refusal_of(told_to(call.key, error), V1_ROOT)
     call.finish(status, body, (*EVERY, *_told(call, error)), "application/json")
+
+
+def refuse_exchange(exchange: Exchange, key: Key, error: TopicsError) -> None:
+    """The same where nothing but the exchange is there, for what may befall any append."""
+    status, body = refusal_of(told_to(key, error), V1_ROOT)
+    exchange.respond(status, body, "application/json", (*EVERY, *error_headers(error)))
 
 
 def guarded(handler: Callable[[Call], None]) -> Callable[[Call], None]:

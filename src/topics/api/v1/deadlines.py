@@ -4,6 +4,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from topics.http.exchange import Exchange
+
 REQUEST_TIMEOUT_S = 5.0
 """What everything but an append and a live read may take."""
 _TICK_S = 0.25
@@ -52,3 +54,36 @@ class Deadlines:
             # Each by itself: one that fails must not keep the others from their end.
             loop.call_soon(waiting.popleft().expire)
         self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
+
+
+class ExchangeDeadlines:
+    """The same for requests that have nothing but their exchange, by which they are told to `missed`."""
+
+    def __init__(self, seconds: float, now_s: Callable[[], float], missed: Callable[[Exchange], None]) -> None:
+        self._seconds = seconds
+        self._now_s = now_s
+        self._missed = missed
+        self._waiting: deque[Exchange] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, exchange: Exchange) -> None:
+        self._waiting.append(exchange)
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(_TICK_S, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting, late = self._waiting, self._now_s() - self._seconds
+        while waiting:
+            exchange = waiting[0]
+            if exchange.channel is not None:
+                if exchange.started > late:
+                    break
+                # Each by itself: one that fails must not keep the others from their end.
+                loop.call_soon(self._expire, exchange)
+            waiting.popleft()
+        self._timer = loop.call_later(_TICK_S, self._look, loop) if waiting else None
+
+    def _expire(self, exchange: Exchange) -> None:
+        if exchange.channel is not None and not exchange.answered:
+            self._missed(exchange)

@@ -236,7 +236,7 @@ _PART: Schema = {"type": "object"}
 INDEX_STATUS = _object(
     stream=_TEXT, profile=_TEXT, desired_index_plan_generation=whole(0), segments=_PART, manifest=_PART,
     routing_key_index=_PART, routing_key_lexicon=_PART, exact_indexes=_LIST, bundled_companions=_PART,
-    search_families=_LIST,
+    search_families=_LIST, held_up=_OPTIONAL_OBJECT,
 )  # fmt: skip
 STREAM_DETAILS = _object(
     stream=_object(

@@ -13,6 +13,7 @@ from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError
 from topics.api.live import LongPoll
 from topics.api.v1.answers import CLOSED, NO_STORE, Header, answer, expiry, guarded
+from topics.api.v1.append_fast_path import StreamAppendFastPath
 from topics.api.v1.contracts import ContractRoutes
 from topics.api.v1.deadlines import REQUEST_TIMEOUT_S, Deadlines
 from topics.api.v1.inspection.conditional import Inspected
@@ -32,10 +33,13 @@ from topics.config.settings import Settings
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
+from topics.engine.topic import Topic
 from topics.searching.process import SearchProcess
 from topics.storage.posix import PosixFileSystem
 from topics.streams import Position, Streams
 from topics.streams.search.companions import Companions
+from topics.streams.search.coverage import HeldUp
+from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
@@ -95,6 +99,7 @@ class StreamsApi:
             "POST": self._route("POST", lambda call: self._writes.append(call, self._of(call)), Scope.WRITE, True),
             "DELETE": self._route("DELETE", lambda call: self._writes.delete(call, self._of(call)), Scope.DELETE),
         }
+        itself["POST"] = itself["POST"]._replace(fast_path=StreamAppendFastPath)
         contracts = ContractRoutes(self.deadlines)
         self._tables: dict[str, dict[str, Route]] = {
             "": itself,
@@ -142,6 +147,12 @@ class StreamsApi:
             "POST", MANY, guarded(lambda call: searches.search_many(call, self._of(call))), Scope.READ
         )  # fmt: skip
         self._preflight = Route("OPTIONS", STREAM, preflight, ops=True, open=True)
+
+    def tell_held_up(self, ask: Callable[[Topic], HeldUp | None]) -> None:
+        """Says whom to ask why a stream is not indexed any further."""
+        coverage = self._streams.coverage if self._streams is not None else None
+        if isinstance(coverage, FamilyCoverage):
+            coverage.ask_held_up = ask
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
         """The route of a path, and the stream it concerns."""

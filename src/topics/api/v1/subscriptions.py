@@ -18,6 +18,7 @@ from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import MethodNotAllowedError, NotFoundError, error_headers, status_of
 from topics.api.isolation import told_to
+from topics.api.portions import Work, do_in_turns
 from topics.api.v1.answers import EVERY, NO_STORE, answer, base_url
 from topics.api.v1.paths import ROOT, SUBSCRIPTIONS, decode
 from topics.core.errors import InvalidRequestError, TopicsError, quoted
@@ -31,6 +32,7 @@ T = TypeVar("T")
 PREFIX = f"{ROOT}{SUBSCRIPTIONS}/"
 _BEARER = "bearer "
 _ID_BYTES_MAX = 255
+_DESCRIBED_AT_ONCE = 500
 _encode = msgspec.json.Encoder().encode
 
 
@@ -108,12 +110,27 @@ class SubscriptionsApi:
         return self._of(call.engine).get(_id(call), call.key.prefixes)
 
     def _tell(self, call: Call, found: Subscription, status: int) -> None:
+        if len(found.links) > _DESCRIBED_AT_ONCE:
+            do_in_turns(call, self._describe(call, found, status), lambda error: refuse(call, error))
+        else:
+            self._answer(call, found, status, self._of(call.engine).describe_streams(found))
+
+    def _describe(self, call: Call, found: Subscription, status: int) -> Work:
+        """Of very many streams some at a time."""
+        service, names = self._of(call.engine), list(found.links)
+        streams: list[dict[str, object]] = []
+        for begin in range(0, len(names), _DESCRIBED_AT_ONCE):
+            streams += service.describe_streams(found, names[begin : begin + _DESCRIBED_AT_ONCE])
+            yield
+        self._answer(call, found, status, streams)
+
+    def _answer(self, call: Call, found: Subscription, status: int, streams: list[dict[str, object]]) -> None:
         service, request = self._of(call.engine), found.request
         told: dict[str, object] = {
             "id": found.id, "type": request.type, "pattern": request.pattern, "lease_ttl_ms": request.lease_ttl_ms,
             "description": request.description, "created_at": write_time(found.created_ms),
             "generation": found.generation, "status": "claimed" if found.claim is not None else "idle",
-            "streams": service.describe_streams(found),
+            "streams": streams,
         }  # fmt: skip
         if request.webhook is not None:
             signing = {"alg": "ed25519", "kid": service.signer.key_id, "jwks_url": f"{found.base_url}__ds/jwks.json"}

@@ -65,6 +65,8 @@ class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
     routing_key_index: dict[str, Any] = {}
     routing_key_lexicon: dict[str, Any] = {}
     manifest: dict[str, Any] = {}
+    held_up: dict[str, Any] | None = None
+    """Why nothing more is indexed; None where that goes on."""
 
 
 def get_stream_details(

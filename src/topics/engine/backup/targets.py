@@ -7,6 +7,7 @@ from topics.core.backup_errors import BackupTargetError
 from topics.formats.backup import KeptFile, Manifest, log_part
 from topics.formats.block import decode_block
 from topics.formats.carriers import block_in
+from topics.formats.forwards import parts_of
 from topics.formats.frame import Frame, FrameKind, read_frame
 from topics.formats.routing import decode_forward
 from topics.storage.backups.place import BackupPlace
@@ -69,7 +70,7 @@ def _before_seq(place: BackupPlace, manifests: list[Manifest], base: Manifest, t
         for frame in frames_of(place.read(kept)):
             if behind.until is not None and frame.moment > behind.until:
                 break
-            if frame.topic_id == topic_id and _last_seq(frame) > seq:
+            if any(part.topic_id == topic_id and _last_seq(part) > seq for part in parts_of(frame)):
                 # Frames of the same millisecond in other shards may follow from this one.
                 return behind._replace(until=frame.moment - 1)
     return behind

@@ -75,11 +75,14 @@ class QueueFeature:
         else:
             book.release(seqs, time)
 
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
     def settle(self) -> None:
         """Finishes moves that a crash has cut in two, then puts every queue in order."""
         core = self._core
         for reason, source_id, seqs in self._arrivals:
-            source = core.topics.get(source_id)
+            source = core.topic_at(source_id)
             if source is not None:
                 jobs = TopicJobs(source, core.reader)
                 left_behind = [seq for seq in seqs if jobs.is_live(seq)]

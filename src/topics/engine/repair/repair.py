@@ -5,6 +5,8 @@ from one state to the other in spite of a crash. A repair that was cut short is 
 again.
 """
 
+from sys import maxsize
+
 import msgspec
 
 from topics.core.errors import TopicsError
@@ -116,6 +118,8 @@ class Repair:
             data_dir=self._layout.root,
             cold_dir=self._layout.cold_root,
             wal_shards=newest.shard_count if newest is not None else max(look.shards(), default=0) + 1,
+            # It looks at every topic, before it takes the one checkpoint and behind it.
+            awake_topics=maxsize,
         )
         kind = SegmentStore if dry_run else StagedStore
         store = kind(self._fs, self._layout, options.map_cache_bytes)

@@ -18,13 +18,17 @@ from topics.engine.core import EngineCore
 from topics.engine.routing.registry import Router, make_part
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
-from topics.engine.transaction import FrameDraft, Transaction
+from topics.engine.transaction import FrameDraft, SharedFrame, Transaction
 from topics.formats.block import BASE_MAX
+from topics.formats.forwards import Destination, encode_forwards
 from topics.formats.frame import FrameKind
 from topics.formats.routing import ROUTER_ID_BYTES, ForwardShape, SeqRange
 from topics.storage.timing import CommitTiming
 from topics.wire.copies import Copies, render
 from topics.wire.fragments import Fragments
+
+_SHARED_MIN = 4
+"""From so many on forwards of the same records are one frame."""
 
 Finished = Callable[[list[Router], TopicsError | None], None]
 """Told which routers have nothing on their way any more, and what went wrong, if anything."""
@@ -120,19 +124,31 @@ class Parcel(NamedTuple):
 class Forward(Transaction):
     """Publishes the copies for one destination and moves the router's cursor."""
 
-    __slots__ = ("_core", "_load", "_router")
+    __slots__ = ("_core", "base", "load", "router", "ts")
 
     def __init__(
-        self, core: EngineCore, parcel: Parcel, first_seq: int, block: Block | None, frames: list[FrameDraft]
+        self, core: EngineCore, parcel: Parcel, first_seq: int, block: Block | None, ts: int, base: int
     ) -> None:
-        super().__init__(core.path, parcel.dest, frames, block)
+        super().__init__(core.path, parcel.dest, (), block)
         self._core = core
-        self._router = parcel.router
-        self._load = parcel.load
+        self.router = parcel.router
+        self.load = parcel.load
         self.first_seq = first_seq
+        self.ts = ts
+        self.base = base
+
+    def frame(self, now: int) -> FrameDraft:
+        """The frame of this one alone."""
+        load, block = self.load, self.block
+        text = block.text if block is not None and load.by_value else b""
+        return FrameKind.FORWARD, load.frame(self.router, self.first_seq, self.ts, self.base, now, block), text
+
+    @property
+    def destination(self) -> Destination:
+        return Destination(self.router.id, self.topic.id, self.first_seq, self.base)
 
     def apply(self, timing: CommitTiming) -> None:
-        core, dest, router, load = self._core, self.topic, self._router, self._load
+        core, dest, router, load = self._core, self.topic, self.router, self.load
         if load.lost:
             core.applier.gap(dest, self.first_seq, self.first_seq + load.lost - 1, LossReason.SOURCE_TRIM)
         if self.block is not None:
@@ -148,6 +164,27 @@ class Forward(Transaction):
 
     def undo(self, error: TopicsError) -> None:
         """The router still stands where it stood."""
+
+
+def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
+    """Gives each forward that is logged its frame, or a part of one that it shares with others."""
+    groups: dict[tuple[int, int, int], list[Forward]] = {}
+    for forward in forwards:
+        if forward.topic.rules.logged and not forward.load.by_value:
+            length = len(forward.block.text) if forward.block is not None else 0
+            groups.setdefault((id(forward.load), forward.ts, length), []).append(forward)
+        elif forward.topic.rules.logged:
+            forward.frames = [forward.frame(now)]
+    shared: list[SharedFrame] = []
+    for group in groups.values():
+        if len(group) < _SHARED_MIN:
+            for forward in group:
+                forward.frames = [forward.frame(now)]
+            continue
+        source, pattern = group[0].router.source.id, group[0].frame(now)[1]
+        body = encode_forwards(pattern, [forward.destination for forward in group])
+        shared.append((FrameKind.FORWARDS, source, body))
+    return shared
 
 
 class Forwarder:
@@ -172,6 +209,7 @@ class Forwarder:
         core.path.stage_coalesced(shard)
         now = core.wall()
         forwards = [self._stage(parcel, now) for parcel in parcels]
+        shared = _share_frames(forwards, now)
         # Nothing waits to be let in: whoever forwards has looked whether it would be.
         core.cross_shard_gate.enter(lambda: None)
 
@@ -179,10 +217,10 @@ class Forwarder:
             core.cross_shard_gate.leave()
             finished([parcel.router for parcel in parcels], error)
 
-        core.path.log_together(forwards, done)
+        core.path.log_together(forwards, done, shared=shared)
 
     def _stage(self, parcel: Parcel, now: int) -> Forward:
-        router, dest, load = parcel
+        _, dest, load = parcel
         first = dest.staged_head + 1
         ts = dest.staged_ts = now if now > dest.staged_ts else dest.staged_ts
         base = dest.next_base if dest.next_base < BASE_MAX else 0
@@ -195,8 +233,4 @@ class Forwarder:
             dest.staged_bytes += payload_bytes
             self._core.staged_bytes += payload_bytes
         dest.staged_head += load.lost + load.count
-        frames: list[FrameDraft] = []
-        if dest.rules.logged:
-            text = block.text if block is not None and load.by_value else b""
-            frames.append((FrameKind.FORWARD, load.frame(router, first, ts, base, now, block), text))
-        return Forward(self._core, parcel, first, block, frames)
+        return Forward(self._core, parcel, first, block, ts, base)

@@ -26,6 +26,7 @@ Walk = Callable[[Callable[[Frame], None]], None]
 
 _MEMO_BYTES = 16 * 1024 * 1024
 _OFFSET_BITS = 40
+_LOOSE = 1 << 63
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ class LogIndex:
     def __init__(self, sources: set[int], walk: Walk) -> None:
         self._sources = set(sources)
         self._buffers: list[memoryview] = []
+        self._loose: list[Frame] = []
+        """Those that are in the log as a part of another one."""
         self._frames: dict[int, _Frames] = {}
         self._memo: dict[int, list[Stretch]] = {}
         self._memo_bytes = 0
@@ -83,12 +86,17 @@ class LogIndex:
             self._sources.add(frame.topic_id)
         elif frame.topic_id in self._sources and (first_seq := _first_seq(frame)) is not None:
             frames = self._frames.setdefault(frame.topic_id, _Frames())
-            buffer = memoryview(frame.body.obj)
-            if not self._buffers or self._buffers[-1].obj is not buffer.obj:
-                self._buffers.append(buffer)
-            place = len(self._buffers) - 1 << _OFFSET_BITS | frame.start
             frames.first_seqs.append(first_seq)
-            frames.places.append(place)
+            frames.places.append(self._place(frame))
+
+    def _place(self, frame: Frame) -> int:
+        if frame.is_part:
+            self._loose.append(frame)
+            return _LOOSE | len(self._loose) - 1
+        buffer = memoryview(frame.body.obj)
+        if not self._buffers or self._buffers[-1].obj is not buffer.obj:
+            self._buffers.append(buffer)
+        return len(self._buffers) - 1 << _OFFSET_BITS | frame.start
 
     def _places(self, forward: Forward) -> list[int]:
         """The frames that hold what a forward refers to."""
@@ -129,6 +137,8 @@ class LogIndex:
             self._remember(place, [piece.stretch() for piece in self._derive(forward)])
 
     def _frame(self, place: int) -> Frame:
+        if place & _LOOSE:
+            return self._loose[place ^ _LOOSE]
         frame = read_frame(self._buffers[place >> _OFFSET_BITS], place & ((1 << _OFFSET_BITS) - 1))
         assert isinstance(frame, Frame), "a frame that was valid a moment ago"
         return frame

@@ -127,6 +127,9 @@ class RouterFeature:
 
     # The end
 
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
     def settle(self) -> None:
         core, registry = self._core, self._registry
         self._index = None
@@ -146,7 +149,7 @@ class RouterFeature:
         core, registry, source = self._core, self._registry, router.source
         part = part_of(source)
         assert part is not None
-        dest = core.topics.get(router.dest_id)
+        dest = core.topic_at(router.dest_id)
         if dest is None or is_retired(dest) or is_retired(source):
             # It went with its source or its destination, whose end is the only frame that says so.
             part.routers.pop(router.id)

@@ -27,7 +27,7 @@ class Applier:
         self.reserve = reserve
         """How many seqs a topic may give out beyond the head that the disk knows (`engine.write.seq_reserve`)."""
         self.appended: list[Callable[[Topic], None]] = []
-        """Told of each block that was published (`engine.upkeep.sealing`)."""
+        """Told of each block that was published (`engine.upkeep.sealing`, `streams.search.ahead`)."""
         self.cuts: list[Callable[[Topic], None]] = []
         """Turn a topic's tail into segments (`engine.upkeep.sealing`)."""
         self.deleted: list[Callable[[Topic, int, list[SeqRange]], None]] = []

@@ -7,7 +7,7 @@ what changes a topic's number of live records adds the same difference to the su
 Recovery puts topics together in its own ways and counts once, at its end.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from topics.core.config import TopicConfig, TopicType
 from topics.core.durability import Durability
@@ -58,6 +58,12 @@ class Totals:
         self.queues = [config.type for config in configs].count(TopicType.QUEUE)
         self.records = sum([topic.live_count for topic in topics])
         self.appended = self.appended_bytes = 0
+
+    def add(self, by_class: Mapping[Durability, int], records: int) -> None:
+        """More topics, none of them a queue, that were counted elsewhere."""
+        for durability, count in by_class.items():
+            self.by_class[durability] += count
+        self.records += records
 
     def _count(self, config: TopicConfig, change: int) -> None:
         self.by_class[config.durability] += change

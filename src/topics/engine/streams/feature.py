@@ -74,9 +74,17 @@ class StreamFeature:
     def load(self, topic: Topic, part: bytes) -> None:
         self.adopt(topic, decode_part(part))
 
+    def may_sleep(self, topic: Topic) -> bool:
+        """A stream that time does nothing to, that nobody forks and that promises nothing of its entries."""
+        state = stream_of(topic)
+        return state is None or not (
+            state.ttl_s is not None or state.expires_ms is not None or state.retired or state.refs or state.ended
+            or state.staged is not None or state.description is not None
+        )  # fmt: skip
+
     def settle(self) -> None:
         """Forks find their sources again, and everything with an end is put on the list."""
-        for topic in self._core.topics.values():
+        for topic in list(self._core.topics.values()):
             state = stream_of(topic)
             if state is None:
                 continue
@@ -86,7 +94,7 @@ class StreamFeature:
             self.watch_deadline(topic)
             if topic.origin is None:
                 continue
-            source = self._core.topics.get(state.origin_id)
+            source = self._core.topic_at(state.origin_id)
             if source is None:
                 # Only a repair can have lost it; what was inherited is lost with it, and whoever reads is told.
                 self._core.applier.gap(topic, 1, topic.origin.upto, LossReason.CORRUPT)
@@ -152,6 +160,19 @@ class StreamFeature:
             raise StreamGoneError(topic.name)
         if state.closed or (state.staged is not None and state.staged.closed):
             raise StreamClosedError(topic.name)
+
+    def indifferent(self, topic: Topic, streams: bool) -> bool:
+        state = stream_of(topic)
+        return (
+            state is not None
+            and state.staged is None
+            and state.description is None
+            and not (state.closed or state.retired or state.ended)
+            and state.ttl_s is None
+            and state.expires_ms is None
+            and (state.content_type == JSON_TYPE if streams else is_topic_name(topic.name))
+            and not self._slicer.is_busy(topic)
+        )
 
     def description(self, topic: Topic) -> Description | None:
         """What the next entry of a stream has to be like; None where it may be anything."""
@@ -268,7 +289,7 @@ class StreamFeature:
             if not self._deadlines or self._deadlines[0][0] > now:
                 return
             _, topic_id = heappop(self._deadlines)
-            topic = core.topics.get(topic_id)
+            topic = core.topic_at(topic_id)
             state = stream_of(topic) if topic is not None else None
             if topic is None or state is None or not core.path.takes_notes(topic):
                 continue

@@ -64,6 +64,10 @@ class Slicer:
         line.append(retry)
         return True
 
+    def is_busy(self, topic: Topic) -> bool:
+        """Whether somebody would have to wait."""
+        return topic in self._lines
+
     def begin(self, topic: Topic, description: Description, records: Sequence[Record], retry: Retry) -> None:
         """Looks at a batch in portions, and calls back with the outcome."""
         self._lines.setdefault(topic, deque())

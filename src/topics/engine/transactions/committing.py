@@ -38,10 +38,10 @@ from topics.storage.timing import CommitTiming
 from topics.wire.copies import Copies, records_of
 
 _ROUND_BYTES = 512 * 1024
-_ROUND_RECORDS = 5000
+_ROUND_RECORDS = 2000
 """How much of a transaction is prepared at once: some milliseconds of work, or one part."""
 _PIECE_BYTES = 2 * 1024 * 1024
-_PIECE_RECORDS = 10_000
+_PIECE_RECORDS = 2000
 """A larger part is taken apart."""
 _NUMBER_BYTES = 8
 

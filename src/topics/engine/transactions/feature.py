@@ -71,6 +71,9 @@ class TransactionFeature:
         self.book.load(decode_part(part))
         self._adopt(topic)
 
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
     def settle(self) -> None:
         topic = self._core.by_name.get(TOPIC_NAME)
         if topic is not None:

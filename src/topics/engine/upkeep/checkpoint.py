@@ -13,24 +13,29 @@ that a crash may cut anywhere:
 4. the catalog for readers of the segments is replaced, and only now log files, older snapshots, dead segments and the
    folders of deleted topics are removed: until then a start would go through the log with the segments that the
    snapshot before it names.
+
+A topic that sleeps (`engine.sleeping`) has not changed since an older snapshot. Where that one stays it is left alone;
+where the new one replaces it, its frames are copied from file to file, off the loop: whatever happens to the topic
+meanwhile happens behind the turn, and the frames are what it was then. At the end those that were captured and have not
+changed since go to sleep.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from topics.core.config import encode_config
-from topics.core.errors import TopicsError
+from topics.core.errors import DamageError, TopicsError
 from topics.engine.background import Job, OffLoop, Until
 from topics.engine.core import EngineCore
+from topics.engine.sleeping.copying import copy_topics
 from topics.engine.state.losses import join
 from topics.engine.state.runs import Block, Segment, block_head
 from topics.engine.topic import Topic
 from topics.engine.upkeep.catalog import CatalogKeeper
 from topics.engine.upkeep.sealing import Sealer
 from topics.engine.write.seq_reserve import needs_ceiling
-from topics.formats.frame import FrameKind
 from topics.formats.snapshot import LostState, SnapshotHead, TopicState, WalPosition, encode_topic
 from topics.storage.commit import Shard
 from topics.storage.fs import FileSystem
@@ -38,10 +43,13 @@ from topics.storage.layout import wal_file, wal_numbers
 from topics.storage.log_requests import Rotation
 from topics.storage.objects.store import StoreUnavailable
 from topics.storage.segments import SegmentKey
-from topics.storage.snapshots import SnapshotWriter, note_newest, remove_snapshots
+from topics.storage.snapshot_files import SnapshotFile
+from topics.storage.snapshots import SnapshotWriter, TopicEntry, note_newest, remove_snapshots
 
 _SLICE = 200
 """How many topics are captured in one tick of the loop."""
+_CHAIN_MAX = 32
+"""How many snapshots a start has to go through at most, where topics sleep in them."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +61,8 @@ class Capture(NamedTuple):
     head: int
     state: bytes
     tail: list[Block]
+    entry: TopicEntry | None
+    """What a directory says of it, where it may sleep."""
     unsynced: list[Segment]
     flips: list[tuple[Segment, SegmentKey, bytes, int]]
 
@@ -82,6 +92,8 @@ class Checkpointer:
         """The snapshots that make up the current state, the full one first."""
         self.full_bytes = 0
         self.added_bytes = 0
+        self.dropped: list[int] = []
+        """The topics that the snapshots behind the full one took away."""
         self.retired: list[WalPosition] = []
         """Where the logs of shards ended that a smaller number of shards no longer uses."""
         self.running = False
@@ -102,13 +114,11 @@ class Checkpointer:
     def job(self, full: bool = False, then: Callable[[bool], None] = lambda done: None) -> Job:
         """Takes a checkpoint; `then` is told whether it succeeded. A failed one leaves everything as it was."""
         self.running = True
-        # One that rewrites everything is due when what was added since outweighs it.
-        # On a full disk it would need more room than there is, and it is the small one that makes room.
-        due = self.added_bytes > self.full_bytes and self._core.room.short is None
-        full = full or not self.chain or due
+        full, kept = self._extent(full)
         trash, self._core.trash = self._core.trash, []
         self._due, self._captures, self._dropped, self._positions, self._absorbed = [], [], [], [], []
         succeeded = False
+        self._core.sleepers.hold()
         try:
             try:
                 for shard in self._core.shards:
@@ -120,10 +130,10 @@ class Checkpointer:
                 self._capture_slice()
                 yield Until(self._next_tick)
             yield Until(self._sealer.when_idle)
-            head = self._head(full)
-            size = yield OffLoop(lambda: self._write(head))
-            assert isinstance(size, int)
-            self._finish(head, size)
+            head = self._head(kept)
+            written = yield OffLoop(lambda: self._write(head))
+            assert isinstance(written, SnapshotWriter)
+            self._finish(head, written.size)
             succeeded = True
             put_off = yield OffLoop(self._flip)
             assert isinstance(put_off, set)
@@ -131,6 +141,10 @@ class Checkpointer:
             yield OffLoop(lambda: self._clean_up(head, trash))
             trash = []
             self._sealer.listed()
+            self._core.sleepers.let_go()
+            settling = self._settle_places(head, written)
+            while next(settling, None) is not None:
+                yield Until(self._next_tick)
             self.completed += 1
             self.failures = 0
         except (OSError, TopicsError) as error:
@@ -138,8 +152,23 @@ class Checkpointer:
         finally:
             self._core.trash += trash
             self._captures = []
+            self._core.sleepers.let_go()
             self.running = False
             then(succeeded)
+
+    def _extent(self, full: bool) -> tuple[bool, list[int]]:
+        """Whether every topic that is awake is captured, and the snapshots that the new one adds to."""
+        # One that rewrites everything is due when what was added since outweighs it.
+        # On a full disk it would need more room than there is, and it is the small one that makes room.
+        sleepers = self._core.sleepers
+        if not self.chain or (self.added_bytes > self.full_bytes and self._core.room.short is None):
+            return True, []
+        if full:
+            # Those that sleep are as the snapshots have them, whatever a recovery found.
+            return True, self.chain if sleepers.places.by_id else []
+        if sleepers.places.by_id and len(self.chain) > _CHAIN_MAX:
+            return True, self.chain[:1]
+        return False, self.chain
 
     def _turn(self, shard: Shard, full: bool, resume: Callable[[object], None]) -> None:
         lsn = 0
@@ -197,17 +226,20 @@ class Checkpointer:
             segment.named = True
         # Above a head that the snapshot has, whoever recovers adds the reserve.
         ceiling = topic.ceiling if topic.staged_head > topic.head else 0
+        entry = self._core.sleepers.entry(topic) if self._core.sleepers.indexed else None
         state = encode_topic(topic_state(topic, ceiling, tail, self._core.features.save(topic)))
-        self._captures.append(Capture(topic, topic.head, state, tail, unsynced, flips))
+        self._captures.append(Capture(topic, topic.head, state, tail, entry, unsynced, flips))
 
-    def _head(self, full: bool) -> SnapshotHead:
+    def _head(self, kept: list[int]) -> SnapshotHead:
         core = self._core
+        # One that adds to the full one alone takes away what those it replaces took away.
+        dropped = [*self.dropped, *self._dropped] if kept and kept != self.chain else self._dropped
         return SnapshotHead(
-            self.number + 1, [] if full else self.chain, len(core.shards), [*self._positions, *self.retired],
-            core.next_topic_id, core.wall(), self._dropped, core.quiet, self._moment,
+            self.number + 1, kept, len(core.shards), [*self._positions, *self.retired],
+            core.next_topic_id, core.wall(), dropped, core.quiet, self._moment,
         )  # fmt: skip
 
-    def _write(self, head: SnapshotHead) -> int:
+    def _write(self, head: SnapshotHead) -> SnapshotWriter:
         """Steps 1 and 2; off the loop."""
         store, topics = self._core.store, self._core.topics
         for capture in self._captures:
@@ -218,23 +250,27 @@ class Checkpointer:
                 store.sync(SegmentKey(capture.topic.id, segment.first_seq))
             if capture.unsynced:
                 store.sync_folder(capture.topic.id)
-        writer = SnapshotWriter(self._fs, self._core.layout, head)
+        sleepers = self._core.sleepers
+        writer = SnapshotWriter(self._fs, self._core.layout, head, indexed=sleepers.indexed)
         try:
             for capture in self._captures:
-                writer.add(FrameKind.TOPIC, capture.topic.id, capture.state)
-                for block in capture.tail:
-                    writer.add(FrameKind.APPEND, capture.topic.id, block_head(block), block.text)
-            return writer.finish()
+                tail = [(block_head(block), block.text) for block in capture.tail]
+                writer.add_topic(capture.topic.id, capture.state, tail, capture.entry)
+            if sleepers.places.by_id:
+                captured = {capture.topic.id for capture in self._captures}
+                copy_topics(sleepers.places, writer, captured, set(sleepers.places.files) - set(head.chain))
+            writer.finish()
+            return writer
         finally:
             writer.close()
 
     def _finish(self, head: SnapshotHead, size: int) -> None:
         self.number = head.number
+        added = size + (self.added_bytes if head.chain == self.chain else 0)
         self.chain = [*head.chain, head.number]
-        if head.chain:
-            self.added_bytes += size
-        else:
-            self.full_bytes, self.added_bytes = size, 0
+        self.full_bytes, self.added_bytes = (self.full_bytes, added) if head.chain else (size, 0)
+        self.dropped = self.dropped if head.chain else []
+        self.dropped += self._dropped if head.chain else []
         for capture in self._captures:
             for segment in capture.unsynced:
                 segment.synced = True
@@ -295,6 +331,25 @@ class Checkpointer:
     def _remove_log(self, shard: int, before: int) -> None:
         remove_wal_files(self._fs, self._core.layout.shard(shard), before)
 
+    def _settle_places(self, head: SnapshotHead, written: SnapshotWriter) -> Iterator[bool]:
+        """Notes where the topics are now, and lets those sleep that may; some of them before each tick."""
+        sleepers, taken = self._core.sleepers, self._captures
+        if not sleepers.indexed or self._core.closed:
+            return
+        # Whoever holds a topic keeps it awake, also who only captured it.
+        ids, self._captures = [capture.topic.id for capture in taken], []
+        taken.clear()
+        try:
+            file = SnapshotFile(self._fs, self._core.layout, head.number)
+        except (OSError, DamageError):
+            # Nothing is wrong with the snapshot, but nobody can sleep in it.
+            for topic_id in ids:
+                sleepers.forget(topic_id)
+            raise
+        for _ in sleepers.settle(file, written, ids):
+            yield True
+        sleepers.places.keep({*head.chain, head.number})
+
     def _give_up(self, error: Exception, written: bool) -> None:
         self.failures += 1
         self.error = error
@@ -325,7 +380,8 @@ def topic_state(topic: Topic, ceiling: int, tail: list[Block], parts: dict[str, 
         topic.next_base, [segment.state() for segment in topic.segments],
         [LostState(lost.from_seq, lost.to_seq, lost.reason.value) for lost in topic.lost or ()],
         [], [bytes(block.flags or b"") for block in tail], parts, topic.unlogged,
-        topic.keys.save() if topic.keys is not None else [],
+        topic.keys.save() if topic.keys is not None else [], sum([block.live for block in tail]),
+        sum([block.live_bytes for block in tail]),
     )  # fmt: skip
 
 

@@ -28,6 +28,10 @@ _TICK_S = 1.0
 _TOPICS_A_TICK = 2000
 _MOVES_A_JOB = 16
 _COLD_RETRY_MS = 5_000
+_AWAKE_MS = 60_000
+"""How long nobody must have asked for a topic that was woken before it sleeps again."""
+_OVERDUE_A_TICK = 500
+_PRESSED_MAX = 4
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +58,8 @@ class Housekeeper:
         self._last_checkpoint = core.steady()
         self._place = 0
         self._moving = self._regaining = False
+        self._pressed = False
+        """Whether a checkpoint was taken because of what tails hold, which is still too much."""
         self._cold_after = 0
         """When the cold tier is tried again that failed; milliseconds."""
 
@@ -97,6 +103,7 @@ class Housekeeper:
         moving = core.layout.cold_root is not None and core.steady() >= self._cold_after
         topics = list(islice(core.topics.values(), self._place, self._place + _TOPICS_A_TICK))
         self._place = self._place + len(topics) if len(topics) == _TOPICS_A_TICK else 0
+        topic: Topic | None = None
         for topic in topics:
             core.expire(topic)
             forget_old_keys(topic, now)
@@ -107,13 +114,44 @@ class Housekeeper:
             if moving and not self._moving and self.movable(topic):
                 self._moving = True
                 self._run_job(self.relocate(topic))
+        del topic
+        if core.sleepers.wanted:
+            self._look_at_sleepers(topics, now)
+
+    def _look_at_sleepers(self, awake: list[Topic], now: int) -> None:
+        """Lets topics sleep again that nobody has asked for in a while, and seals what has been asleep for too long."""
+        core, options = self._core, self._core.options
+        quiet = [t.id for t in awake if max(t.last_read_ts, t.last_write_ts) < now - _AWAKE_MS]
+        awake.clear()
+        for topic_id in quiet:
+            if not core.sleepers.crowded:
+                break
+            core.sleepers.rest(topic_id)
+        if options.segment_max_age_ms:
+            overdue = core.sleepers.overdue(now - options.segment_max_age_ms)
+            for topic_id in list(islice(overdue, _OVERDUE_A_TICK)):
+                topic = core.topic_at(topic_id)
+                if topic is not None:
+                    core.before_change(topic)
+                    self._sealer.cut(topic)
 
     def bound_memory(self) -> None:
         """Seals the largest tails early when all tails together hold too much."""
         core = self._core
-        if core.retention.tail_bytes <= core.options.tail_memory_bytes:
+        held = core.retention.tail_bytes
+        if held <= core.options.tail_memory_bytes:
             # Usually it ends here, and that must not cost a look at each of a million topics every second.
+            self._pressed = False
             return
+        if core.sleepers.wanted and held < _PRESSED_MAX * core.options.tail_memory_bytes:
+            # Small tails by the hundred thousand: as segments they would be as many files. A checkpoint takes them into
+            # one, where they can be left.
+            if self._checkpointer.running:
+                return
+            if not self._pressed and any(core.dirty):
+                self._pressed = True
+                self._checkpoint()
+                return
         tails = [t for t in core.topics.values() if t.tail_bytes and t.config.durability.logged]
         excess = sum([topic.tail_bytes for topic in tails]) - core.options.tail_memory_bytes
         if excess <= 0:
@@ -152,9 +190,12 @@ class Housekeeper:
         old = changed and now - self._last_checkpoint >= interval_ms
         if self._checkpointer.running or not (old or logged >= core.options.snapshot_wal_bytes):
             return
-        if any(shard.writer.poison is not None for shard in core.shards):
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        if any(shard.writer.poison is not None for shard in self._core.shards):
             return
-        self._last_checkpoint = now
+        self._last_checkpoint = self._core.steady()
         # From now on, and not only once the job begins: it may have to wait for its turn, and one is enough.
         self._checkpointer.running = True
         self._run_job(self._checkpointer.job())

@@ -102,6 +102,9 @@ class Removals:
             return  # There is no archive any more, so nobody will ever ask.
         topic.parts = {**(topic.parts or {}), self.name: TopicRemovals(decode_packed(part))}
 
+    def may_sleep(self, topic: Topic) -> bool:
+        return False
+
     def settle(self) -> None:
         if self.on and not self._wanted:
             _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})

@@ -87,7 +87,7 @@ class Append(Transaction):
         core, topic, block = self._core, self.topic, self.block
         assert block is not None
         first, last = block.first_seq, block.first_seq + block.count - 1
-        if not topic.created:
+        if not topic.rules.created:
             core.add_topic(topic)
         self.publish()
         if self.ready_at:
@@ -124,20 +124,57 @@ class Append(Transaction):
             topic.inflight_keys.pop(keys, None)
 
 
+class Sealing(Protocol):
+    """Whoever writes segments (`engine.upkeep.sealing`)."""
+
+    failures: int
+    """How often in a row that has failed; while it fails, memory fills up."""
+
+
+class Gatekeeper(Protocol):
+    """Whoever decides on appends under pressure (`engine.pressure.admission`)."""
+
+    refusing: bool
+
+
 class Appender:
-    def __init__(self, core: EngineCore) -> None:
+    def __init__(self, core: EngineCore, sealing: Sealing, gatekeeper: Gatekeeper) -> None:
         self._core = core
+        self._sealing = sealing
+        self._gatekeeper = gatekeeper
         self.coalescer = Coalescer(core, self._stage)
 
-    def take_lone(
-        self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None
-    ) -> bool:  # fmt: skip
-        """Takes a record that nobody has looked at yet, if it is right, its key new and the topic plain.
+    def append_lone(
+        self,
+        name: str,
+        record: Record,
+        caller: object,
+        answer: AnswerAll,
+        key: str | None = None,
+        streams: bool = False,
+    ) -> bool:
+        """Takes a record that nobody has looked at yet, if it is right, its key new, the topic plain, and nothing in
+        the way of appends. It is the decision that `append` would come to for such a record, in fewer steps.
 
-        It is the decision that `append` would come to for such a record, in fewer steps.
+        It shares a block with the others of this tick, and `answer` is told of all of them together. False where it
+        is to be looked at more closely, as with a key that is known: then nothing happened, and `append` is the way.
+        `streams` says that it is asked by a user of streams, to whom the names that topics cannot have are open.
         """
-        core, limits, rules = self._core, self._core.limits, topic.rules
-        if not rules.plain or core.metered or len(record.data) > limits.max_record_bytes or core.quiet:
+        core = self._core
+        # Those that are awake alone: this is asked more often than anything else.
+        topic = dict.get(core.by_name, name)
+        if topic is None:
+            return False
+        limits, rules = core.limits, topic.rules
+        if (
+            not (rules.plain or (rules.shares and _is_indifferent(topic, streams)))
+            or core.closed
+            or core.quiet
+            or core.metered
+            or self._sealing.failures
+            or self._gatekeeper.refusing
+            or len(record.data) > limits.max_record_bytes
+        ):
             return False
         if key is not None:
             known = topic.keys
@@ -147,8 +184,9 @@ class Appender:
                 or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
             ):
                 return False
-        bare = record.tag is None and record.meta is None and record.node is None
-        return (bare or _is_right(record, limits)) and self.coalescer.take(topic, record, caller, answer, key)
+        if (record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits):
+            return self.coalescer.take(topic, record, caller, answer, key)
+        return False
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -163,11 +201,10 @@ class Appender:
             topic = self._new_topic(name, batch)
         elif key is not None and self._answered_before(topic, key, batch, done):
             return
-        elif topic.guard is not None:
-            asked = batch
-            if topic.guard.postpones(
-                topic, records, prepared, lambda ready: self._append_again(name, asked, done, ready)
-            ):
+        elif topic.rules.guarded:
+            asked, guard = batch, topic.guard
+            assert guard is not None
+            if guard.postpones(topic, records, prepared, lambda ready: self._append_again(name, asked, done, ready)):
                 return
             admitted = core.path.admit(topic, lambda: records, prepared=prepared)
             if admitted is not None:
@@ -208,7 +245,7 @@ class Appender:
             record = batch.records[0]
             if self.coalescer.take(topic, record, done, answer_each, key):
                 return
-        if rules.logged or not topic.created:
+        if rules.logged or not rules.created:
             path.check(topic, patient=batch.disable_backpressure)
         elif core.quiet:
             core.begin()
@@ -229,10 +266,11 @@ class Appender:
 
         `keys` are those of single records; a batch has one at most.
         """
-        core, logged = self._core, topic.rules.logged
+        core, rules = self._core, topic.rules
+        logged = rules.logged
         key: Keys | None = batch.idempotency_key if keys is None else keys
         block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
-        created = not topic.created and core.by_name.get(topic.name) is not topic
+        created = not rules.created and core.by_name.get(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
         frames: list[FrameDraft] = []
         if created and extension is None:
@@ -334,6 +372,10 @@ def _flying(topic: Topic, key: str) -> Append | None:
     flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
     assert flying is None or isinstance(flying, Append)
     return flying
+
+
+def _is_indifferent(topic: Topic, streams: bool) -> bool:
+    return topic.guard is not None and topic.guard.indifferent(topic, streams)
 
 
 def _is_right(record: Record, limits: Limits) -> bool:

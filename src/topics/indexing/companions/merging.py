@@ -19,7 +19,7 @@ from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
 from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
 from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
 from topics.indexing.companions.summaries import write_summaries
-from topics.indexing.companions.texts import MappedTexts, narrow, pack_texts
+from topics.indexing.companions.texts import MappedTexts, narrow, narrowest, pack_texts
 
 _TEXTS_AT_A_TIME: Final = 1 << 16
 
@@ -125,7 +125,9 @@ def _join(columns: Sequence[StoredColumn]) -> StoredColumn:
     if not columns[0].is_text:
         return StoredColumn(kind, rows, np.concatenate([c.values for c in columns]), starts, present)
     texts, codes_of = _join_texts([column.texts for column in columns])
-    values = narrow(np.concatenate([codes[column.values] for codes, column in zip(codes_of, columns, strict=True)]))
+    # Narrow from the beginning: there may be hundreds of millions of words.
+    small = [codes.astype(narrowest(len(texts))) for codes in codes_of]
+    values = narrow(np.concatenate([codes[column.values] for codes, column in zip(small, columns, strict=True)]))
     return StoredColumn(kind, rows, values, starts, present, texts, *_join_places(columns, codes_of, len(texts)))
 
 
@@ -163,12 +165,13 @@ def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], siz
         totals[codes] += counts
     stops = np.cumsum(totals)
     nexts = stops - totals
-    places = np.zeros(int(stops[-1]) if size else 0, np.int64)
+    kind = narrowest(sum(len(column.values) for column in columns))
+    places = np.zeros(int(stops[-1]) if size else 0, kind)
     behind = 0
     for column, codes, counts in zip(columns, codes_of, counts_of, strict=True):
         begins = np.cumsum(counts) - counts
         targets = np.arange(len(column.places)) + np.repeat(nexts[codes] - begins, counts)
-        places[targets] = column.places.astype(np.int64) + behind
+        places[targets] = column.places.astype(kind) + kind(behind)
         nexts[codes] += counts
         behind += len(column.values)
     return narrow(places), narrow(stops)
@@ -184,9 +187,8 @@ def _merge_rollups(writer: SectionWriter, companions: Sequence[Companion], rows:
         for interval, level in _levels(companions[0], name):
             sources = [read_rollup(companion.file, name, interval, level) for companion in companions]
             known = [source for source in sources if source is not None]
-            groups = merge_groups(known, most_groups(rows)) if len(known) == len(sources) else None
-            if groups is not None:
-                rolled[interval, level] = groups
+            if len(known) == len(sources):
+                rolled[interval, level] = merge_groups(known, most_groups(rows))
         if write_rollups(writer, name, rolled):
             merged[name] = digest
     return merged

@@ -18,7 +18,7 @@ from topics.indexing.companions.pruning import candidates, chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
-from topics.indexing.fresh.masks import Judge
+from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
@@ -82,21 +82,24 @@ class CompanionPart:
         ranking = Ranking(self._companion, ask)
         found = Found(hits=[], candidates=0)
         for rows in chunks(ranking):
-            if budget.is_late():
+            try:
+                self._look(ask, rows, found, budget)
+            except Late:
                 self._miss(found)
                 break
-            self._look(ask, rows, found)
             ranking.cut(found.hits)
         return found
 
-    def _look(self, ask: Ask, rows: Rows, found: Found) -> None:
-        judge = Judge(rows, rows.count)
+    def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
+        """Raises `Late`, and then nothing of these rows is among what was found."""
+        judge = Judge(rows, rows.count, budget)
         matching = np.flatnonzero(judge.mask(ask.predicate) & self._living.mask(rows.numbers))
+        has_any = len(matching) and has_scores(ask.predicate)
+        scores = judge.scores(ask.predicate, ask.weights) if has_any else None
         found.matched += len(matching)
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
             found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
 
     def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
@@ -135,11 +138,13 @@ class CompanionPart:
         statistics, found, living = Statistics(ask.terms), Counted(numbers=[]), self._living
         bounds = self._companion.bounds
         for block in self._blocks():
-            if budget.is_late():
+            lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
+            rows = Rows(self._companion, lo, hi)
+            try:
+                statistics.add(count_rows(rows, Judge(rows, rows.count, budget), living.mask(rows.numbers), ask))
+            except Late:
                 self._miss(found)
                 break
-            rows = Rows(self._companion, max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi))
-            statistics.add(count_rows(rows, Judge(rows, rows.count), living.mask(rows.numbers), ask))
             found.looked_at += rows.count
         found.numbers = statistics.numbers
         return found

@@ -3,7 +3,8 @@
 What is asked by some of the dimensions is merged out of what was added up by all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge as merge_sorted
 from typing import Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from topics.indexing.aggregation import Aggregation, GroupKey
 from topics.indexing.companions.files import SectionFile, SectionWriter
 from topics.indexing.companions.summaries import (
     NotStorableError,
+    PackedRollup,
     StoredGroup,
     StoredRollup,
     pack_rollup,
@@ -32,7 +34,7 @@ _SAVING: Final = 2
 
 Level = str
 """`all` dimensions of a rollup, or `none` of them."""
-Rolled = dict[tuple[int, Level], list[StoredGroup]]
+Rolled = dict[tuple[int, Level], Iterable[StoredGroup]]
 """By the length of the interval and the level; those that are not worth it are missing."""
 
 
@@ -69,18 +71,26 @@ def levels_of(rollup: Rollup) -> tuple[Level, ...]:
 
 def in_order(groups: Mapping[GroupKey, tuple[State, ...]]) -> list[StoredGroup]:
     found = [StoredGroup(key.start_ms, key.group, states) for key, states in groups.items()]
-    return sorted(found, key=lambda group: (group.start_ms, [(part is None, part or "") for part in group.group]))
+    return sorted(found, key=_place)
+
+
+def _place(group: StoredGroup) -> tuple[int, list[tuple[bool, str]]]:
+    return group.start_ms, [(part is None, part or "") for part in group.group]
 
 
 def write_rollups(writer: SectionWriter, name: str, rolled: Rolled) -> bool:
     """Adds what was added up, all or nothing; whether it did."""
-    try:
-        packed = {level: pack_rollup(groups) for level, groups in rolled.items()}
-    except NotStorableError:
-        return False
-    for (interval, level), groups in packed.items():
-        write_rollup(writer, f"rollup/{name}/{interval}/{level}", groups)
-    return bool(rolled)
+    packed: dict[tuple[int, Level], PackedRollup] = {}
+    for level, groups in rolled.items():
+        try:
+            packed[level] = pack_rollup(groups)
+        except NotStorableError:
+            return False
+        except TooManyGroupsError:
+            continue
+    for (interval, dimensions), groups_of_it in packed.items():
+        write_rollup(writer, f"rollup/{name}/{interval}/{dimensions}", groups_of_it)
+    return bool(packed)
 
 
 def read_rollup(file: SectionFile, name: str, interval: int, level: Level) -> StoredRollup | None:
@@ -88,21 +98,31 @@ def read_rollup(file: SectionFile, name: str, interval: int, level: Level) -> St
     return StoredRollup(file, prefix) if f"{prefix}/starts" in file else None
 
 
-def merge_groups(sources: Iterable[StoredRollup], most: int) -> list[StoredGroup] | None:
-    """The groups of several companions as those of one; None when they are too many."""
-    groups: dict[GroupKey, tuple[State, ...]] = {}
-    for source in sources:
-        for index in range(len(source.starts)):
-            found = source.group(index)
-            key = GroupKey(found.start_ms, found.group)
-            known = groups.setdefault(key, found.states)
-            if known is found.states:
-                if len(groups) > most:
-                    return None
-                continue
-            for state, further in zip(known, found.states, strict=True):
+class TooManyGroupsError(Exception):
+    """So many that to add them up ahead saves nothing."""
+
+
+def merge_groups(sources: Iterable[StoredRollup], most: int) -> Iterator[StoredGroup]:
+    """The groups of several companions as those of one, in order. Each source has its own in order, so that no more of
+    them are in memory than there are sources. Raises TooManyGroupsError."""
+    known: StoredGroup | None = None
+    count = 0
+    for found in merge_sorted(*map(_groups_of, sources), key=_place):
+        if known is not None and (found.start_ms, found.group) == (known.start_ms, known.group):
+            for state, further in zip(known.states, found.states, strict=True):
                 state.merge(further)
-    return in_order(groups)
+            continue
+        if known is not None:
+            yield known
+        known, count = found, count + 1
+        if count > most:
+            raise TooManyGroupsError
+    if known is not None:
+        yield known
+
+
+def _groups_of(source: StoredRollup) -> Iterator[StoredGroup]:
+    return map(source.group, range(len(source.starts)))
 
 
 def most_groups(rows: int) -> int:

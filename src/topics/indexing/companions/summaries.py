@@ -4,7 +4,8 @@ A state is JSON: of a count the number, of a summary `[count, sum, least, greate
 end in Python and none in JSON, so they come back as they were; a sum that is no number is not stored at all.
 """
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -99,19 +100,26 @@ class PackedRollup(NamedTuple):
     ends: Array
 
 
-def pack_rollup(groups: Sequence[StoredGroup]) -> PackedRollup:
-    """Groups in the order of their buckets. Raises NotStorableError."""
+def pack_rollup(groups: Iterable[StoredGroup]) -> PackedRollup:
+    """Groups in the order of their buckets, one at a time. Raises NotStorableError."""
+    starts = array("q")
+
+    def packed() -> Iterator[bytes]:
+        for group in groups:
+            starts.append(group.start_ms)
+            yield _encode([group.group, [pack_state(state) for state in group.states]])
+
     try:
-        packed = [_encode([group.group, [pack_state(state) for state in group.states]]) for group in groups]
+        states, ends = pack_texts(packed())
     except ValueError as error:
         # An integer with more digits than Python writes.
         raise NotStorableError from error
-    return PackedRollup(np.array([group.start_ms for group in groups], np.int64), *pack_texts(packed))
+    return PackedRollup(np.array(starts, np.int64), states, ends)
 
 
 def write_rollup(writer: SectionWriter, prefix: str, packed: PackedRollup) -> None:
-    for name, array in zip(PackedRollup._fields, packed, strict=True):
-        writer.add(f"{prefix}/{name}", array)
+    for name, section in zip(PackedRollup._fields, packed, strict=True):
+        writer.add(f"{prefix}/{name}", section)
 
 
 class StoredRollup:

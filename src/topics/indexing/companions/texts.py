@@ -134,6 +134,9 @@ def pack_texts(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[Any]]
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:
     """Numbers from 0 on, in as few bytes as they fit into."""
-    most = int(values.max(initial=0))
-    kind = np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32 if most < 1 << 32 else np.uint64
-    return values.astype(kind)
+    return values.astype(narrowest(int(values.max(initial=0))), copy=False)
+
+
+def narrowest(most: int) -> type[np.unsignedinteger[Any]]:
+    """The numbers in which everything up to this one fits."""
+    return np.uint8 if most < 1 << 8 else np.uint16 if most < 1 << 16 else np.uint32 if most < 1 << 32 else np.uint64

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from operator import ge, gt, le, lt
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from topics.indexing.predicates import (
 )
 from topics.indexing.ranking import Term, Weights, counts_words, saturated
 
+_RANKS_KEPT: Final = 8
+"""Scores of terms that are kept for clauses that say the same again; they are eight times as large as masks."""
+
 
 class Late(Exception):
     """The time of a query was over between two of its clauses."""
@@ -39,16 +42,24 @@ class Judge:
         self._columns = columns
         self._count = count
         self._budget = budget
-        self._known: dict[int, tuple[Predicate, Mask]] = {}
+        self._known: dict[Predicate, Mask] = {}
+        self._ranked: dict[tuple[Term, float], Floats] = {}
 
     def mask(self, predicate: Predicate) -> Mask:
-        known = self._known.get(id(predicate))
+        # By what it says: a query may say the same hundreds of times.
+        known = self._known.get(predicate)
         if known is None:
-            if self._budget is not None and self._budget.is_late():
-                raise Late
-            # The predicate is kept, because its id is only its own as long as it lives.
-            known = self._known[id(predicate)] = (predicate, self._judge(predicate))
-        return known[1]
+            known = self._known[predicate] = self.look(predicate)
+        return known
+
+    def look(self, predicate: Predicate) -> Mask:
+        """A mask that nobody asks for again. Raises `Late`."""
+        self._check_time()
+        return self._judge(predicate)
+
+    def _check_time(self) -> None:
+        if self._budget is not None and self._budget.is_late():
+            raise Late
 
     def _judge(self, predicate: Predicate) -> Mask:
         if isinstance(predicate, Everything | Nothing):
@@ -101,26 +112,34 @@ class Judge:
                 total = join(total, np.where(self.mask(part), self.scores(part, weights), 0.0))
             return total
         if weights is not None:
-            return self._ranked(predicate, weights)
+            return self._ranks(predicate, weights)
         return np.full(self._count, float(getattr(predicate, "score", 0.0)))
 
-    def _ranked(self, leaf: Predicate, weights: Weights) -> Floats:
+    def _ranks(self, leaf: Predicate, weights: Weights) -> Floats:
         """The scores of one clause by its terms."""
         total = np.zeros(self._count)
         for term, weight in weights.of(leaf):
-            if not counts_words(term):
+            if counts_words(term):
+                total += self._rank(term, weight, weights.average(term.field))
+            else:
                 total += weight
-                continue
-            if self._budget is not None and self._budget.is_late():
-                raise Late
+        return total
+
+    def _rank(self, term: Term, weight: float, average: float) -> Floats:
+        known = self._ranked.get((term, weight))
+        if known is None:
+            self._check_time()
             column = self._columns[term.field]
             assert isinstance(column, WordsColumn)
             lengths: Any = column.lengths(self._count)
-            frequencies: Any = self.frequencies(column, term)
-            total += saturated(weight, frequencies, lengths, weights.average(term.field))
-        return total
+            frequencies: Any = self._frequencies(column, term)
+            known = np.asarray(saturated(weight, frequencies, lengths, average))
+            if len(self._ranked) >= _RANKS_KEPT:
+                self._ranked.clear()
+            self._ranked[term, weight] = known
+        return known
 
-    def frequencies(self, column: WordsColumn, term: Term) -> Numbers:
+    def _frequencies(self, column: WordsColumn, term: Term) -> Numbers:
         """How often a term stands in each row."""
         words, dictionary = column.snapshot(self._count), column.dictionary
         assert isinstance(term, HasWords | HasPhrase)

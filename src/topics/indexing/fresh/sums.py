@@ -1,6 +1,7 @@
 """Aggregations over columns: groups by their codes, sums by one pass each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -103,7 +104,7 @@ def total(
     measures = [
         _measure(rollup, name, ask, rows, groups, len(keys), amounts, summaries, judge) for name in _wanted(ask)
     ]
-    table.groups = {key: tuple(states[index] for states in measures) for index, key in enumerate(keys)}
+    table.groups = dict(zip(keys, zip(*measures, strict=True) if measures else repeat(()), strict=False))
     return table
 
 
@@ -131,11 +132,10 @@ def _group(
         # Numbered anew after each axis, so that no product of their sizes can overflow.
         joined, firsts = _numbered(joined * axis.size + axis.codes, size * axis.size)
         size = len(firsts)
-    keys = [
-        GroupKey(axes[0].show(int(axes[0].codes[place])), tuple(axis.show(int(axis.codes[place])) for axis in axes[1:]))
-        for place in firsts[: most + 1].tolist()
-    ]
-    return joined, keys
+    firsts = firsts[: most + 1]
+    starting, *named = [[axis.show(code) for code in axis.codes[firsts].tolist()] for axis in axes]
+    groups: Iterable[tuple[Any, ...]] = zip(*named, strict=True) if named else repeat(())
+    return joined, list(map(GroupKey, starting, groups))
 
 
 def _numbered(codes: Numbers, size: int) -> tuple[Numbers, Numbers]:
@@ -244,9 +244,10 @@ def _count_buckets(values: NDArray[Any], groups: Numbers, found: list[Summed]) -
         counts = counts[pairs]
     else:
         pairs, counts = np.unique(pairs, return_counts=True)
-    for state in found:
-        state.histogram = {}
-    for pair, number in zip(pairs.tolist(), counts.tolist(), strict=True):
-        histogram = found[pair // span].histogram
-        assert histogram is not None
-        histogram[1 << (pair % span)] = number
+    bounds = [1 << exponent for exponent in range(span)]
+    exponents_of, counts_of = (pairs % span).tolist(), counts.tolist()
+    ends = np.searchsorted(pairs, np.arange(1, len(found) + 1) * span).tolist()
+    begin = 0
+    for state, end in zip(found, ends, strict=True):
+        state.histogram = {bounds[exponents_of[place]]: counts_of[place] for place in range(begin, end)}
+        begin = end

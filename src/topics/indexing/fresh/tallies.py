@@ -16,7 +16,7 @@ def count_rows(columns: Mapping[str, Column], judge: Judge, alive: Mask, ask: Co
     for place, name in enumerate(statistics.fields):
         statistics.entries[place], statistics.words[place] = count_field(columns[name], alive)
     for place, term in enumerate(ask.terms):
-        statistics.found[place] = int(np.count_nonzero(judge.mask(term) & alive))
+        statistics.found[place] = int(np.count_nonzero(judge.look(term) & alive))
     return statistics.numbers
 
 

@@ -14,7 +14,7 @@ from topics.spark.pipeline import archiving, indexing, typed
 from topics.spark.pipeline.culprits import JobFailedError, WorkersUnavailableError
 from topics.spark.pipeline.products import TaskHalf
 from topics.spark.pipeline.scanning import perform
-from topics.spark.pipeline.status import WorkerStatus
+from topics.spark.pipeline.status import FAMILIES, WorkerStatus
 from topics.spark.shipping import is_remote
 from topics.storage.fs import FileSystem
 from topics.storage.objects.tiers import guest_files
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 HALVES: dict[str, TaskHalf] = {
     archiving.NAME: archiving.ArchiveTasks(),
-    indexing.NAME: indexing.FamilyTasks(),
+    FAMILIES: indexing.FamilyTasks(),
     typed.NAME: typed.TypedTasks(),
 }
 """The task half of every product."""

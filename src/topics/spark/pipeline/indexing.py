@@ -19,12 +19,11 @@ from topics.spark.families.planning import (
 )
 from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files, rewrite_file
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
+from topics.spark.pipeline.status import FAMILIES
 from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.dice import Dice
-
-NAME = "families"
 
 
 class _Charge(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ class _FamilyTransform:
 
 
 class FamilyProduct:
-    name = NAME
+    name = FAMILIES
 
     def __init__(self, fs: FileSystem, layout: Layout, rules: FamilyRules, dice: Dice) -> None:
         self._store = FamilyStore(fs, layout)

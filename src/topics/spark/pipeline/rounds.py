@@ -78,6 +78,8 @@ class Pipeline:
         self._sick: dict[str, Exception] = {}
         """Products that sit this round out, and why."""
         self.status = load_status(fs, layout)
+        self._efforts = {one.product: one for one in self.status.products}
+        """What each product has done, as far as that goes on counting."""
         self.on_progress: Callable[[int, int], None] = lambda done, total: None
 
     def round(self) -> bool:
@@ -136,14 +138,16 @@ class Pipeline:
         self._update(running=True, **self._lag())
         began = self._clock.monotonic()
         gains = Gain()
+        efforts = {name: Gain() for name in active}
         ailing: Exception | None = None
         failed: dict[str, set[tuple[int, str]]] = {name: set() for name in active}
         for done, culprits, problem in self._jobs(pieces, rules):
-            self._publish(view, done, culprits, gains, failed)
+            self._publish(view, done, culprits, gains, failed, efforts)
             ailing = ailing or problem
         if ailing is None:
             self._let_in(failed, started_ms)
         took = self._clock.monotonic() - began
+        self._count(efforts, took)
         self._sum_up(gains, took, started_ms)
         if ailing is not None:
             raise ailing
@@ -184,6 +188,7 @@ class Pipeline:
         culprits: list[tuple[str, Failure]],
         gains: Gain,
         failed: dict[str, set[tuple[int, str]]],
+        efforts: dict[str, Gain],
     ) -> None:
         for outcome in outcomes:
             gains.records += outcome.records
@@ -202,6 +207,9 @@ class Pipeline:
                     if topic_id in view.topics:
                         self._waiting.note(name, view.topics[topic_id], product.wants(view.topics[topic_id]))
                 failures += gain.failures
+                efforts[name].records += gain.records
+                efforts[name].segments += gain.segments
+            efforts[name].failures += failures
             self._keep_out(name, failures)
             failed[name] |= {(failure.topic_id, failure.topic) for failure in failures}
         short = [outcome.short for outcome in outcomes if outcome.short]
@@ -233,6 +241,22 @@ class Pipeline:
             self._update(quarantined=known)
 
     # Telling
+
+    def _count(self, efforts: dict[str, Gain], took: float) -> None:
+        """What products did in a round, to what they did before."""
+        for name, gain in efforts.items():
+            known = self._effort(name)
+            rate = round(gain.records / took, 1) if gain.records and took > 0 else known.records_per_s
+            self._efforts[name] = msgspec.structs.replace(
+                known,
+                records=known.records + gain.records,
+                segments=known.segments + gain.segments,
+                records_per_s=rate,
+                failures=known.failures + len(gain.failures) + (name in self._sick),
+            )
+
+    def _effort(self, name: str) -> ProductStatus:
+        return self._efforts.get(name) or ProductStatus(name, 0, 0, 0, 0)
 
     def _sum_up(self, gains: Gain, took: float, started_ms: int) -> None:
         rate = round(gains.records / took, 1) if took > 0 else 0.0
@@ -267,13 +291,13 @@ class Pipeline:
 
     def _product_status(self, name: str) -> ProductStatus:
         backlog, error = self._waiting.backlog(name), self._sick.get(name)
-        return ProductStatus(
-            name,
-            backlog.segments,
-            backlog.bytes,
-            self._age(backlog.oldest_ts),
-            sum(one.product == name for one in self.status.quarantined),
-            f"{type(error).__name__}: {error}"[:500] if error is not None else None,
+        return msgspec.structs.replace(
+            self._effort(name),
+            lag_segments=backlog.segments,
+            lag_bytes=backlog.bytes,
+            lag_ms=self._age(backlog.oldest_ts),
+            quarantined=sum(one.product == name for one in self.status.quarantined),
+            error=f"{type(error).__name__}: {error}"[:500] if error is not None else None,
         )
 
     def _age(self, oldest_ts: int | None) -> int:

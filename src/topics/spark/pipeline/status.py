@@ -6,6 +6,8 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.replaced import read_whole, replace_file
 
+FAMILIES = "families"
+"""What the product of index families is called."""
 FIRST_RETRY_MS = 60_000
 LAST_RETRY_MS = 3_600_000
 
@@ -44,6 +46,13 @@ class ProductStatus(msgspec.Struct, frozen=True):
     """How many topics, or other subjects, are left out of it for now."""
     error: str | None = None
     """Why it sat out the last round; None when it did not."""
+    records: int = 0
+    """Records that it has taken in so far."""
+    segments: int = 0
+    records_per_s: float = 0.0
+    """Of the last round in which it took in any; all products of a round share its time."""
+    failures: int = 0
+    """How often a topic, or another subject, failed in it, and how often it sat a round out."""
 
 
 class WorkerStatus(msgspec.Struct, frozen=True):

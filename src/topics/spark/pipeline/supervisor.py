@@ -15,11 +15,12 @@ from importlib.util import find_spec
 import msgspec
 
 from topics.config.settings import SETTINGS, Settings
-from topics.spark.pipeline.status import PipelineStatus, load_status
+from topics.spark.pipeline.status import PipelineStatus, Quarantine, load_status
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
 
+INSTALL = "pip install 'topics-engine[spark]'"
 _TICK_S = 1.0
 _FIRST_WAIT_S = 1.0
 _LAST_WAIT_S = 300.0
@@ -76,12 +77,16 @@ class Supervisor:
         """What the process last told."""
         return self._status
 
+    def held_up(self, topic: str, product: str) -> Quarantine | None:
+        """Why a product leaves a topic out for now."""
+        return next((one for one in self._status.quarantined if (one.topic, one.product) == (topic, product)), None)
+
     def start(self) -> None:
         if self.enabled and self.reason is not None:
             told = _log.warning if self.archives else _log.info
             told(
                 "the pipeline cannot run",
-                extra={"reason": self.reason, "install": "pip install 'topics-engine[spark]'"},
+                extra={"reason": self.reason, "install": INSTALL},
             )
         self._status = load_status(self._fs, self._layout)
         if self.enabled and self.reason is None:

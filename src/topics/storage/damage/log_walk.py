@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topics.core.findings import Finding
+from topics.formats.forwards import parts_of
 from topics.formats.frame import Frame, find_frames, read_frame
 from topics.formats.remains import FrameRemains, read_remains, records_at_most
 from topics.storage.layout import wal_file
@@ -68,7 +69,8 @@ class LogWalker(ShardReader):
             while True:
                 found = read_frame(buffer, offset)
                 if isinstance(found, Frame) and (found.lsn == expected or (loose and found.lsn > expected)):
-                    apply(found, number)
+                    for part in self._parts(found):
+                        apply(part, number)
                     expected, frames, offset, loose = found.lsn + 1, frames + 1, found.end, False
                     self._on_bytes(found.end - found.start)
                     continue
@@ -86,6 +88,13 @@ class LogWalker(ShardReader):
                     return ShardEnd(expected, numbers[-1] + 1, tear, frames)
                 break
         return ShardEnd(expected, wanted, None, frames)
+
+    def _parts(self, frame: Frame) -> list[Frame]:
+        try:
+            return list(parts_of(frame))
+        except ValueError:
+            # Whoever it is handed to will find that it makes no sense.
+            return [frame]
 
     def _missing_files(self, wanted: int, number: int, expected: int, later: list[int]) -> Hole:
         which = f"log file {wanted} is" if number == wanted + 1 else f"log files {wanted} to {number - 1} are"

@@ -16,7 +16,7 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.snapshots import noted_newest, snapshot_numbers
 
-_END_BYTES = OVERHEAD_BYTES + len(encode_end(0))
+_END_BYTES = (OVERHEAD_BYTES + len(encode_end(0)), OVERHEAD_BYTES + len(encode_end(0, 1)))
 
 
 class TopicRemains(msgspec.Struct):
@@ -71,7 +71,7 @@ class Member:
                 self._damaged(f"the snapshot is damaged: {reason}", offset, end)
                 if behind is None:
                     # Nothing but the last frame is as short as that. Otherwise nobody knows how much was cut off.
-                    self.complete = whole and end - offset == _END_BYTES
+                    self.complete = whole and end - offset in _END_BYTES
                     self.lost_bytes = self.lost_bytes if self.complete else None
                     return
                 found = behind

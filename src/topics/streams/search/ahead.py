@@ -1,11 +1,10 @@
 """Indexes that are filled as entries come, so that a search finds them filled.
 
-A stream that can be searched is noted when it is appended to. A moment later what is new goes into its index, one
+A stream that can be searched is noted when a block of it is published, whoever wrote it: appends of either protocol,
+routers, transactions. A moment later what is new goes into its index, one
 stream after the other, and never more than there is memory for: a stream that nobody searches takes no index away from
 one that somebody does. Answers do not depend on it; a search brings itself what is missing.
 """
-
-from collections.abc import Callable
 
 from topics.core.errors import SearchUnavailableError, TopicsError
 from topics.engine import Engine
@@ -28,11 +27,11 @@ class Ahead:
         """The streams that have something new, in the order in which it came."""
         self._busy = False
         """Whether somebody will look at them without being told again."""
+        engine.core.applier.appended.append(self._published)
 
-    def appended(self, name: str) -> None:
-        """Notes that a stream may have something new. It is called for every append, and has to be quick."""
-        topic = self._engine.core.by_name.get(name)
-        if topic is None or topic.id in self._due:
+    def _published(self, topic: Topic) -> None:
+        """Notes that a topic has something new. It is called for every block, and has to be quick."""
+        if topic.parts is None or topic.id in self._due:
             return
         state = stream_of(topic)
         if state is None or state.description is None or not state.description.is_searched:
@@ -55,16 +54,10 @@ class Ahead:
                 # The server is stopping, or no process can be started; the next append tries again.
                 continue
             if followed is not None:
-                self._follower.bring(followed, topic.head, self._brought(topic))
+                self._follower.bring(followed, topic.head, self._brought)
                 return
         self._busy = False
 
-    def _brought(self, topic: Topic) -> Callable[[Followed | TopicsError], None]:
-        def brought(outcome: Followed | TopicsError) -> None:
-            if isinstance(outcome, Followed) and topic.staged_head > outcome.through:
-                # What is on its way to the disk is told by nobody else.
-                self._due.setdefault(topic.id, topic)
-            # Never at once: that would be a recursion, and entries that come one by one are to be brought together.
-            self._later(_RETRY_S if isinstance(outcome, TopicsError) else LINGER_S, self._next)
-
-        return brought
+    def _brought(self, outcome: Followed | TopicsError) -> None:
+        # Never at once: that would be a recursion, and entries that come one by one are to be brought together.
+        self._later(_RETRY_S if isinstance(outcome, TopicsError) else LINGER_S, self._next)

@@ -42,6 +42,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     bytes: int | None = None
 
 
+class HeldUp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Why nothing more is indexed of a stream."""
+
+    reason: str
+    install: str | None = None
+    """What to run, if something has to be installed."""
+    since_ms: int | None = None
+    attempts: int = 0
+    retry_at_ms: int | None = None
+    """When it is tried again."""
+
+
 class IndexCoverage(Protocol):
     def generation(self, topic: Topic) -> int:
         """Counts what was to be indexed so far, from 1 on; 0 where nothing is."""
@@ -51,6 +63,10 @@ class IndexCoverage(Protocol):
 
     def of(self, topic: Topic, family: Family, field: str = "") -> Coverage:
         """What a family covers; `exact` has one for each field."""
+        ...
+
+    def held_up(self, topic: Topic) -> HeldUp | None:
+        """Why indexing does not go on; None where it does, or where there is nothing to index."""
         ...
 
 
@@ -65,6 +81,9 @@ class NothingIndexed:
 
     def of(self, topic: Topic, family: Family, field: str = "") -> Coverage:
         return _NOTHING
+
+    def held_up(self, topic: Topic) -> HeldUp | None:
+        return None
 
 
 _NOTHING = Coverage()

@@ -1,5 +1,7 @@
 """How far companions cover streams, and which families of indexes an answer made use of."""
 
+from collections.abc import Callable
+
 from topics.core.ranges import Ranges, covers, union
 from topics.engine.topic import Topic
 from topics.indexing.predicates import Contains, Equals, HasPhrase, HasWords, Predicate, StartsWith, Within, walk
@@ -8,7 +10,7 @@ from topics.schema.search import SearchConfig
 from topics.storage.companions import FamilyManifest
 from topics.streams.contracts import contract_of
 from topics.streams.search.companions import Companions, plan_for
-from topics.streams.search.coverage import Coverage, Family, Manifest, NothingIndexed
+from topics.streams.search.coverage import Coverage, Family, HeldUp, Manifest, NothingIndexed
 
 
 def families_of(predicate: Predicate, sorted_by: tuple[str, ...], config: SearchConfig) -> list[str]:
@@ -29,6 +31,11 @@ class FamilyCoverage(NothingIndexed):
 
     def __init__(self, companions: Companions) -> None:
         self._companions = companions
+        self.ask_held_up: Callable[[Topic], HeldUp | None] = lambda topic: None
+        """Told by whoever knows how the pipeline stands."""
+
+    def held_up(self, topic: Topic) -> HeldUp | None:
+        return self.ask_held_up(topic)
 
     def generation(self, topic: Topic) -> int:
         manifest = self._companions.manifest(topic)

@@ -64,10 +64,6 @@ class StreamSearch:
         """How many queries are being answered."""
         return sum(self._queries.values())
 
-    def appended(self, name: str) -> None:
-        """Tells that a stream may have something new, which is then indexed before anybody asks for it."""
-        self._ahead.appended(name)
-
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._follower.memory_bytes
         self._stats.processes_lost = self._searcher.generation

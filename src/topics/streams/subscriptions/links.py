@@ -1,6 +1,6 @@
 """The streams of subscriptions: which there are, and which have something new."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from topics.core.errors import InvalidRequestError, OffsetGoneError, TopicsError
@@ -129,14 +129,16 @@ class Links:
         if link is not None and link.unwatch is not None:
             link.unwatch()
 
-    def describe(self, subscription: Subscription) -> list[dict[str, object]]:
-        """A subscription's streams, as answers and wake-ups tell of them."""
+    def describe(self, subscription: Subscription, names: Iterable[str] | None = None) -> list[dict[str, object]]:
+        """A subscription's streams, as answers and wake-ups tell of them; only some, for whoever asks bit by bit."""
+        links = subscription.links
         return [
             {
                 "path": name, "link_type": "explicit" if link.explicit else "pattern", "acked_offset": link.acked,
                 "tail_offset": self.tail(name), "has_pending": name in subscription.pending,
             }
-            for name, link in subscription.links.items()
+            for name in (links if names is None else names)
+            if (link := links.get(name)) is not None
         ]  # fmt: skip
 
     def _added(self, topic: Topic) -> None:

@@ -1,7 +1,7 @@
 """What can be asked of subscriptions. Everything that is answered is kept before it is answered."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -31,6 +31,9 @@ from topics.streams.subscriptions.model import STREAMS_MAX, Claim, Link, Owner, 
 from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import check_url
 from topics.streams.subscriptions.wakes import Deliver, Wakes
+
+_KEPT_AT_ONCE = 500
+"""Streams that a new subscription is given in one turn of the loop."""
 
 
 class Ack(msgspec.Struct, frozen=True):
@@ -151,9 +154,12 @@ class Subscriptions:
     def _keep(self, made: Subscription, matching: list[str], done: Outcome) -> None:
         """Keeps a new subscription with the streams it has. Those that came to be while they were looked for are among
         them already, and begin at their beginning."""
-        for name in matching:
+        for name in matching[:_KEPT_AT_ONCE]:
             if name not in made.links:
                 made.links[name] = Link(False, self._links.tail(name))
+        if len(matching) > _KEPT_AT_ONCE:
+            self._core.defer(lambda: _try(lambda: self._keep(made, matching[_KEPT_AT_ONCE:], done), done))
+            return
         changes = [put_change(made)]
         changes += [ack_change(made, name, link.acked) for name, link in made.links.items() if link.acked != START]
         self._book.write(changes, done)
@@ -179,8 +185,10 @@ class Subscriptions:
             raise SubscriptionNotFoundError(subscription_id)
         return found
 
-    def describe_streams(self, subscription: Subscription) -> list[dict[str, object]]:
-        return self._links.describe(subscription)
+    def describe_streams(
+        self, subscription: Subscription, names: Iterable[str] | None = None
+    ) -> list[dict[str, object]]:
+        return self._links.describe(subscription, names)
 
     def drop(self, subscription_id: str, done: Outcome) -> None:
         found = self.get(subscription_id)

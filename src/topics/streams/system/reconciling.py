@@ -89,7 +89,7 @@ class Reconciler:
             self._look_for_new("")
 
     def _compare_one(self, believed: Standing) -> None:
-        topic = self._core.by_name.get(believed.stream)
+        topic = self._core.glance(believed.stream)
         now = self._core.wall()
         if topic is None or not self._streams.is_listed(topic) or topic.epoch != believed.epoch:
             self._told(end_of(believed, now))

@@ -218,6 +218,7 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
         decoded.append(text)
         return msgspec.json.decode(text, type=AppendBody)
 
+    monkeypatch.setattr(append_fast_path, "decode_ascii", decode)
     for module in (append_fast_path, records):
         monkeypatch.setattr(module, "decode_append", partial(decode_body, "append", decode))
     head = world.head()

@@ -76,3 +76,30 @@ def test_routers_outlive_a_repair(folder: FakeDisk) -> None:
     append(engine, "a", "new")
     assert engine.read_now("c", ReadRequest()).tombstone is not None
     assert engine.core.by_name["c"].head == 10
+
+
+def test_a_damaged_frame_of_many_forwards_is_found_and_mended() -> None:
+    disk = FakeDisk()
+    engine = opened(disk)
+    names = [f"b{number}" for number in range(12)]
+    for name in ("a", *names):
+        put(engine, name, durability=Durability.FSYNC)
+    for name in names:
+        route(engine, "a", name)
+    for number in range(3):
+        append(engine, "a", number)
+    folder = settled(disk.crash(Survival.EVERYTHING))
+    assert look(folder).sound
+    hit(folder, FrameKind.FORWARDS, 0)
+    assert not look(folder).sound
+    with pytest.raises(DamageError):
+        opened(folder.clone())
+    report = mend(folder)
+    assert report.after is not None and report.after.sound, report
+    # Whose forwards were in it is told by the next ones: they begin behind what is missing.
+    assert {loss.topic for loss in report.losses} <= set(names)
+    assert all((loss.from_seq, loss.to_seq) == (1, 1) for loss in report.losses) and len(report.losses) >= 4
+    found = {shown.name: shown for shown in show(folder, SHARDS).values()}
+    for name in names:
+        lost = any(loss.topic == name for loss in report.losses)
+        assert sorted(found[name].records) == ([2, 3] if lost else [1, 2, 3])

@@ -20,6 +20,7 @@ from tests.unit.engine.conftest import (
     put,
     read,
     seqs,
+    times,
     topic,
     values,
 )
@@ -28,6 +29,7 @@ from topics.core.config import Discard
 from topics.core.selectors import TagMatch
 from topics.engine import Engine
 from topics.engine.routing.registry import part_of
+from topics.formats.forwards import parts_of
 from topics.formats.frame import FrameKind, find_frames
 from topics.formats.routing import Forward, decode_forward
 from topics.testing import FakeDisk, Survival
@@ -43,7 +45,8 @@ def forwards(engine: Engine) -> list[Forward]:
         folder = engine.core.layout.shard(shard.number)
         for name in engine._fs.list_dir(folder):
             file = engine._fs.open(f"{folder}/{name}")
-            found += [decode_forward(f.body) for f in find_frames(file.map(), 0) if f.kind is FrameKind.FORWARD]
+            parts = [part for frame in find_frames(file.map(), 0) for part in parts_of(frame)]
+            found += [decode_forward(part.body) for part in parts if part.kind is FrameKind.FORWARD]
             file.close()
     return found
 
@@ -276,3 +279,29 @@ def test_in_groups_nothing_is_seen_too_early(disk: FakeDisk) -> None:
     flush(engine)
     assert values(engine, "b") == [1]
     assert logged(engine).count(FrameKind.FORWARD) == 1
+
+
+def fan_out(disk: FakeDisk, shards: int) -> Engine:
+    """One source to many destinations that do not all stand alike, and one behind them."""
+    engine = open_engine(disk, wal_shards=shards)
+    for number in range(20):
+        route(engine, "a", f"b{number}")
+    route(engine, "b3", "c")
+    append(engine, "b1", *range(12))
+    for number in range(4):
+        append(engine, "a", *[f"{number}-{place}" for place in range(number + 1)])
+        append(engine, f"b{number}", "between")
+    return engine
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_forwards_of_one_frame_are_made_again_for_each_destination(disk: FakeDisk, shards: int) -> None:
+    engine = fan_out(disk, shards)
+    kinds = [kind for shard in range(shards) for kind in logged(engine, shard)]
+    assert kinds.count(FrameKind.FORWARDS) >= 4
+    names = [*[f"b{number}" for number in range(20)], "c"]
+    before = {name: (seqs(engine, name), values(engine, name), times(engine, name)) for name in names}
+    again = go_on(open_engine(killed(disk), wal_shards=shards))
+    assert {name: (seqs(again, name), values(again, name), times(again, name)) for name in names} == before
+    append(again, "a", "more")
+    assert all(values(again, name)[-1] == "more" for name in names)

@@ -12,7 +12,7 @@ from topics.schema.contract import Contract
 from topics.schema.profiles.metrics import Metrics
 from topics.schema.search import SearchConfig
 from topics.streams.contracts import contract_of
-from topics.streams.search.coverage import Coverage, Family, IndexCoverage
+from topics.streams.search.coverage import Coverage, Family, HeldUp, IndexCoverage
 
 
 def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def index_status(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
         "search_families": [
             _family(topic, coverage, family, fields) for family, fields in declared_families(contract)
         ],
+        **(_held_up(coverage.held_up(topic)) if config is not None or keyed else {}),
     }  # fmt: skip
 
 
@@ -68,6 +69,14 @@ def _manifest(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
         "last_uploaded_etag": manifest.etag,
         "last_uploaded_size_bytes": None if manifest.bytes is None else str(manifest.bytes),
     }
+
+
+def _held_up(held: HeldUp | None) -> dict[str, Any]:
+    """A field that is only there where something is wrong: other servers of this protocol have none of the kind."""
+    if held is None:
+        return {}
+    times = {"since": _time(held.since_ms), "retry_at": _time(held.retry_at_ms)}
+    return {"held_up": {"reason": held.reason, "install": held.install, "attempts": held.attempts, **times}}
 
 
 def _exact(topic: Topic, coverage: IndexCoverage, config: SearchConfig) -> list[dict[str, Any]]:

@@ -1,0 +1,74 @@
+"""`python -m bench.awake`: what the server's processor time is beside one client, at some rates, with and without the
+setting that lets it stay awake between two requests (`awake_us`).
+
+The client appends one record and waits for the answer, as often as the row says or as fast as it can. Told are the
+processor time of the server as a part of a core, and how long an answer took.
+"""
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from bench.command import end_with_servers
+from bench.large import Caller, request
+from bench.load import Usage
+from bench.peers import OURS, Launch, launch_topics, running
+from bench.protocols import payload
+
+RATES = (100, 1_000, 3_000, 0)
+AWAKE_US = (0, 200)
+
+
+def launch(awake_us: int) -> Callable[[Path, int], Launch]:
+    def start(data: Path, port: int) -> Launch:
+        ours = launch_topics(data, port)
+        return replace(ours, env={**ours.env, "TOPICS_AWAKE_US": str(awake_us)})
+
+    return start
+
+
+def measure(address: str, pid: int, rate: int, seconds: float) -> str:
+    """One row: the client at a rate, or without a pause where it is 0."""
+    caller, waits = Caller(address), []
+    said = request("POST", "/v0/topics/awake", "application/json", b'{"records":[{"data":%b}]}' % payload(200).encode())
+    for _ in range(100):
+        caller.ask(said)
+    before, begun = Usage(pid), time.perf_counter()
+    due = begun
+    while (now := time.perf_counter()) - begun < seconds:
+        if rate:
+            due += 1 / rate
+            time.sleep(max(due - now, 0))
+        asked = time.perf_counter()
+        caller.ask(said)
+        waits.append(time.perf_counter() - asked)
+    took = time.perf_counter() - begun
+    share = (Usage(pid).server - before.server) / took
+    caller.close()
+    middle_us = statistics.median(waits) * 1e6
+    return f"{len(waits) / took:8.0f} requests/s: {share:5.1%} of a core, answered in {middle_us:.0f} us"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of one measurement")
+    arguments = parser.parse_args()
+    end_with_servers("bench.awake")
+    cores = sorted(os.sched_getaffinity(0))
+    apart = len(cores) > 1
+    if apart:
+        os.sched_setaffinity(0, {cores[1]})
+    for awake_us in AWAKE_US:
+        server = replace(OURS["disk"], launch=launch(awake_us))
+        with running(server, cores[0] if apart else None) as target:
+            for rate in RATES:
+                told = measure(target.address, target.pid, rate, arguments.seconds)
+                print(f"awake_us {awake_us:3}, {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

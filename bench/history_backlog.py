@@ -1,0 +1,138 @@
+"""Many small streams and one large one in one backlog: how many jobs, how long, how many files.
+
+python -m bench.history_backlog --streams 2000 --large 10000000
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.history_load import FLIGHTS
+from bench.report import machine
+from bench.search_client import array
+from topics.config.settings import Settings
+from topics.core.errors import TopicsError
+from topics.engine import Engine, EngineOptions
+from topics.spark.pipeline.executors import SparkExecutor
+from topics.spark.pipeline.worker import make_pipeline
+from topics.spark.session import SparkOptions, open_session
+from topics.storage.companions import FamilyStore
+from topics.storage.layout import Layout
+from topics.storage.posix import PosixFileSystem
+from topics.streams import AppendRequest, CreateRequest, Streams
+from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.service import StreamSearch
+from topics.system.clock import SystemClock
+from topics.system.dice import SystemDice
+from topics.system.machine import boot_id
+
+_SMALL_ENTRIES = 50
+_BATCH = 1000
+_JSON = "application/json"
+
+
+@dataclass
+class Round:
+    seconds: float
+    jobs: int
+    records: int
+    failures: int
+
+
+def fill(folder: Path, streams: int, large: int) -> None:
+    """Every stream with the same description, and all of it sealed."""
+    with _streams(folder) as made:
+        for number in range(streams):
+            _create(made, f"small-{number}")
+            _append(made, f"small-{number}", list(FLIGHTS.texts(_SMALL_ENTRIES)))
+        if large:
+            _create(made, "large")
+            batch: list[bytes] = []
+            for text in FLIGHTS.texts(large):
+                batch.append(text)
+                if len(batch) == _BATCH:
+                    _append(made, "large", batch)
+                    batch = []
+            if batch:
+                _append(made, "large", batch)
+
+
+@contextmanager
+def _streams(folder: Path) -> Iterator[Streams]:
+    options = EngineOptions(data_dir=str(folder), wal_shards=1)
+    engine = Engine.recover(PosixFileSystem(), options, SystemClock(), SystemDice(), boot_id=boot_id())
+    searcher = InlineSearcher(time.monotonic)
+    yield Streams(engine, search=StreamSearch(engine, searcher, at_once, time.monotonic, stream_bytes=0))
+    for topic in list(engine.core.by_name.values()):
+        engine.core.before_change(topic)
+        engine.sealer.cut(topic)
+    engine.close_inline()
+
+
+def _create(streams: Streams, name: str) -> None:
+    streams.create(name, CreateRequest(content_type=_JSON), _expect_success)
+    streams.update_schema(name, msgspec.json.encode(FLIGHTS.description), _expect_success)
+
+
+def _append(streams: Streams, name: str, texts: list[bytes]) -> None:
+    # Past the service, which would index what comes for those who may ask.
+    streams._appender.append(name, AppendRequest(body=array(texts), content_type=_JSON), _expect_success)
+
+
+def _expect_success(outcome: Any) -> None:
+    if isinstance(outcome, TopicsError):
+        raise outcome
+
+
+def build(folder: Path) -> tuple[list[Round], int]:
+    """The rounds until nothing is left to do, and the files that count then."""
+    spark = open_session(SparkOptions(master="local[2]", memory="1g", app_name="bench"))
+    try:
+        tracker, files = spark.sparkContext.statusTracker(), PosixFileSystem()
+        pipeline = make_pipeline(Settings(data_dir=str(folder)), files, SparkExecutor(spark), SystemClock())
+        rounds, worked = [], True
+        while worked:
+            before, records, begun = len(tracker.getJobIdsForGroup(None)), pipeline.status.records, time.monotonic()
+            worked = pipeline.round()
+            jobs = len(tracker.getJobIdsForGroup(None)) - before
+            took, quarantined = time.monotonic() - begun, len(pipeline.status.quarantined)
+            rounds.append(Round(took, jobs, pipeline.status.records - records, quarantined))
+    finally:
+        spark.stop()
+    store = FamilyStore(files, Layout(str(folder)))
+    manifests = [store.load(topic_id) for topic_id in store.topic_ids()]
+    return rounds, sum(len(manifest.files) for manifest in manifests if manifest is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--streams", type=int, default=2000, help="how many small streams")
+    parser.add_argument("--large", type=int, default=10_000_000, help="entries of the large one")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="topics-bench-backlog-"))
+    try:
+        begun = time.monotonic()
+        fill(folder, arguments.streams, arguments.large)
+        sys.stderr.write(f"filled in {time.monotonic() - begun:.0f} s\n")
+        rounds, files = build(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    total = sum(one.seconds for one in rounds)
+    lines = [f"On {machine({})}: {arguments.streams:,} streams of {_SMALL_ENTRIES} entries and one of "
+             f"{arguments.large:,}, {total:.0f} s and {files:,} files.", "", "| round | jobs | records | seconds |",
+             "|---|---|---|---|"]  # fmt: skip
+    lines += [f"| {n} | {one.jobs} | {one.records:,} | {one.seconds:.1f} |" for n, one in enumerate(rounds, 1)]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

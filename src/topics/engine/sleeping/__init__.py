@@ -1,0 +1,1 @@
+"""Topics that are left in their snapshot until somebody asks for them."""

@@ -1,0 +1,288 @@
+"""Topics that are asleep: nothing of them is in memory but the name, the number and the place in a snapshot.
+
+A server may have a million topics and use a thousand. One that has not changed since a snapshot took it is in that
+snapshot whole, state and tail, so its objects can go; whoever asks for it finds it there, checked by the checksums of
+its frames, and it is awake again. Its place stays known while it is awake: as long as nothing changes it can go back.
+
+Only a topic that nobody can miss sleeps: nothing of it is on its way or waited for, no feature keeps it in a list of
+its own, time does nothing to it, and nobody else holds the object. That last is asked of the interpreter, which counts
+references. So `topics.get(id) is topic` stays the way to ask whether a topic that one holds still exists.
+
+With no more topics than `awake_topics` none ever sleeps.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from sys import getrefcount
+from typing import Protocol
+
+from topics.core.config import TopicType
+from topics.core.durability import Durability
+from topics.core.errors import DamageError
+from topics.core.findings import Finding
+from topics.core.names import is_server_name
+from topics.engine.features import Features
+from topics.engine.sleeping.places import SIZE_MAX, Places, place_of
+from topics.engine.state.apply import Applier
+from topics.engine.state.loading import load_block, load_state
+from topics.engine.state.retention import Retention
+from topics.engine.state.runs import Block, RunReader
+from topics.engine.topic import Topic
+from topics.formats.block import decode_block
+from topics.formats.snapshot import CLASSES, Directory, decode_topic
+from topics.storage.snapshot_files import SnapshotFile
+from topics.storage.snapshots import SnapshotWriter, TopicEntry
+
+_PLACES_A_STEP = 10_000
+_RESTS_A_STEP = 1_000
+_HOLDERS = 4
+"""Who holds a topic that nobody else holds: `topics`, `by_name`, and the two who ask."""
+_ENTRY_BYTES_MAX = SIZE_MAX // 16
+"""A larger tail stays awake; its frames must fit into a place, with whatever else the state is."""
+
+
+class Books(Protocol):
+    """What of the engine's core this needs to know."""
+
+    topics: dict[int, Topic]
+    by_name: "TopicsByName"
+    dirty: list[set[Topic]]
+    features: Features
+    applier: Applier
+    reader: RunReader
+    retention: Retention
+
+    def shard_number(self, topic_id: int) -> int: ...
+
+
+class TopicsByName(dict[str, Topic]):
+    """The topics that are awake, by name; asked for one that sleeps, it wakes it.
+
+    Where speed counts and a sleeping topic is not the usual case, `dict.get` asks for those that are awake alone.
+    """
+
+    def __init__(self, sleepers: "Sleepers") -> None:
+        super().__init__()
+        self._sleepers = sleepers
+
+    def get(self, name: str, default: None = None) -> Topic | None:  # type: ignore[override]
+        topic = dict.get(self, name)
+        if topic is None and name in self._sleepers.names:
+            return self._sleepers.wake_named(name)
+        return topic
+
+    def __missing__(self, name: str) -> Topic:
+        if name in self._sleepers.names:
+            return self._sleepers.wake_named(name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or name in self._sleepers.names
+
+
+class Sleepers:
+    def __init__(self, books: Books, awake_topics: int) -> None:
+        self._books = books
+        self._awake_topics = awake_topics
+        self.names: dict[str, int] = {}
+        """The topics that sleep, by name."""
+        self.places = Places()
+        self._read_at: dict[int, int] = {}
+        """When topics were last read that sleep; for those that ever were."""
+        self.held: set[int] | None = None
+        """While a checkpoint is on its way: the topics whose places are to be forgotten behind it."""
+        self.by_class = dict.fromkeys(Durability, 0)
+        self.records = self.bytes = 0
+        """What they hold together."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are so many topics that some should sleep."""
+        return len(self._books.by_name) + len(self.names) > self._awake_topics
+
+    @property
+    def indexed(self) -> bool:
+        """Whether the next snapshot has to have directories."""
+        return self.wanted or bool(self.places.by_id)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more are awake than should be."""
+        return len(self._books.topics) > self._awake_topics
+
+    # A start
+
+    def take(self, directory: Directory, taken: Iterable[int]) -> None:
+        """Topics of a directory sleep: all of them, or those that are said."""
+        ids = directory.ids
+        rows: Iterable[tuple[int, str, int, int, int]] = zip(
+            ids, directory.names, directory.classes, directory.live, directory.live_bytes, strict=True
+        )
+        if taken is not ids:
+            chosen = set(taken)
+            rows = [row for row in rows if row[0] in chosen]
+        columns = list(zip(*rows, strict=True))
+        if not columns:
+            return
+        ids_, names, codes, live, live_bytes = columns
+        self.names.update(zip(names, ids_, strict=True))
+        for code in set(codes):
+            self.by_class[Durability(CLASSES[code])] += codes.count(code)
+        self.records += sum(live)
+        self.bytes += sum(live_bytes)
+
+    # Waking
+
+    def wake_named(self, name: str) -> Topic:
+        return self.wake(self.names[name])
+
+    def wake(self, topic_id: int) -> Topic:
+        """Makes a sleeping topic be as it was."""
+        books, place = self._books, self.places.by_id[topic_id]
+        topic = self._loaded(topic_id, place, whole=True)
+        held = books.retention.tail_bytes
+        books.retention.settle_front(topic)
+        del self.names[topic.name]
+        self._count(topic, -1)
+        books.topics[topic_id] = topic
+        books.by_name[topic.name] = topic
+        books.retention.tail_bytes = held + topic.tail_bytes
+        topic.last_read_ts = topic.last_consumed_ts = self._read_at.pop(topic_id, 0)
+        return topic
+
+    def look(self, name: str) -> Topic:
+        """A topic for one who only looks at what it says of itself: one that sleeps goes on to, and its tail is left
+        where it is."""
+        topic_id = self.names.get(name)
+        if topic_id is None:
+            return self._books.by_name[name]
+        topic = self._loaded(topic_id, self.places.by_id[topic_id], whole=False)
+        topic.last_read_ts = topic.last_consumed_ts = self._read_at.get(topic_id, 0)
+        return topic
+
+    def consumed(self, topic: Topic, now: int) -> None:
+        """Somebody looked at a topic that sleeps."""
+        self._read_at[topic.id] = now
+
+    def _loaded(self, topic_id: int, place: int, whole: bool) -> Topic:
+        books = self._books
+        try:
+            stored = self.places.stored(place) if whole else None
+            state = decode_topic((stored.state if stored is not None else self.places.state(place)).body)
+            if state.topic_id != topic_id:
+                raise ValueError(f"topic {state.topic_id} is where topic {topic_id} should be")
+            topic = load_state(state, books.applier.reserve, books.features)
+            if stored is None:
+                topic.live_count, topic.live_bytes = state.tail_live, state.tail_live_bytes
+            else:
+                for frame, flags in zip(stored.tail, state.tail_flags, strict=True):
+                    load_block(topic, Block.of(decode_block(frame.body)), flags, books.reader)
+        except ValueError as error:
+            raise DamageError([Finding(self.places.path(place), f"a topic cannot be read: {error}")]) from error
+        topic.staged_head, topic.staged_ts = topic.head, topic.last_ts
+        topic.shard = books.shard_number(topic_id)
+        return topic
+
+    # Sleeping
+
+    def entry(self, topic: Topic) -> TopicEntry | None:
+        """What a directory says of a topic that may sleep as it is now; None where it may not."""
+        config = topic.config
+        if (
+            topic.segments
+            or not config.durability.logged
+            or config.type is TopicType.QUEUE
+            or config.ttl_ms
+            or topic.origin is not None
+            or topic.unlogged
+            or topic.staged_head != topic.head
+            or topic.tail_bytes > _ENTRY_BYTES_MAX
+            or (topic.parts and not self._books.features.let_sleep(topic))
+            or is_server_name(topic.name)
+        ):
+            return None
+        written = topic.tail[0].written if topic.tail else 0
+        return TopicEntry(topic.name, config.durability.value, topic.live_count, topic.live_bytes, written)
+
+    def rest(self, topic_id: int) -> bool:
+        """Lets go of a topic that its place has whole, if nobody would miss it."""
+        books = self._books
+        topic = books.topics.get(topic_id)
+        if topic is None or topic_id not in self.places.by_id or topic in books.dirty[topic.shard]:
+            return False
+        idle = not (
+            topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
+            or topic.when_gone or topic.inflight_keys or topic.inflight_groups or topic.staged_count
+        )  # fmt: skip
+        if not idle or self.entry(topic) is None or dict.get(books.by_name, topic.name) is not topic:
+            return False
+        if getrefcount(topic) > _HOLDERS:
+            return False
+        del books.topics[topic_id], books.by_name[topic.name]
+        books.retention.tail_bytes -= topic.tail_bytes
+        self.names[topic.name] = topic_id
+        self._count(topic, 1)
+        if topic.last_read_ts:
+            self._read_at[topic_id] = topic.last_read_ts
+        return True
+
+    def settle(self, file: SnapshotFile, written: SnapshotWriter, captured: list[int]) -> Iterator[int]:
+        """A snapshot was written: notes the places in it, and lets what was captured sleep, some of it a step."""
+        places, number = self.places, file.number
+        places.files[number] = file
+        for at, end, oldest in written.directories:
+            places.note(number, at, end, oldest)
+        news = iter(written.places.items())
+        while some := list(islice(news, _PLACES_A_STEP)):
+            # One that is not there any more was deleted while its frames were written.
+            places.by_id.update(
+                [(i, place_of(number, *place)) for i, place in some if i in places.by_id or i in self._books.topics]
+            )
+            yield len(some)
+        for first in range(0, len(captured), _RESTS_A_STEP):
+            for topic_id in captured[first : first + _RESTS_A_STEP]:
+                if topic_id not in written.places:
+                    places.by_id.pop(topic_id, None)
+                elif self.crowded:
+                    self.rest(topic_id)
+            yield first
+
+    def forget(self, topic_id: int) -> None:
+        """A topic, which is awake, is no more. A checkpoint on its way has it all the same: what the log says of it
+        behind the turn is about a topic that the snapshot must have."""
+        if self.held is not None:
+            self.held.add(topic_id)
+        else:
+            self.places.by_id.pop(topic_id, None)
+
+    def hold(self) -> None:
+        """A checkpoint begins: every place stays what it is until `let_go`."""
+        self.held = set()
+
+    def let_go(self) -> None:
+        forgotten, self.held = self.held, None
+        for topic_id in forgotten or ():
+            self.places.by_id.pop(topic_id, None)
+
+    def sleeps(self, topic_id: int) -> bool:
+        return (
+            topic_id in self.places.by_id
+            and topic_id not in self._books.topics
+            and (self.held is None or topic_id not in self.held)
+        )
+
+    def overdue(self, oldest: int) -> Iterator[int]:
+        """Sleeping topics with something in the tail that was written before a moment."""
+        for stretch in self.places.stretches:
+            if 0 < stretch.oldest < oldest:
+                rest = [one for one in self.places.listed(stretch) if self.sleeps(one.topic_id)]
+                yield from [one.topic_id for one in rest if 0 < one.written < oldest]
+                stretch.oldest = min([one.written for one in rest if one.written >= oldest], default=0)
+
+    def _count(self, topic: Topic, change: int) -> None:
+        self.by_class[topic.config.durability] += change
+        self.records += change * topic.live_count
+        self.bytes += change * topic.live_bytes

@@ -1,0 +1,388 @@
+"""A connection of HTTP/2: its frames, in turns with everyone else, and how it ends.
+
+It is taken over from HTTP/1.1 when the first bytes are the preface (`http.reader`), which is how both ways begin: with
+prior knowledge, and when TLS has agreed on it.
+
+A turn is a slice of time in which frames are read, requests started and frames sent, one of each in a step. So a
+connection with a hundred streams gets what any other connection gets (`http.turns`). Nothing is sent from within a
+handler: what one turn of the loop has to say goes out together.
+
+Nothing is read while the client does not read. A request that came all the same waits, and its body counts as one that
+is on its way. What streams have to send and may not counts as unread, for whoever asked for it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from h2.errors import ErrorCodes
+from h2.exceptions import ProtocolError
+
+from topics.http.exchange import Exchange
+from topics.http.h2.errors import ConnectionFault
+from topics.http.h2.frames import GOAWAY, LAST_STREAM, FrameReader, goaway
+from topics.http.h2.heads import Fields
+from topics.http.h2.outgoing import Outbox
+from topics.http.h2.requests import Requests
+from topics.http.h2.session import Session
+from topics.http.h2.stream import Http2Stream
+from topics.http.pipeline import address_of
+from topics.http.progress import Phase, Progress
+from topics.http.steps import Steps
+from topics.http.streams import Upgrade
+from topics.http.tls import end_sending
+from topics.http.turns import GREEDY_S, SLICE_S
+from topics.http.unread import MUCH_BYTES, Account, Meter
+
+# Steps of a turn, however short they take.
+_STEPS_MAX = 64
+# What is gathered for one write.
+_GATHERED_BYTES_MAX = 64 * 1024
+# The part of what all clients may leave unread that one connection may have before no more of its requests are started.
+_HELD_PART = 16
+
+# How long a client has to end a connection that is closed in peace.
+_CLOSE_S = 0.25
+
+_logger = logging.getLogger(__name__)
+
+
+class Http2Connection(asyncio.Protocol):
+    """The protocol of one connection, and one of those that a server serves (`hub.Served`)."""
+
+    __slots__ = (
+        "_closing", "_discarded_bytes", "_ending", "_frames", "_gathered_bytes", "_hub", "_leaving", "_leftover",
+        "_meter", "_modest_from", "_outbox", "_progress", "_put_off", "_reading", "_requests", "_running",
+        "_scheduled", "_session", "_tight", "_transport", "_works", "held_bytes", "peer", "write_paused",
+    )  # fmt: skip
+
+    def __init__(self, taken: Upgrade) -> None:
+        transport, leftover, hub = taken
+        self._hub = hub
+        self._transport: asyncio.Transport | None = transport
+        self._leftover = leftover
+        self.peer = address_of(transport.get_extra_info("peername"))
+        # Compressed they are shorter as a rule, and can be a little longer.
+        self._frames = FrameReader(2 * hub.limits.head_bytes)
+        self._session = Session(hub.limits)
+        self._outbox = Outbox(self._session)
+        self._requests = Requests(self, hub, self._session, self._outbox)
+        self._progress = Progress()
+        # Whether a turn is being taken, asked for, or waited for in line.
+        self._running = self._scheduled = self._put_off = False
+        # From when on it is served at once again, after it wanted more than a slice.
+        self._modest_from = 0.0
+        self._reading = True
+        self._gathered_bytes = 0
+        # Whether the client has left so much unread that the transport asked for no more.
+        self.write_paused = transport.get_write_buffer_size() > hub.limits.write_buffer_bytes
+        self.held_bytes = 0
+        self._meter = Meter(hub.unread)
+        self._tight = False
+        # Long requests whose work is done bit by bit, one after the other.
+        self._works: deque[Steps] = deque()
+        # Whether the client opens no more streams.
+        self._leaving = False
+        # Whether everything is said, and what still comes is dropped.
+        self._ending = False
+        self._closing: asyncio.TimerHandle | None = None
+        self._discarded_bytes = 0
+
+        transport.set_protocol(self)
+        hub.adopt(self)
+        hub.silent[self] = None
+        hub.counters.http2_connections_open += 1
+        hub.counters.http2_connections_total += 1
+
+    def begin(self) -> None:
+        """Says hello, and reads what came behind the preface."""
+        if self._hub.draining:
+            self.expect_end()
+        leftover, self._leftover = self._leftover, b""
+        self._frames.add(leftover)
+        self.take_turn()
+
+    # What the event loop calls.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is None:
+            return
+        self._transport = None
+        if self._closing is not None:
+            self._closing.cancel()
+        self._requests.lose_all()
+        self._meter.set(0)
+        self._hub.counters.http2_connections_open -= 1
+        self._hub.abandon(self)
+
+    def data_received(self, data: bytes) -> None:
+        hub = self._hub
+        hub.counters.bytes_in += len(data)
+        if not hub.spin.awake:
+            hub.spin.rouse()
+        if self._ending:
+            self._discard(len(data))
+            return
+        self._frames.add(data)
+        if self._put_off:
+            return
+        if hub.monotonic() >= self._modest_from:
+            self.take_turn()
+        else:
+            self._wait_in_line()
+
+    def eof_received(self) -> bool:
+        """Who sends no more could not even say that it takes our answers: the connection ends."""
+        return False
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        self._hub.recount_soon(self)
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self.recount()
+        for stream in tuple(self._requests.streams.values()):
+            stream.drained()
+        self._wake()
+
+    # Turns.
+
+    def take_turn(self) -> None:
+        """Does what can be done, for a slice of time. What is left then is put off."""
+        monotonic = self._hub.monotonic
+        self._put_off, self._running = False, True
+        end = monotonic() + SLICE_S
+        steps = 0
+        while self._step():
+            steps += 1
+            if steps == _STEPS_MAX or monotonic() >= end:
+                self._modest_from = end + GREEDY_S
+                self._wait_in_line()
+                break
+        self._running = False
+        self._flush()
+        self._throttle()
+
+    def _step(self) -> bool:
+        if self._transport is None or self._ending:
+            return False
+        done = self._may_start() and self._requests.start_next()
+        if not done and not self.write_paused:
+            done = self._read_frame()
+        return self._send_frame() or done
+
+    def _may_start(self) -> bool:
+        """Whether a request may be given to the application."""
+        unread = self._hub.unread
+        if self.write_paused or self.held_bytes > unread.max_bytes // _HELD_PART:
+            return False
+        return not (unread.exhausted and (self.held_bytes or self._meter.nbytes))
+
+    def _read_frame(self) -> bool:
+        try:
+            frame = self._frames.next()
+            if frame is None:
+                return False
+            if frame.kind == GOAWAY:
+                # Not for the library, which would send no answer any more.
+                self._leaving = True
+                self._leave_if_done()
+            else:
+                self._requests.receive(frame)
+                if self._requests.count:
+                    self._hub.silent.pop(self, None)
+        except ConnectionFault as fault:
+            _logger.debug("a connection of HTTP/2 is ended", extra={"peer": self.peer, "error": str(fault)})
+            self._fail(fault.code)
+        except ProtocolError:
+            # The library has put into words what is wrong.
+            self._fail(None)
+        except Exception:
+            _logger.exception("failed to read a frame")
+            self._fail(ErrorCodes.INTERNAL_ERROR)
+        return True
+
+    def _send_frame(self) -> bool:
+        if self.write_paused or self._transport is None or self._ending:
+            return False
+        nbytes = self._outbox.step()
+        if not nbytes:
+            return False
+        self._requests.sent()
+        self._gathered_bytes += nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._flush()
+        return True
+
+    def _wait_in_line(self) -> None:
+        self._put_off = True
+        self._hub.wait_in_line(self)
+        self._throttle()
+
+    def _wake(self) -> None:
+        """There is something to do, from now on or again."""
+        if not (self._running or self._scheduled or self._put_off):
+            self._scheduled = True
+            self._hub.call_soon(self._woken)
+
+    def _woken(self) -> None:
+        self._scheduled = False
+        if not self._put_off:
+            self.take_turn()
+
+    def _flush(self) -> None:
+        """Sends what is gathered."""
+        self._gathered_bytes = 0
+        data = self._session.data_to_send()
+        if not data or self._transport is None:
+            return
+        self._hub.counters.bytes_out += len(data)
+        self._transport.write(data)
+        if len(data) > MUCH_BYTES:
+            self.recount()
+            self._hub.recount_soon(self)
+
+    def _throttle(self) -> None:
+        """Tells the transport whether to read."""
+        transport = self._transport
+        wanted = self._ending or not (self._put_off or self.write_paused)
+        if transport is None or wanted == self._reading or transport.is_closing():
+            return
+        self._reading = wanted
+        if wanted:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    # What streams call.
+
+    def send_head(self, stream: Http2Stream, fields: Fields, *, ended: bool) -> None:
+        self._session.send_headers(stream.stream_id, fields, end_stream=ended)
+        self._wake()
+
+    def send_on(self, stream: Http2Stream) -> None:
+        self._outbox.add(stream)
+        self._wake()
+
+    def finished(self, stream: Http2Stream) -> None:
+        self._requests.finished(stream)
+        self._leave_if_done()
+
+    def charge(self, account: Account) -> None:
+        if account is not self._meter.account:
+            self._meter.charge(account)
+
+    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+        """One after the other: with a hundred at once a connection would have a hundred turns."""
+        steps = Steps(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
+        self._works.append(steps)
+        if len(self._works) == 1:
+            self._hub.wait_in_line(steps)
+
+    def _work_done(self) -> None:
+        self._works.popleft()
+        if self._works:
+            self._hub.wait_in_line(self._works[0])
+
+    # What the server calls.
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._requests.streams)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size() + self.held_bytes
+
+    def recount(self) -> None:
+        """Counts what the system has not taken. What streams hold back is counted by themselves."""
+        transport, unread = self._transport, self._hub.unread
+        if transport is None:
+            return
+        self._meter.set(transport.get_write_buffer_size())
+        if unread.tight is not self._tight:
+            self._tight = unread.tight
+            transport.set_write_buffer_limits(high=0 if self._tight else self._hub.limits.write_buffer_bytes)
+
+    def sweep(self, now: float) -> None:
+        """Ends the connection, or streams of it, when they have been in one place for too long."""
+        transport = self._transport
+        if transport is None:
+            return
+        self.recount()
+        if not self._ending:
+            self._requests.sweep(now)
+        phase, progress, limit_s = self._phase(transport)
+        if phase is Phase.ANSWERING or self._progress.look(phase, progress, now) < limit_s:
+            # A request may only have been kept from being started by what others had left unread.
+            self._wake()
+        elif phase is Phase.IDLE:
+            self.close()
+        else:
+            transport.abort()
+
+    def _phase(self, transport: asyncio.Transport) -> tuple[Phase, int, float]:
+        limits, count = self._hub.limits, self._requests.count
+        if self._ending or transport.is_closing():
+            return Phase.CLOSING, transport.get_write_buffer_size(), limits.linger_timeout_s
+        if self.write_paused:
+            return Phase.WRITING, transport.get_write_buffer_size(), limits.write_idle_timeout_s
+        if self._requests.streams:
+            return Phase.ANSWERING, 0, 0.0
+        return Phase.IDLE, count, limits.keep_alive_s if count else limits.head_timeout_s
+
+    def expect_end(self) -> None:
+        """The server stops. The client learns it at once; what it has asked by then is answered or refused."""
+        self._say_goodbye(LAST_STREAM, ErrorCodes.NO_ERROR)
+
+    def close(self) -> None:
+        """Ends the connection once everything answered is sent."""
+        if self._transport is not None and not self._ending:
+            self._end(ErrorCodes.NO_ERROR)
+            self._closing = asyncio.get_running_loop().call_later(_CLOSE_S, self.abort)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._hub.silent.pop(self, None)
+            self._transport.abort()
+
+    # Ending.
+
+    def _say_goodbye(self, last_stream: int, code: int) -> None:
+        if self._transport is not None and not self._ending:
+            self._flush()
+            self._transport.write(goaway(last_stream, code))
+
+    def _leave_if_done(self) -> None:
+        """A client that is about to leave gets its answers, and then the end."""
+        if self._leaving and not self._requests.streams and not self._ending:
+            self.close()
+
+    def _fail(self, code: ErrorCodes | None) -> None:
+        """The client has broken the rules. It is told, and everything it waits for ends."""
+        if self._transport is None or self._ending:
+            return
+        self._hub.counters.refused += 1
+        self._end(code)
+
+    def _end(self, code: ErrorCodes | None) -> None:
+        """Says the last word, and reads on for a while: a plain close would answer what still comes, and be it only
+        that the client has read something, with a reset, which can take our words along."""
+        transport = self._transport
+        assert transport is not None
+        if code is None:
+            self._flush()
+        else:
+            self._say_goodbye(self._session.highest_inbound_stream_id, code)
+        self._ending = True
+        self._requests.lose_all()
+        self._throttle()
+        end_sending(transport)
+
+    def _discard(self, nbytes: int) -> None:
+        """Drops what comes behind the end."""
+        self._discarded_bytes += nbytes
+        if self._discarded_bytes > self._hub.limits.linger_bytes and self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,209 @@
+"""The streams of a connection, from the frames that open them to their end."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+
+from topics.http.errors import Fault, HttpError
+from topics.http.h2.errors import ConnectionFault, StreamFault
+from topics.http.h2.floods import Floods
+from topics.http.h2.frames import RST_STREAM, Frame
+from topics.http.h2.heads import read_head
+from topics.http.h2.outgoing import Outbox
+from topics.http.h2.session import Session
+from topics.http.h2.stream import Http2Stream, Owner
+from topics.http.hub import Hub
+from topics.http.messages import UNREAD_HEAD, Refusal, RequestHead
+from topics.http.progress import Phase
+
+
+class Requests:
+    """Makes exchanges of frames. What it is given may raise `ConnectionFault`, and the library's `ProtocolError`."""
+
+    __slots__ = ("_floods", "_handlers", "_hub", "_outbox", "_owner", "_session", "count", "streams", "waiting")
+
+    def __init__(self, owner: Owner, hub: Hub, session: Session, outbox: Outbox) -> None:
+        self._owner = owner
+        self._hub = hub
+        self._session = session
+        self._outbox = outbox
+        self._floods = Floods(hub.limits, hub.monotonic())
+        self.streams: dict[int, Http2Stream] = {}
+        # Those that are complete and not yet given to the application.
+        self.waiting: deque[Http2Stream] = deque()
+        self.count = 0
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            RequestReceived: self._on_request,
+            DataReceived: self._on_data,
+            StreamEnded: self._on_ended,
+            StreamReset: self._on_reset,
+            WindowUpdated: self._on_window,
+            RemoteSettingsChanged: self._on_settings,
+        }
+
+    def receive(self, frame: Frame) -> None:
+        self._floods.check(frame, self._hub.monotonic())
+        if frame.kind == RST_STREAM and frame.stream_id > self._session.highest_inbound_stream_id:
+            # The library lets it pass.
+            raise ConnectionFault(ErrorCodes.PROTOCOL_ERROR, "a stream is reset that never began")
+        for event in self._session.receive_data(frame.data):
+            handler = self._handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+
+    def sent(self) -> None:
+        """A frame of an answer is on its way, which the client may acknowledge."""
+        self._floods.sent()
+
+    def start_next(self) -> bool:
+        """Gives a request that waits to the application; whether there was one."""
+        while self.waiting:
+            stream = self.waiting.popleft()
+            if stream.lost:
+                continue
+            try:
+                exchange = stream.complete()
+            except HttpError as error:
+                self._refuse(stream, error)
+            else:
+                self._hub.handle(exchange)
+            return True
+        return False
+
+    def finished(self, stream: Http2Stream) -> None:
+        """The answer is sent."""
+        if not stream.receiving:
+            self._forget(stream)
+        else:
+            self._stop_if_long(stream)
+
+    def lose_all(self) -> None:
+        streams, self.streams = self.streams, {}
+        self.waiting.clear()
+        for stream in streams.values():
+            self._outbox.discard(stream)
+            stream.lose()
+
+    def sweep(self, now: float) -> None:
+        """Ends the streams that have not moved for too long."""
+        for stream in tuple(self.streams.values()):
+            phase = stream.idle_phase(now)
+            if phase is Phase.BODY and not stream.exchange.answered:
+                self._refuse(stream, HttpError(Fault.TIMEOUT))
+            elif phase is not None:
+                self._session.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
+                self._lose(stream)
+
+    # What the library tells.
+
+    def _on_request(self, event: RequestReceived) -> None:
+        hub, ended = self._hub, event.stream_ended is not None
+        if len(self.streams) >= hub.limits.http2_streams:
+            self._reset(event.stream_id, ErrorCodes.REFUSED_STREAM)
+            return
+        try:
+            head, length = read_head(event.headers, hub.limits, ended=ended)
+        except StreamFault:
+            self._reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
+        except HttpError as error:
+            self._refuse(self._open(event.stream_id, UNREAD_HEAD, 0 if ended else None), error)
+        else:
+            hub.counters.requests += 1
+            self.count += 1
+            self._admit(self._open(event.stream_id, head, length), length)
+
+    def _open(self, stream_id: int, head: RequestHead, length: int | None) -> Http2Stream:
+        stream = self.streams[stream_id] = Http2Stream(self._owner, self._hub, stream_id, head)
+        stream.body_bytes = length or 0
+        return stream
+
+    def _admit(self, stream: Http2Stream, length: int | None) -> None:
+        exchange = stream.exchange
+        try:
+            verdict = self._hub.admit(exchange.head)
+            if exchange.head.allow_origin is not None or exchange.head.answer_headers:
+                # The answer says more, such as which page may read it, so it is none of the usual ones.
+                exchange.plain = False
+            if not isinstance(verdict, int):
+                self._respond_early(stream, verdict)
+            elif length != 0:
+                stream.expect(length, verdict)
+        except HttpError as error:
+            self._refuse(stream, error)
+
+    def _on_data(self, event: DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            try:
+                stream.receive(event.data)
+            except HttpError as error:
+                self._refuse(stream, error)
+            if stream.dropping and stream.is_sent:
+                self._stop_if_long(stream)
+        if event.flow_controlled_length:
+            # Kept or dropped, it is dealt with, and as much may come.
+            self._session.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+
+    def _on_ended(self, event: StreamEnded) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None:
+            return
+        stream.receiving = False
+        if not stream.dropping:
+            self.waiting.append(stream)
+        elif stream.is_sent:
+            self._forget(stream)
+
+    def _on_reset(self, event: StreamReset) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            self._lose(stream)
+
+    def _on_window(self, event: WindowUpdated) -> None:
+        self._outbox.opened()
+
+    def _on_settings(self, event: RemoteSettingsChanged) -> None:
+        self._session.keep_table_small()
+        self._outbox.opened()
+
+    # The parts of the above.
+
+    def _refuse(self, stream: Http2Stream, error: HttpError) -> None:
+        self._respond_early(stream, self._hub.refusal(error, stream.exchange.head.path))
+
+    def _respond_early(self, stream: Http2Stream, refusal: Refusal) -> None:
+        """Answers a request that no handler gets."""
+        self._hub.counters.refused += 1
+        stream.drop_body()
+        stream.exchange.respond(*refusal)
+
+    def _stop_if_long(self, stream: Http2Stream) -> None:
+        """A request that was refused has its answer. What is left of it is read over, as not every client looks for an
+        answer before it is through; where that is too much, the client is told to stop."""
+        if max(stream.body_bytes, stream.received_bytes) > self._hub.limits.linger_bytes:
+            self._session.reset_stream(stream.stream_id, ErrorCodes.NO_ERROR)
+            self._forget(stream)
+
+    def _reset(self, stream_id: int, code: ErrorCodes) -> None:
+        self._session.reset_stream(stream_id, code)
+        self._floods.reset(self._hub.monotonic())
+
+    def _lose(self, stream: Http2Stream) -> None:
+        stream.lose()
+        self._forget(stream)
+
+    def _forget(self, stream: Http2Stream) -> None:
+        self._outbox.discard(stream)
+        self.streams.pop(stream.stream_id, None)
+        if not self.streams:
+            self._hub.changed.set()

@@ -1,0 +1,189 @@
+"""Appends of one value to a stream: the shorter way answers as the long one does, and leaves it what is not plain."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.api.v0.test_append_fast_path import Client
+from tests.unit.engine.conftest import committers, flush, open_engine, values
+from tests.unit.timeless import run
+from topics.api.app import Api, Routes, match_of
+from topics.api.auth import KeyRing
+from topics.api.v1.routes import StreamOptions, StreamsApi
+from topics.core.durability import Durability
+from topics.engine import Engine
+from topics.engine.streams.state import StreamState, stream_of
+from topics.http.exchange import Exchange
+from topics.http.headers import Headers
+from topics.http.messages import RequestHead
+from topics.streams import CreateRequest, Streams
+from topics.streams.offsets import decode_offset
+from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
+
+
+class World:
+    """A stream in an engine that gathers until `flush`, behind the API."""
+
+    def __init__(self, engine: Engine | None = None) -> None:
+        self.engine = engine or open_engine()
+        self.clock = ManualClock()
+        self.api = Api(Routes((), (StreamsApi(StreamOptions()),)), KeyRing.parse(""), self.clock, 10**6, 0)
+        self.api.engine = self.engine
+        self.client = Client()
+        outcomes: list[object] = []
+        Streams(self.engine, Durability.DISK).create(
+            "a", CreateRequest(content_type="application/json"), outcomes.append
+        )
+        assert outcomes
+        for committer in committers(self.engine):
+            committer.hold = committer.coalesces = True
+
+    @property
+    def state(self) -> StreamState:
+        found = stream_of(self.engine.core.by_name["a"])
+        assert found is not None
+        return found
+
+    def head(self, query: str = "", content_type: str = "application/json", **headers: str) -> RequestHead:
+        fields = [(b"content-type", content_type.encode())]
+        fields += [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        head = RequestHead("POST", b"", "/v1/stream/a", query, Headers.of(fields), "1.1", True)
+        assert self.api.admit(head) == 10**6
+        return head
+
+    def ask(self, head: RequestHead, body: bytes = b'{"n":1}') -> Exchange:
+        exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
+        self.api.handle(exchange)
+        return exchange
+
+    def is_taken(self, body: bytes = b"1") -> bool:
+        """Whether a request goes the shorter way."""
+        head = self.head()
+        match = match_of(head)
+        assert match.fast_path is not None
+        exchange = Exchange(head, self.client, self.clock.monotonic(), True, True, body)
+        return match.fast_path(exchange, self.engine, match) is True
+
+    def offsets(self) -> list[int]:
+        """The counters of the offsets that were answered."""
+        texts = [
+            answer.partition(b"stream-next-offset: ")[2].split(b"\r\n")[0].decode() for answer in self.client.answers
+        ]
+        return [decode_offset(text)[1] for text in texts]
+
+
+def in_world(play: Callable[[World], None]) -> None:
+    async def begin() -> None:
+        play(World())
+
+    run(begin())
+
+
+def test_both_ways_answer_alike() -> None:
+    def play(world: World) -> None:
+        head = world.head()
+        world.ask(head)
+        world.ask(head)
+        flush(world.engine)
+        head.context = replace(match_of(head), fast_path=None)
+        world.ask(head)
+        flush(world.engine)
+        assert world.client.statuses == [204, 204, 204]
+        assert world.offsets() == [1, 2, 3]
+        short, _, long = [
+            answer.replace(b"stream-next-offset: " + offset, b"")
+            for answer in world.client.answers
+            for offset in [answer.partition(b"stream-next-offset: ")[2].split(b"\r\n")[0]]
+        ]
+        assert short == long
+        assert values(world.engine, "a") == [{"n": 1}] * 3
+        # The first two share a block.
+        assert [block.count for block in world.engine.core.by_name["a"].tail] == [2, 1]
+
+    in_world(play)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"stream_key": "k"}, {"stream_timestamp": "1"}, {"stream_seq": "a"}, {"stream_closed": "true"},
+        {"producer_id": "p"}, {"producer_epoch": "0"}, {"producer_seq": "0"}, {"query": "a=1"},
+        {"content_type": "text/plain"}, {"content_type": ""},
+    ],
+)  # fmt: skip
+def test_heads_that_say_more_go_the_long_way(headers: dict[str, str]) -> None:
+    world = World()
+    assert match_of(world.head(**headers)).fast_path is None
+    assert match_of(world.head(content_type="Application/JSON; charset=utf-8")).fast_path is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "found"),
+    [
+        (b"[1,2]", 204, [1, 2]), (b" 1", 204, [1]), (b"[]", 400, []), (b"", 400, []), (b"{", 400, []),
+        (b'"\xff"', 400, []), ('"ä"'.encode(), 204, ["ä"]), (b"1 2", 400, []),
+        (b'"%b"' % (b"x" * 9000), 204, ["x" * 9000]),
+    ],
+)  # fmt: skip
+def test_bodies_are_read_as_ever(body: bytes, status: int, found: list[object]) -> None:
+    def play(world: World) -> None:
+        world.ask(world.head(), body)
+        flush(world.engine)
+        assert world.client.statuses == [status]
+        assert values(world.engine, "a") == found
+
+    in_world(play)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("closed", True), ("retired", True), ("ended", True), ("ttl_s", 60), ("expires_ms", 1 << 60),
+        ("content_type", "text/plain"), ("staged", object()), ("description", object()),
+    ],
+)  # fmt: skip
+def test_a_stream_that_is_more_than_open_is_asked_each_time(field: str, value: object) -> None:
+    def play(world: World) -> None:
+        assert world.is_taken()
+        before = getattr(world.state, field)
+        setattr(world.state, field, value)
+        assert not world.is_taken()
+        setattr(world.state, field, before)
+        assert world.is_taken()
+
+    in_world(play)
+
+
+def test_a_failure_is_told_to_all_of_them() -> None:
+    async def play() -> None:
+        fs = FaultyFileSystem(FakeDisk())
+        world = World(open_engine(fs))
+        head = world.head()
+        world.ask(head)
+        world.ask(head)
+        fs.plan = FaultPlan(call=fs.calls + 1)
+        flush(world.engine)
+        assert world.client.statuses == [503, 503]
+        assert {msgspec.json.decode(body)["error"]["code"] for body in world.client.bodies()} == {"unavailable"}
+
+    run(play())
+
+
+def test_a_log_that_does_not_answer_is_waited_for_so_long() -> None:
+    async def play() -> None:
+        world = World()
+        first = world.ask(world.head())
+        world.clock.advance(2_000)
+        second = world.ask(world.head())
+        world.clock.advance(1_500)
+        await asyncio.sleep(1.0)
+        assert (first.answered, second.answered) == (True, False)
+        flush(world.engine)
+        # What was too late for its caller happened all the same, and nobody is answered twice.
+        assert world.client.statuses == [408, 204]
+        assert values(world.engine, "a") == [{"n": 1}, {"n": 1}]
+
+    run(play())
