@@ -1,7 +1,7 @@
 """The part of `make bench-spark` that is about the worker that a server supervises: its start and what it takes.
 
 The process is started as a server starts it, on a folder that has everything to do, and ends when it is done. Ways to
-make Java smaller or sooner there take turns. `python -m bench.spark_worker FOLDER` measures it alone.
+make Java smaller or sooner are tried one after the other. `python -m bench.spark_worker FOLDER` measures it alone.
 """
 
 import os
@@ -16,15 +16,12 @@ from bench.spark_load import archiving
 
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0
-_TRIES = 2
 _OURS = "-XX:+UseSerialGC -Xss4m"
 _WAYS = {
     "as it is (serial collector)": _OURS,
     "first compiler only": f"{_OURS} -XX:TieredStopAtLevel=1",
     "classes from an archive": f"{_OURS} -XX:SharedArchiveFile={{archive}} -Xshare:auto",
     "both": f"{_OURS} -XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={{archive}} -Xshare:auto",
-    "small stacks and code cache": "-XX:+UseSerialGC -Xss512k -XX:ReservedCodeCacheSize=64m",
-    "the collector of Java's own choice": "-Xss4m",
 }
 
 
@@ -40,18 +37,14 @@ class WorkerCost:
 
 
 def worker_costs(data: Path) -> list[WorkerCost]:
-    """The lowest of some tries each, in turns: what others take comes on top."""
+    """Each way once: what is looked at is the processor's time and the memory, which differ little from run to run."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-java-") as folder:
         archive = f"{folder}/classes.jsa"
         _run("", data, f"{_OURS} -XX:ArchiveClassesAtExit={archive}", folder)
         give_up = time.monotonic() + _PATIENCE_S
         while not os.path.exists(archive) and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
-        tries = [
-            {name: _run(name, data, options.format(archive=archive), folder) for name, options in _WAYS.items()}
-            for _ in range(_TRIES)
-        ]
-    return [min((one[name] for one in tries), key=lambda one: one.cpu_s) for name in _WAYS]
+        return [_run(name, data, options.format(archive=archive), folder) for name, options in _WAYS.items()]
 
 
 def _run(name: str, data: Path, options: str, folder: str) -> WorkerCost:

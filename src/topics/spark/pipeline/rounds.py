@@ -131,7 +131,7 @@ class Pipeline:
 
     def _work(self, view: View, shut_out: dict[str, ShutOut], chores: list[ChoreWork], started_ms: int) -> bool:
         active = {product.name: shut_out[product.name] for product in self._products if product.name not in self._sick}
-        if not self._waiting.works(active, 1) and not chores:
+        if not self._waiting.has_any(active) and not chores:
             return False
         rules = self._rules.scaled(self._executor.parallelism())
         pieces = self._pieces(active, chores, rules)

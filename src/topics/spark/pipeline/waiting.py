@@ -80,6 +80,12 @@ class Waiting:
         oldest = min([lack.oldest_ts for lacks in chosen for lack in lacks.values()], default=None)
         return Backlog(len(sizes), sum(sizes.values()), oldest)
 
+    def has_any(self, shut_out: Mapping[str, ShutOut]) -> bool:
+        """Whether there is anything to be read, without a look at all of it."""
+        return any(
+            topic_id not in out.topics for product, out in shut_out.items() for topic_id in self._lacks.get(product, {})
+        )
+
     def works(self, shut_out: Mapping[str, ShutOut], round_bytes: int) -> list[SegmentWork]:
         """What is to be read in a round, each segment once, ordered by where products put topics, then by seq.
 
