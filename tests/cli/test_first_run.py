@@ -53,6 +53,8 @@ def test_whatever_needs_more_installs_it_when_it_is_first_asked_for(checkout: Pa
     assert planned(checkout, "setup-spark") == [*SERVING, "requirements/spark.txt", "requirements/java.txt"]
     more = ["requirements/spark.txt", "requirements/java.txt", "requirements/dev.txt", "requirements/s3.txt"]
     more.append("requirements/readers.txt")
+    if target == "slow":
+        more.append("requirements/docs.txt")
     assert planned(checkout, target) == [*SERVING, *more]
 
 

@@ -78,7 +78,7 @@ def test_the_wheel_has_what_belongs_to_it(wheel: Path) -> None:
         assert "topics = topics.cli:main" in archive.read(entries).decode()
     assert "License-Expression: MIT\n" in told
     assert f"Version: {__version__}\n" in told
-    assert set(re.findall(r"^Provides-Extra: (\w+)$", told, re.MULTILINE)) == {"spark", "connect"}
+    assert set(re.findall(r"^Provides-Extra: (\w+)$", told, re.MULTILINE)) == {"spark", "connect", "otel"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {"topics/py.typed", "topics/spark/log4j2.properties"} <= set(names)
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src" / "topics").rglob("*.py")}
@@ -97,7 +97,8 @@ def test_every_module_that_does_not_say_it_needs_spark_imports(empty: dict[str, 
     modules = []
     for path in sorted((source / "topics").rglob("*.py")):
         parts = path.relative_to(source).with_suffix("").parts
-        if "spark" not in parts and "testing" not in parts and parts[-1] != "__main__":
+        # The spans need the extra otel.
+        if "spark" not in parts and "testing" not in parts and parts[-1] not in ("__main__", "spans"):
             modules.append(".".join(parts).removesuffix(".__init__"))
     assert len(modules) > 200
     code = f"import importlib\nfor name in {modules!r}: importlib.import_module(name)"

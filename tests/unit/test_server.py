@@ -51,6 +51,8 @@ class FakeEngine:
             dice=SeededDice(1),
             scheduler=SimpleNamespace(on_put_off=[]),
             shards=[],
+            applier=SimpleNamespace(appended=[]),
+            sleepers=SimpleNamespace(names={}),
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
             quotas=SimpleNamespace(set_tenants=list),

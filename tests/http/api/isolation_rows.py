@@ -289,6 +289,7 @@ PLAIN_FIELDS: dict[str, frozenset[str]] = {
     }),
     "TopicSearchBody": frozenset({
         "q", "size", "sort", "search_after", "timeout_ms", "track_total", "explain", "_source", "fields", "highlight",
+        "rank",
     }),
     "DeleteBody": frozenset({"before_seq", "match"}),
     "RouterBody": frozenset({

@@ -6,10 +6,12 @@ from tests.unit.engine.conftest import FSYNC, append, delete, put, read, seqs, v
 from topics.core.backup_errors import BackupTargetError, DamagedBackupError
 from topics.core.loss import LossReason
 from topics.core.records import Record
+from topics.core.routers import RouterWish
 from topics.core.selectors import TagMatch
 from topics.engine import Engine
 from topics.engine.backup.restoring import Wanted
-from topics.engine.backup.targets import at_moment, at_seq_of, newest_of, numbered
+from topics.engine.backup.targets import at_moment, at_seq_of, frames_of, newest_of, numbered
+from topics.formats.frame import FrameKind
 from topics.storage.backups.place import damages
 from topics.testing import FakeDisk, ManualClock
 
@@ -85,6 +87,28 @@ def test_a_state_before_a_seq() -> None:
         at_seq_of(place, manifests(place), "web.orders", 3)
     with pytest.raises(BackupTargetError, match="no backup has a topic nowhere"):
         at_seq_of(place, manifests(place), "nowhere", 3)
+
+
+def test_a_state_before_a_seq_of_one_of_many_destinations() -> None:
+    """Their forwards share frames, which are logged as the source's."""
+    disk, clock = FakeDisk(), ManualClock()
+    engine = start(disk, clock)
+    put(engine, "source", durability=FSYNC)
+    for number in range(12):
+        engine.put_router(f"r{number}", RouterWish(source="source", dest=f"d{number}", from_seq=0), lambda answer: None)
+    append(engine, "source", 0)
+    engine.catch_up(engine.core.by_name["source"])
+    back_up(engine)
+    for number in range(1, 6):
+        clock.advance(1)
+        append(engine, "source", number)
+        engine.catch_up(engine.core.by_name["source"])
+    back_up(engine)
+    (place,) = places(disk)
+    kinds = {frame.kind for kept in manifests(place)[-1].log for frame in frames_of(place.read(kept))}
+    assert FrameKind.FORWARDS in kinds
+    restored, _ = restore(disk, at_seq_of(place, manifests(place), "d7", 3), clock=clock)
+    assert restored.core.by_name["d7"].head == 3
 
 
 def test_a_moment_before_every_backup_is_refused() -> None:
