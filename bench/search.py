@@ -11,7 +11,6 @@ import shutil
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,7 +26,18 @@ from bench.install import Missing
 from bench.load import DISTURBED_CORES, Usage
 from bench.peers import our_version, prisma_version
 from bench.report import machine, write_page
-from bench.search_client import INGEST_RECORDS_S, PATH, Ask, Client, Ingest, fill, p99, post, times_ms, together
+from bench.search_client import (
+    INGEST_RECORDS_S,
+    PATH,
+    Ask,
+    Client,
+    Ingest,
+    fill,
+    p99,
+    post,
+    searching_clients,
+    times_ms,
+)
 from bench.search_load import DESCRIPTION, KINDS, Kind, encoded
 from bench.search_peers import Answers, ask_duckdb, ask_sqlite, ask_tantivy
 from bench.search_prisma import WAYS, ask_prisma
@@ -195,26 +205,13 @@ class Bench:
         return statistics.median(times), p99(times)
 
     def _append_p99(self, searching: int) -> float:
-        """The p99 of single appends, in milliseconds, while clients search."""
-        done = threading.Event()
-        body, address = msgspec.json.encode(KINDS[0].body), self._server.address
-        times: list[float] = []
-
-        def search() -> None:
-            client = Client(address)
-            while not done.is_set():
-                post(f"{PATH}/_search", body, client)
-            client.close()
-
-        def write() -> None:
-            texts = iter(self._texts * (_APPENDS // len(self._texts) + 1))
-            try:
-                times.extend(times_ms(address, lambda client: client.ask("POST", PATH, next(texts)), 1, _APPENDS, 10))
-            finally:
-                done.set()
-
-        together([write, *[search] * searching])
-        return p99(times)
+        """The p99 of single appends, in milliseconds, while clients search: these are another process, because threads
+        of one would wait for each other and not for the server.
+        """
+        body, address = msgspec.json.encode(KINDS[0].body).decode(), self._server.address
+        texts = iter(self._texts * (_APPENDS // len(self._texts) + 1))
+        with searching_clients(address, searching, body):
+            return p99(times_ms(address, lambda client: client.ask("POST", PATH, next(texts)), 1, _APPENDS, 10))
 
     def _searcher(self) -> int:
         children = Path(f"/proc/{self._server.pid}/task/{self._server.pid}/children").read_text().split()

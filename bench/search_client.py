@@ -3,9 +3,12 @@
 import http.client
 import json
 import statistics
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -131,3 +134,37 @@ def together(works: list[Callable[[], None]]) -> None:
         thread.join()
     if failed:
         raise failed[0]
+
+
+@contextmanager
+def searching_clients(address: str, count: int, body: str) -> Iterator[None]:
+    """So many clients that ask the same again and again, in a process of their own."""
+    if not count:
+        yield
+        return
+    command = [sys.executable, "-m", "bench.search_client", address, str(count), body]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE)
+    try:
+        time.sleep(1.0)
+        yield
+        if process.poll() is not None:
+            raise RuntimeError("the clients that search have ended")
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _search_for_ever(address: str, count: int, body: bytes) -> None:
+    def search() -> None:
+        client = Client(address)
+        while True:
+            post(f"{PATH}/_search", body, client)
+
+    for _ in range(count):
+        threading.Thread(target=search, daemon=True).start()
+    # Whoever started it ends it, or closes this by ending.
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _search_for_ever(sys.argv[1], int(sys.argv[2]), sys.argv[3].encode())
