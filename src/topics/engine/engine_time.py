@@ -43,6 +43,14 @@ class EngineTime:
             self._moment = now
         return self._moment
 
+    def end_moment(self) -> int:
+        """The moment of everything that was logged so far; whatever comes has a later one, also where the clock was set
+        back and `moment` stands still.
+        """
+        ended = self.moment()
+        self._moment = ended + 1
+        return ended
+
     def told(self, moment: int) -> int:
         """A steady moment as the clock on the wall would have it now; the same as before while that runs evenly."""
         ahead = self.wall() - self.steady()

@@ -80,6 +80,8 @@ class Backups:
         """Why the last one failed."""
         self.last: Manifest | None = None
         """The newest one of this run."""
+        self._last_at: int | None = None
+        """When that one was begun."""
         self._tried_at: int | None = None
         core.chores.append(self._when_due)
 
@@ -100,9 +102,10 @@ class Backups:
         """How long ago the engine was as the newest backup of this run and the log behind it are; None before there is
         one.
         """
-        if self.last is None:
+        if self._last_at is None:
             return None
-        return max(self._core.wall() - max(self.last.made_ms, self.shipping.moment or 0), 0)
+        # By the steady clock: one that is set back must not make it look as if there was nothing to lose.
+        return self._core.steady() - max(self._last_at, self.shipping.at or 0)
 
     def list(self, done: Callable[[Listed | TopicsError], None]) -> None:
         """The backups that are there. A manifest that cannot be read is left out; `topics backup verify` names it."""
@@ -151,7 +154,7 @@ class Backups:
             assert isinstance(manifest, Manifest)
             outcome = yield OffLoop(lambda: self._publish(copier, manifest))  # type: ignore[assignment]
             assert isinstance(outcome, Manifest)
-            self.last, self.error = outcome, None
+            self.last, self._last_at, self.error = outcome, self._tried_at, None
             self.completed += 1
             self.copied_bytes += copier.place.written_bytes
             self.shipping.follow(BackupPlace(place_fs, root, outcome.lineage), outcome)

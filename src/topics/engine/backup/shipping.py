@@ -2,7 +2,7 @@
 
 What is lost with the machine is then the log of that while, not everything since the last backup. Each time every
 shard is asked for the end of its log, and what is up to there goes to the place. Frames of before the question are all
-in it, so the shipped log is good up to the millisecond before (`engine.backup.targets` cuts it there).
+in it, and those behind it have a later moment: there the shipped log is cut (`engine.backup.targets`).
 """
 
 import logging
@@ -36,6 +36,8 @@ class Shipping:
         self._tried_at = 0
         self.moment: int | None = None
         """Everything logged up to this moment is at the place."""
+        self.at: int | None = None
+        """When that was so, by the steady clock."""
         self.shipped_bytes = self.failures = 0
         self.error: str | None = None
         """Why the log could not be shipped the last time."""
@@ -46,7 +48,8 @@ class Shipping:
         options = self._core.options
         if options.backup_ship_ms and options.backup_log_bytes:
             self._parts = LogParts(self._fs, self._core.layout, place, base, lambda: self._core.closed)
-            self.moment, self.broken, self._tried_at = base.moment, False, self._core.steady()
+            self.moment, self.at, self.broken = base.moment, None, False
+            self._tried_at = self._core.steady()
 
     def ship(self) -> None:
         """Ships what is there, unless that is being done already."""
@@ -61,7 +64,7 @@ class Shipping:
 
     def _job(self, parts: LogParts) -> Job:
         try:
-            moment = self._core.time.moment() - 1
+            moment, asked = self._core.time.end_moment(), self._core.steady()
             ends = yield Until(self._locate)
             if not isinstance(ends, dict):
                 raise OSError("a shard of the log takes no writes")
@@ -69,7 +72,7 @@ class Shipping:
             assert isinstance(shipped, int)
             self.shipped_bytes += shipped
             if parts is self._parts:
-                self.moment, self.error = moment, None
+                self.moment, self.at, self.error = moment, asked, None
         except FileNotFoundError as error:
             if parts is self._parts:
                 self._parts, self.broken = None, True

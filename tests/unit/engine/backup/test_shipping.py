@@ -42,15 +42,34 @@ def test_what_was_shipped_outlives_the_machine() -> None:
     append(engine, "orders", 3)
     restored, told = restore(disk.crash(Survival.NOTHING), clock=clock)
     assert dump(restored) == shipped
-    assert told.moment == clock.now_ms() - 1
+    assert told.moment == clock.now_ms() - 1, "when it was logged"
+
+
+def test_a_clock_that_is_set_back_costs_nothing_and_hides_nothing() -> None:
+    disk, clock, engine = begun()
+    append(engine, "orders", 1)
+    clock.jump(-600_000)
+    append(engine, "orders", 2)
+    engine.backups.shipping.ship()
+    shipped = dump(engine)
+    append(engine, "orders", 3)
+    restored, _ = restore(disk.clone(), clock=clock)
+    assert dump(restored) == shipped
+    clock.advance(9_000)
+    assert engine.backups.lag_ms == 9_000
+    engine.backups.shipping.ship()
+    restored, _ = restore(disk.clone(), folder="again", clock=clock)
+    assert dump(restored) == dump(engine)
 
 
 def test_the_lag_is_that_of_the_log() -> None:
     _, clock, engine = begun()
     clock.advance(5_000)
     assert engine.backups.lag_ms == 5_000
-    ship(clock, engine)
-    assert engine.backups.lag_ms == 1
+    engine.backups.shipping.ship()
+    assert engine.backups.lag_ms == 0
+    clock.advance(7)
+    assert engine.backups.lag_ms == 7
     assert engine.backups.shipping.shipped_bytes == 0
     append(engine, "orders", 1)
     ship(clock, engine)
