@@ -17,18 +17,15 @@ A transaction concerns one topic. Several of one shard may be logged in one writ
 import enum
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
-from topics.core.limits import Limits
 from topics.core.names import SYSTEM_STREAMS
 from topics.core.records import Record
-from topics.engine.state.apply import Applier
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
+from topics.engine.write.books import Books
 from topics.engine.write.holding import HeldTopics
-from topics.engine.write.quotas import Quotas
 from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
 from topics.formats.control import encode_ceiling, encode_complete, encode_evict
@@ -54,33 +51,6 @@ FrameDraft = tuple[FrameKind, bytes, bytes]
 
 SharedFrame = tuple[FrameKind, int, bytes]
 """A frame of several transactions: its kind, the topic it is of, and its body."""
-
-
-class Books(Protocol):
-    """What the write path knows of the engine (`EngineCore`)."""
-
-    shards: list[Shard]
-    limits: Limits
-    applier: Applier
-    topics: dict[int, Topic]
-    closed: bool
-    total_bytes: int
-    staged_bytes: int
-    reserve: int
-    quiet: bool
-    metered: bool
-    quotas: Quotas
-
-    def begin(self) -> None: ...
-
-    def before_change(self, topic: Topic) -> None: ...
-
-    def wake(self, topic: Topic) -> None: ...
-
-    @property
-    def used_bytes(self) -> int:
-        """What counts against the server's quota."""
-        ...
 
 
 class Transaction(Submission):

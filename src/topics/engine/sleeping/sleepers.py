@@ -11,7 +11,7 @@ references. So `topics.get(id) is topic` stays the way to ask whether a topic th
 With no more topics than `awake_topics` none ever sleeps.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from sys import getrefcount
 from typing import Protocol
@@ -35,10 +35,24 @@ from topics.storage.snapshots import SnapshotWriter, TopicEntry
 
 _PLACES_A_STEP = 10_000
 _RESTS_A_STEP = 1_000
-_HOLDERS = 4
-"""Who holds a topic that nobody else holds: `topics`, `by_name`, and the two who ask."""
 _ENTRY_BYTES_MAX = SIZE_MAX // 16
 """A larger tail stays awake; its frames must fit into a place, with whatever else the state is."""
+
+
+def _holders(objects: Mapping[int, object], number: int) -> int:
+    one = objects[number]
+    return getrefcount(one)
+
+
+def _unheld() -> int:
+    """What `_holders` says of an object in two mappings that only one function holds besides: interpreters differ in
+    how they count those who ask, so this one is asked."""
+    one = object()
+    by_number, by_name = {1: one}, {"a": one}
+    return _holders(by_number, len(by_name))
+
+
+_UNHELD = _unheld()
 
 
 class Books(Protocol):
@@ -219,7 +233,7 @@ class Sleepers:
         )  # fmt: skip
         if not idle or self.entry(topic) is None or dict.get(books.by_name, topic.name) is not topic:
             return False
-        if getrefcount(topic) > _HOLDERS:
+        if _holders(books.topics, topic_id) > _UNHELD:
             return False
         del books.topics[topic_id], books.by_name[topic.name]
         books.retention.tail_bytes -= topic.tail_bytes
