@@ -1,5 +1,6 @@
 """An archive is that of one log, and does not go on with another one's records."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from topics.formats.catalog import CatalogTopic
@@ -7,6 +8,8 @@ from topics.spark.archive.events import Dropped, Event, Owned
 from topics.spark.archive.masks import Mask
 from topics.spark.archive.state import ArchiveState
 from topics.spark.history import History
+
+_log = logging.getLogger(__name__)
 
 
 class OtherHistoryError(Exception):
@@ -34,6 +37,7 @@ def owned(state: ArchiveState, history: History, topics: Mapping[int, CatalogTop
                 f"the data folder went back to an older state, and the archive has {only} record(s) of {topic.name} "
                 "that the log no longer has: move the archive away to keep them, and a new one is begun"
             )
+    _log.warning("the archive is begun anew: the log has another history", extra={"topics": len(state.topics)})
     return [Dropped(sorted(state.topics)), Owned(history.name)]
 
 
