@@ -22,9 +22,9 @@ from topics.core.batch import payload_bytes
 from topics.core.errors import ShuttingDownError, TopicNotFoundError, TopicsError
 from topics.core.names import SYSTEM_STREAMS
 from topics.core.records import Record
+from topics.engine.path_books import Books
 from topics.engine.state.runs import Block
 from topics.engine.topic import Records, Topic
-from topics.engine.write.books import Books
 from topics.engine.write.holding import HeldTopics
 from topics.engine.write.room import check_room
 from topics.engine.write.seq_reserve import next_ceiling
