@@ -1,6 +1,6 @@
 """What every part of the engine shares: the topics, the shards, the time, and the rules for touching them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import takewhile
 from sys import maxsize
 
@@ -14,6 +14,7 @@ from topics.core.names import SERVER_TOPICS, SYSTEM_STREAMS
 from topics.engine.background import Deferral
 from topics.engine.engine_time import EngineTime
 from topics.engine.features import CrossShardGate, Features
+from topics.engine.listeners import Listeners
 from topics.engine.pressure.scheduler import Scheduler
 from topics.engine.sleeping.sleepers import Sleepers, TopicsByName
 from topics.engine.state.apply import Applier
@@ -51,8 +52,8 @@ class EngineOptions(EngineSettings, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
 
-class EngineCore:
-    def __init__(  # noqa: PLR0915 - one line a part
+class EngineCore(Listeners):
+    def __init__(
         self,
         options: EngineOptions,
         layout: Layout,
@@ -62,6 +63,7 @@ class EngineCore:
         room: DiskRoom,
         defer: Deferral,
     ) -> None:
+        super().__init__()
         self.options, self.limits = options, options.limits
         self.layout, self.store, self.room = layout, store, room
         self.dice = dice
@@ -74,14 +76,6 @@ class EngineCore:
         self.path, self.quotas = WritePath(self), Quotas(self, options.limits)
         """The one way into the log."""
         self.features, self.cross_shard_gate = Features(), CrossShardGate()
-        self.added: list[Callable[[Topic], None]] = []
-        """Who wants to know of every topic that comes to be."""
-        self.gone: list[Callable[[Topic], None]] = []
-        """Who wants to know of every topic that is no more."""
-        self.delayed: list[Callable[[Topic, int, int, int], None]] = []
-        """Told of jobs, first and last seq, that are held back until a moment (`engine.queues`)."""
-        self.chores: list[Callable[[], None]] = []
-        """What features want done about once a second (`engine.upkeep.housekeeping`)."""
         self.shards: list[Shard] = []
         self.topics: dict[int, Topic] = {}
         """Every topic that exists and is awake, by id."""
@@ -105,19 +99,11 @@ class EngineCore:
         self.dirty, self.dropped = [], []
         self.trash: list[SegmentKey] = []
         """Segments without anything live; their files go once a snapshot no longer names them."""
-        self.captures: list[Callable[[Topic], None]] = []
-        """Take a topic's state for a running checkpoint (`engine.upkeep.checkpoint`)."""
         self.defer = defer
         """Runs a function later in this tick of the loop."""
         self.scheduler = Scheduler(self.steady, clock.monotonic, defer)
-        self.turned: list[Callable[[int], None]] = []
-        """Told when a checkpoint turned a shard: what its topics have so far is behind them in the log."""
-        self.detach: list[Callable[[Topic], list[str]]] = []
-        """Remove the routers that go with a deleted topic, and tell their names, sorted (`engine.routing`)."""
         # Quiet while no seqs are given out, not yet or not any more: a snapshot says so (`engine.last_run`).
         self.closed, self.quiet = False, True
-        self.begins: list[Callable[[], None]] = []
-        """Note that seqs are about to be given out; OSError where that is not possible."""
 
     # Topics
 
