@@ -24,12 +24,12 @@ Highlights = dict[str, Any] | UnsetType
 Source = msgspec.Raw | UnsetType
 
 
-class Entry(NamedTuple):
-    """What a hit shows of its entry."""
+class Entries(NamedTuple):
+    """What hits show of their entries, in the order of the hits."""
 
-    fields: Any
-    highlights: Highlights
-    source: Source
+    fields: Sequence[Any]
+    highlights: Sequence[Highlights]
+    sources: Sequence[Source]
 
 
 class StreamHit(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +62,7 @@ class NamedHit(msgspec.Struct, frozen=True, gc=False):
     source: Source = UNSET
 
 
-Make = Callable[[SearchRequest, Sequence[Hit], Sequence[Entry]], Sequence[Any]]
+Make = Callable[[SearchRequest, Sequence[Hit], Entries], Sequence[Any]]
 """From hits and what is shown of their entries to what the answer has: `stream_hits` and the like."""
 
 
@@ -91,39 +91,31 @@ def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Ma
     return Shown(hits, total, reached[-1].place if goes_on else None, len(found))
 
 
-def shown_entries(asked: SearchRequest, raws: list[bytes]) -> list[Entry]:
+def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:
     """What hits show of their entries."""
     nothing: list[Any] = [UNSET] * len(raws)
     fields = asked.shows.of(raws, asked.fields)
     highlights = nothing
     if asked.highlight is not None:
         highlights = [asked.highlight.of(parse("entry", raw)) for raw in raws]
-    return list(map(Entry, fields, highlights, map(msgspec.Raw, raws) if asked.source else nothing))
+    return Entries(fields, highlights, list(map(msgspec.Raw, raws)) if asked.source else nothing)
 
 
-def stream_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Sequence[Entry]) -> list[StreamHit]:
+def stream_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[StreamHit]:
     offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
-    places = _shown_places(asked.sort, hits, offsets)
-    return [
-        StreamHit(offset, number_json(hit.score), place, *entry)
-        for hit, offset, place, entry in zip(hits, offsets, places, entries, strict=True)
-    ]
+    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
+    return list(map(StreamHit, offsets, scores, places, *entries))
 
 
-def named_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Sequence[Entry]) -> list[NamedHit]:
+def named_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[NamedHit]:
     offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
-    places, name = _shown_places(asked.sort, hits, offsets), asked.topic.name
-    return [
-        NamedHit(name, offset, number_json(hit.score), place, *entry)
-        for hit, offset, place, entry in zip(hits, offsets, places, entries, strict=True)
-    ]
+    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
+    return list(map(NamedHit, [asked.topic.name] * len(hits), offsets, scores, places, *entries))
 
 
-def topic_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Sequence[Entry]) -> list[TopicHit]:
-    return [
-        TopicHit(hit.seq, number_json(hit.score), shown_seqs(hit.place), *entry)
-        for hit, entry in zip(hits, entries, strict=True)
-    ]
+def topic_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[TopicHit]:
+    places, scores = [shown_seqs(hit.place) for hit in hits], [number_json(hit.score) for hit in hits]
+    return list(map(TopicHit, [hit.seq for hit in hits], scores, places, *entries))
 
 
 def shown_seqs(place: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from topics.schema.promotion import Promoter
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
-from topics.wire.cuts import View, data_of
+from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What the entries of one answer may have together; the one that crosses it is the last."""
@@ -51,15 +51,11 @@ class Fetch:
     def run(self) -> None:
         """Goes on until it has to wait. Entries that are nearby come at once, so this is a loop and no recursion."""
         self._running = True
-        nearby = Nearby(self._engine, self._topic)
-        while self._at < len(self._seqs) and self._size < ANSWER_BYTES and not self._waiting and self._failed is None:
+        while not self._waiting and self._failed is None:
+            self._take_nearby()
+            if self._at == len(self._seqs) or self._size >= ANSWER_BYTES:
+                break
             seq = self._seqs[self._at]
-            raw = nearby.entry(seq)
-            if raw is not None:
-                raw = self._entries[seq] = self._promoted(seq, raw)
-                self._size += len(raw)
-                self._at += 1
-                continue
             spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
             self._waiting = True
             try:
@@ -70,9 +66,25 @@ class Fetch:
         if not self._waiting:
             self._done(self._failed or Fetched(self._entries, self._at))
 
-    def _promoted(self, seq: int, raw: bytes) -> bytes:
-        promoter = self._promoter
-        return raw if promoter is None or seq > promoter.current_from else bytes(promoter.promote(seq - 1, raw))
+    def _take_nearby(self) -> None:
+        """Takes entries up to one that is not at hand. This is what nearly every hit costs, so it is done in few
+        steps."""
+        entry, entries, promoter, size = (
+            Nearby(self._engine, self._topic).entry,
+            self._entries,
+            self._promoter,
+            self._size,
+        )
+        for seq in self._seqs[self._at :]:
+            raw = entry(seq) if size < ANSWER_BYTES else None
+            if raw is None:
+                break
+            if promoter is not None and seq <= promoter.current_from:
+                raw = bytes(promoter.promote(seq - 1, raw))
+            entries[seq] = raw
+            size += len(raw)
+            self._at += 1
+        self._size = size
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         self._waiting = False
@@ -106,12 +118,14 @@ class Nearby:
         index, flags = seq - stretch.first, stretch.flags
         if flags is not None and flags[stretch.flags_at + index] == DELETED:
             return None
+        view = stretch.view
+        begin, end = data_span(view, index)
         if stretch.segment is not None:
             try:
-                stretch.segment.check(index, index + 1)
+                stretch.segment.check_text(begin, end)
             except SegmentDamaged:
                 return None
-        return data_of(stretch.view, index)
+        return bytes(view.text[begin:end])
 
     def _find(self, seq: int) -> "_Stretch":
         """The stretch around an entry, if that is at hand."""
