@@ -66,6 +66,11 @@ class SearchProcess(asyncio.Protocol):
         self._asked[self._requests] = done
 
     @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._asked)
+
+    @property
     def is_writable(self) -> bool:
         return not self._paused
 

@@ -123,6 +123,7 @@ def test_answers_that_come_together_are_handed_on_in_turns() -> None:
                 lambda request: Finish(request, 1),
                 lambda result, number=number: seen.append(f"answer {number}"),  # type: ignore[misc]
             )
+        assert process.is_asked
         together = b"".join(encode_message(Answer(request, Result())) for request in (1, 2, 3))
         loop.call_soon(process.data_received, together)
         for number in range(4):
@@ -131,6 +132,7 @@ def test_answers_that_come_together_are_handed_on_in_turns() -> None:
         assert seen[:6] == ["answer 0", "turn 0", "answer 1", "turn 1", "answer 2", "turn 2"]
         process.data_received(b"")
         assert len(seen) == 7, "there is nothing left"
+        assert not process.is_asked
 
     run(test)
 
