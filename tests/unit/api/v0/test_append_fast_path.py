@@ -19,6 +19,7 @@ from topics.http.headers import Headers
 from topics.http.messages import RequestHead
 from topics.http.render import LENGTH_LINES, Renderer
 from topics.http.streams import Stream, Upgrade
+from topics.http.turns import Step
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 from topics.wire.v0 import AppendAnswer, AppendBody
 
@@ -55,7 +56,7 @@ class Client:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         raise NotImplementedError
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         raise NotImplementedError
 
     @property
