@@ -187,8 +187,8 @@ class FamilyStore:
                 continue
 
     def remove_cold(self, topic_id: int, names: Iterable[str]) -> None:
-        """Removes files from the cold tier for good, and the folder with the last of them: a manifest forgets them next,
-        and then nobody would look for what came back after a crash."""
+        """Removes files from the cold tier for good, and the folder with the last of them. Their manifest forgets them
+        next, and then nobody would look for what came back after a crash."""
         folder = self.folder(topic_id, cold=True)
         self.remove_files(topic_id, names, cold=True)
         # A store has no folders, and each of these questions would be asked of it.

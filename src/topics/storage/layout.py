@@ -11,8 +11,8 @@ topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the sa
 near/                            copies of what is in the object store; can be fetched again
 near/families/                   companions among them; emptied by every start
 archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
-families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log; the same below
-                                 the cold folder, for those whose segments are all there
+families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log
+<cold>/families/                 those of them whose segments are all in the cold folder
 pipeline/                        what the pipeline remembers between its runs; no part of the log
 backup/                          which backups are this folder's, and log files that the next one wants
 restoring                        there while a restore is at work; no server starts then
