@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from topics.api.v1.answers import Header
-from topics.api.v1.hits import show_hits, shown_place, stream_hits
+from topics.api.v1.hits import Shown, shown_place
 from topics.api.v1.search_requests import SearchRequest
 from topics.core.moments import write_time
 from topics.engine.state.runs import Block
@@ -17,7 +17,6 @@ from topics.indexing.ranking import Statistics, shown_term, terms_of
 from topics.indexing.values import write_date
 from topics.streams.offsets import Position, offset_of
 from topics.streams.search.families import families_of
-from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
 
@@ -34,9 +33,9 @@ _TOLD = (
 _HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _TOLD)
 
 
-def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
+def search_body(asked: SearchRequest, outcome: Outcome, shown: Shown, spent_ms: float) -> dict[str, Any]:
+    """All but the hits, which are encoded already."""
     topic = asked.topic
-    shown = show_hits(asked, outcome, fetched, stream_hits)
     took = int(spent_ms)
     coverage = _search_coverage(asked, outcome, took, shown.decoded)
     explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
@@ -48,7 +47,7 @@ def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_
         "timeout_ms": asked.timeout_ms,
         "coverage": coverage,
         "total": shown.total,
-        "hits": shown.hits,
+        "hits": (),
         "next_search_after": None if shown.next_place is None else shown_after(asked, outcome, shown.next_place),
         **explained,
     }

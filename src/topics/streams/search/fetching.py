@@ -14,10 +14,13 @@ from topics.schema.promotion import Promoter
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.streams.search.searcher import Later
 from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What the entries of one answer may have together; the one that crosses it is the last."""
+TURN_BYTES = 1024 * 1024
+"""What is copied before others have their turn."""
 
 
 class Fetched(NamedTuple):
@@ -35,12 +38,14 @@ class Fetch:
         promoter: Promoter | None,
         seqs: Sequence[int],
         done: Callable[[Fetched | TopicsError], None],
+        later: Later,
     ) -> None:
         self._engine = engine
         self._topic = topic
         self._promoter = promoter
         self._seqs = seqs
         self._done = done
+        self._later = later
         self._entries: dict[int, bytes] = {}
         self._size = 0
         self._at = 0
@@ -52,9 +57,13 @@ class Fetch:
         """Goes on until it has to wait. Entries that are nearby come at once, so this is a loop and no recursion."""
         self._running = True
         while not self._waiting and self._failed is None:
-            self._take_nearby()
+            is_over = self._take_nearby()
             if self._at == len(self._seqs) or self._size >= ANSWER_BYTES:
                 break
+            if is_over:
+                self._waiting = True
+                self._later(0, self._go_on)
+                continue
             seq = self._seqs[self._at]
             spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
             self._waiting = True
@@ -66,17 +75,13 @@ class Fetch:
         if not self._waiting:
             self._done(self._failed or Fetched(self._entries, self._at))
 
-    def _take_nearby(self) -> None:
-        """Takes entries up to one that is not at hand. This is what nearly every hit costs, so it is done in few
-        steps."""
-        entry, entries, promoter, size = (
-            Nearby(self._engine, self._topic).entry,
-            self._entries,
-            self._promoter,
-            self._size,
-        )
+    def _take_nearby(self) -> bool:
+        """Takes entries up to one that is not at hand; whether the turn is over before. This is what nearly every hit
+        costs, so it is done in few steps."""
+        nearby, entries, promoter, size = Nearby(self._engine, self._topic), self._entries, self._promoter, self._size
+        end = min(size + TURN_BYTES, ANSWER_BYTES)
         for seq in self._seqs[self._at :]:
-            raw = entry(seq) if size < ANSWER_BYTES else None
+            raw = nearby.entry(seq) if size < end else None
             if raw is None:
                 break
             if promoter is not None and seq <= promoter.current_from:
@@ -85,15 +90,19 @@ class Fetch:
             size += len(raw)
             self._at += 1
         self._size = size
+        return size >= end
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
-        self._waiting = False
         if isinstance(outcome, TopicsError):
             self._failed = outcome
         elif outcome.count:
             self._entries[self._seqs[self._at]] = outcome.body[1:-1]
             self._size += len(outcome.body)
         self._at += 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._waiting = False
         if not self._running:
             self.run()
 
