@@ -109,19 +109,22 @@ class Fetch:
 
 class Nearby:
     """Entries that are at hand, without a read of their own. It is good for one turn of the loop: what it has found of
-    a run may be gone in the next. Hits that follow each other are mostly of one run, so that is looked for once."""
+    a run may be gone in the next. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.core.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
         self._stretch = _NOTHING
+        self._known: list[_Stretch] = []
+        """What was found, by where it begins."""
+        self._firsts: list[int] = []
 
     def entry(self, seq: int) -> bytes | None:
         """The text of an entry; None where only a read can tell what became of it."""
         stretch = self._stretch
         if not stretch.first <= seq <= stretch.last:
-            stretch = self._stretch = self._find(seq) if self._first <= seq <= self._last else _NOTHING
+            stretch = self._stretch = self._around(seq)
             if not stretch.first <= seq <= stretch.last:
                 return None
         index, flags = seq - stretch.first, stretch.flags
@@ -136,8 +139,20 @@ class Nearby:
                 return None
         return bytes(view.text[begin:end])
 
+    def _around(self, seq: int) -> "_Stretch":
+        """The stretch of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
+        if not self._first <= seq <= self._last:
+            return _NOTHING
+        place = bisect_right(self._firsts, seq)
+        if place and seq <= self._known[place - 1].last:
+            return self._known[place - 1]
+        found = self._find(seq)
+        if found is not _NOTHING:
+            self._firsts.insert(place, found.first)
+            self._known.insert(place, found)
+        return found
+
     def _find(self, seq: int) -> "_Stretch":
-        """The stretch around an entry, if that is at hand."""
         topic, reader = self._topic, self._reader
         run = topic.run_from(seq)
         if run is None or run.first_seq > seq:
