@@ -73,6 +73,7 @@ class Companions:
         self._distrusted: set[str] = set()
         self._not_before: dict[str, float] = {}
         """When those are tried again that could not be fetched."""
+        self._too_large: set[str] = set()
         self._asked: OrderedDict[int, set[str]] = OrderedDict()
         """The paths that were asked or fetched, by topic."""
         self.unreadable = 0
@@ -179,7 +180,12 @@ class Companions:
             return True
         if self.cache is None:
             return self._cold_root is not None and not is_object_store(self._cold_root)
-        return file.bytes <= self.cache.bytes_max and self._now() >= self._not_before.get(path, 0.0)
+        if file.bytes > self.cache.bytes_max:
+            if path not in self._too_large:
+                self._too_large.add(path)
+                _log.warning("a companion is larger than the cache for it; it is not asked", extra={"path": path})
+            return False
+        return self._now() >= self._not_before.get(path, 0.0)
 
     # Choosing
 
