@@ -104,7 +104,7 @@ class RunQueue:
             try:
                 run()
             except Exception:
-                _logger.exception("a connection failed to write what it was given")
+                _logger.exception("a turn of live delivery failed")
 
     def hold(self, worker: Worker) -> bool:
         """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
