@@ -118,10 +118,13 @@ def serving(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def archiving(data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The pipeline's process as a server starts it, on a folder that has everything to do again."""
+def archiving(data: Path, **words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The pipeline's process as a server starts it, on a folder that has everything to do again.
+
+    `words` are further variables of its environment.
+    """
     forget_archive(data)
-    env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0"}
+    env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0", **words}
     process = subprocess.Popen(
         [sys.executable, "-m", "topics.spark.pipeline.worker"],
         env={**os.environ, **env},
