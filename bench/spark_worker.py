@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class WorkerCost:
     python_mb: float = 0.0
 
 
-def worker_costs(data: Path) -> list[WorkerCost]:
+def worker_costs(data: Path) -> Iterator[WorkerCost]:
     """Each way once: what is looked at is the processor's time and the memory, which differ little from run to run."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-java-") as folder:
         archive = f"{folder}/classes.jsa"
@@ -57,7 +58,8 @@ def worker_costs(data: Path) -> list[WorkerCost]:
         give_up = time.monotonic() + _PATIENCE_S
         while not os.path.exists(archive) and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
-        return [_run(way, data, archive, folder) for way in _WAYS]
+        for way in _WAYS:
+            yield _run(way, data, archive, folder)
 
 
 def _run(way: _Way, data: Path, archive: str, folder: str) -> WorkerCost:
@@ -122,7 +124,8 @@ def main() -> None:
     for one in worker_costs(Path(sys.argv[1])):
         print(
             f"{one.name}: Spark there in {one.start_s:.1f} s, done in {one.whole_s:.1f} s, {one.cpu_s:.1f} s of CPU, "
-            f"{one.java_mb:.0f} MB Java, {one.python_mb:.0f} MB Python"
+            f"{one.java_mb:.0f} MB Java, {one.python_mb:.0f} MB Python",
+            flush=True,
         )
 
 
