@@ -11,6 +11,7 @@ from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex
 from topics.spark.families.erasing import Rewrite, pieces
+from topics.spark.families.moving import Move, Moved
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
 from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
@@ -31,6 +32,7 @@ class FamilyMade(msgspec.Struct):
     text_bytes: int = 0
     segments: int = 0
     is_merged: bool = False
+    moved: list[Moved] = []
 
 
 class FamilyOutcome(msgspec.Struct):
@@ -117,7 +119,7 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     """Some companions of a stream as one."""
     files = work.files
     name = companion_name(files[0].first, files[-1].last, files[0].generation, run)
-    sources = [Companion(store.map(work.topic_id, file.name)) for file in files]
+    sources = [Companion(store.map_near(work.topic_id, file, run)) for file in files]
     for source in sources:
         # What is damaged must not be written again under a checksum that is right.
         source.check()
@@ -133,6 +135,13 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     return FamilyMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
     )
+
+
+def move_file(store: FamilyStore, work: Move) -> FamilyMade:
+    """A companion copied into the cold tier."""
+    name = work.file.name
+    moved = Moved(name, store.relocate(work.topic_id, name))
+    return FamilyMade(work.topic_id, work.epoch, work.topic, work.generation, moved=[moved])
 
 
 def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> FamilyMade:
