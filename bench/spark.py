@@ -218,8 +218,8 @@ class Bench:
             found = writer.window(lambda so_far: job.poll() is None)
         quiet = self.results.quiet[-1]
         self._progress.print(
-            f"  p99 {quiet.p99_ms:.2f} ms without, {found.p99_ms:.2f} ms with a job; longest {found.longest_ms:.0f} ms; "
-            f"no processor for {quiet.waited_ms:.0f} and {found.waited_ms:.0f} ms"
+            f"  without and with a job: p99 {quiet.p99_ms:.2f} and {found.p99_ms:.2f} ms, longest "
+            f"{quiet.longest_ms:.0f} and {found.longest_ms:.0f}, no processor {quiet.waited_ms:.0f} and {found.waited_ms:.0f}"
         )
         return found
 
