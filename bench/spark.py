@@ -219,7 +219,7 @@ class Bench:
         quiet = self.results.quiet[-1]
         self._progress.print(
             f"  without and with a job: p99 {quiet.p99_ms:.2f} and {found.p99_ms:.2f} ms, longest "
-            f"{quiet.longest_ms:.0f} and {found.longest_ms:.0f}, no processor {quiet.waited_ms:.0f} and {found.waited_ms:.0f}"
+            f"{quiet.longest_ms:.0f} and {found.longest_ms:.0f}, waits {quiet.waited_ms:.0f} and {found.waited_ms:.0f}"
         )
         return found
 
