@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from topics.api.calls import Call
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import KIB, MIB, Limits
-from topics.core.records import Record, check_each
+from topics.core.records import Record, Values, check_each
 from topics.http.turns import Pause
 from topics.wire.drafts import Draft, Drafted, Place
 from topics.wire.portions import BESIDE_BYTES, LARGE_BYTES, Kind, Portions, find_array
@@ -107,7 +107,7 @@ def kind_of_records(what: str, limits: Limits) -> Kind:
 
 def is_heavy(records: Sequence[Record]) -> bool:
     """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
-    if len(records) <= _HEAVY_METAS:
+    if type(records) is Values or len(records) <= _HEAVY_METAS:
         return False
     if len(records) <= _HEAVY_RECORDS:
         return any(record.meta is not None for record in records)

@@ -206,7 +206,13 @@ def test_bad_bodies_are_refused_as_ever(body: bytes) -> None:
     assert values(world.engine, "a") == [0]
 
 
-@pytest.mark.parametrize("body", [b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}', b"{"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}', b"{",
+        b'{"records":[{"data":1},{"data":"%b"}]}' % (b"x" * 3_000),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("plain", [True, False])
 def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
@@ -219,9 +225,9 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
         decoded.append(text)
         return msgspec.json.decode(text, type=AppendBody)
 
-    monkeypatch.setattr(append_fast_path, "decode_ascii", decode)
-    for module in (append_fast_path, records):
-        monkeypatch.setattr(module, "decode_append", partial(decode_body, "append", decode))
+    for name in ("decode_ascii", "decode_many"):
+        monkeypatch.setattr(append_fast_path, name, decode)
+    monkeypatch.setattr(records, "decode_append", partial(decode_body, "append", decode))
     head = world.head()
     world.ask(head, body)
     world.ask(head, body)
