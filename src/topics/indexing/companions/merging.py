@@ -187,8 +187,9 @@ def _merge_rollups(writer: SectionWriter, companions: Sequence[Companion], rows:
         for interval, level in _levels(companions[0], name):
             sources = [read_rollup(companion.file, name, interval, level) for companion in companions]
             known = [source for source in sources if source is not None]
-            if len(known) == len(sources):
-                rolled[interval, level] = merge_groups(known, most_groups(rows))
+            groups = merge_groups(known, interval, most_groups(rows)) if len(known) == len(sources) else None
+            if groups is not None:
+                rolled[interval, level] = groups
         if write_rollups(writer, name, rolled):
             merged[name] = digest
     return merged
@@ -199,7 +200,7 @@ def _levels(companion: Companion, name: str) -> list[tuple[int, str]]:
     for section in companion.file.names():
         kind, _, rest = section.partition("/")
         if kind == "rollup" and rest.endswith("/starts"):
-            rollup, interval, level, _ = rest.split("/")
+            rollup, interval, level, *_ = rest.split("/")
             if rollup == name:
                 found.append((int(interval), level))
     return found

@@ -34,10 +34,3 @@ class Growing:
     @property
     def memory_bytes(self) -> int:
         return int(self._room.nbytes)
-
-
-def ranges(begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The numbers from each beginning on, as many as its length says, one behind the other."""
-    before = np.cumsum(lengths) - lengths
-    places: NDArray[np.int64] = np.arange(int(lengths.sum())) + np.repeat(begins - before, lengths)
-    return places

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.columns import GAP, Codes, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
+from topics.indexing.columns import GAP, Codes, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
 from topics.indexing.extraction import FieldValues
-from topics.indexing.fresh.arrays import Growing, ranges
+from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.dictionary import Dictionary
 from topics.indexing.words import words_by_line
 from topics.schema.search import Field
