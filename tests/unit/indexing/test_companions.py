@@ -11,10 +11,12 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
+from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.companions.rolling import read_rollup, write_rollups
+from topics.indexing.companions.texts import MappedTexts, pack_strings
 from topics.indexing.groups import Dimension, Groups, regroup
 from topics.indexing.measured import Buckets, Counts, States, Sums
 from topics.indexing.measures import Summed
@@ -180,3 +182,19 @@ def test_rollups_are_read_at_any_places() -> None:
     [key] = stored.at(numbers, [0], [(0, "s0004")]).table()
     assert key == (240_000, ("s0004",))
     assert not len(stored.at(numbers, [0], [(0, "none")]))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
+def test_dictionaries_become_one_however_many_texts_are_looked_at(at_a_time: int) -> None:
+    lists = [["", "a", "b", "z"], [], ["a", "a\0", "ab", "\ud800"], ["b"], ["y", "z", "\U0001f600", "\U0001f601"]]
+    joined, codes = join_texts([MappedTexts(*pack_strings(texts)) for texts in lists], at_a_time)
+    assert list(joined) == sorted({text for texts in lists for text in texts})
+    assert [[joined[code] for code in some.tolist()] for some in codes] == lists
+    assert len(join_texts([MappedTexts(*pack_strings([]))])[0]) == 0
+
+
+def test_texts_are_chosen_and_put_behind_each_other() -> None:
+    first, second = pack_strings(["a", "", "bc"]), pack_strings(["d"])
+    assert list(MappedTexts(*texts_at(*first, np.array([2, 1])))) == ["bc", ""]
+    assert list(MappedTexts(*texts_at(*first, np.zeros(0, np.int64)))) == []
+    assert list(MappedTexts(*texts_behind([first, pack_strings([]), second]))) == ["a", "", "bc", "d"]

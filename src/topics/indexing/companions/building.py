@@ -11,7 +11,7 @@ from topics.indexing.companions.mapped import BLOCK_ROWS, KEY, CompanionHead
 from topics.indexing.companions.rolling import add_up, write_rollups
 from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
 from topics.indexing.companions.summaries import pack_summary, write_summaries
-from topics.indexing.companions.texts import MappedTexts, narrow, pack_strings
+from topics.indexing.companions.texts import MappedTexts, narrow, pack_strings, pack_texts
 from topics.indexing.fresh.columns import GrowingColumn, Keywords, WordColumn
 from topics.indexing.fresh.index import FreshIndex
 from topics.indexing.parts import Entry
@@ -54,7 +54,7 @@ def freeze(
     fields = {name: write_column(writer, f"field/{name}", column, block_rows) for name, column in columns.items()}
     key = write_column(writer, KEY, freeze_column(index.keys, "keyword", rows), block_rows)
     for (rollup, measure), states in index.sheet.states.items():
-        write_summaries(writer, f"sums/{rollup}/{measure}", map(pack_summary, states))
+        write_summaries(writer, f"sums/{rollup}/{measure}", *pack_texts(map(pack_summary, states)))
     config = registry.search_config
     stored: dict[str, str] = {}
     if config is not None:

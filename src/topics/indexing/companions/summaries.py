@@ -60,8 +60,7 @@ class StoredSummaries:
         return self._file.array(f"{prefix}/states"), self._file.array(f"{prefix}/ends")
 
 
-def write_summaries(writer: SectionWriter, prefix: str, states: Iterable[bytes]) -> None:
-    raw, ends = pack_texts(states)
+def write_summaries(writer: SectionWriter, prefix: str, raw: Array, ends: Array) -> None:
     writer.add(f"{prefix}/states", raw)
     writer.add(f"{prefix}/ends", ends)
 
