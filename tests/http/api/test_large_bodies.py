@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,39 @@ def test_a_long_array_for_a_stream_with_a_schema(api: httpx.Client, name: str) -
         stored += page.json()
         offset = page.headers["stream-next-offset"]
     assert stored == values
+
+
+def test_long_bodies_that_wait_for_segments_keep_their_order(tmp_path: Path) -> None:
+    """Each of them has a segment cut, and comes when the one before it is written; short ones do not wait with them."""
+    bodies = [random.Random(number).randbytes(3 * MIB if number % 3 else 100) for number in range(9)]
+    said = [
+        b"POST /v1/stream/long HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/png\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+        for body in bodies
+    ]
+    with (
+        LiveServer(tmp_path, pipeline="off", segment_max_bytes=str(2 * MIB)) as live,
+        httpx.Client(base_url=live.url, timeout=60.0) as api,
+    ):
+        wait_until_ready(live.url)
+        api.put("/v1/stream/long", headers={"content-type": "image/png"}).raise_for_status()
+        host, port = live.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(b"".join(said))
+            heard = b""
+            while heard.count(b"HTTP/1.1 204") < len(bodies):
+                part = connection.recv(65536)
+                assert part, heard
+                heard += part
+        for _ in range(2):
+            held, offset = b"", "-1"
+            while True:
+                page = api.get("/v1/stream/long", params={"offset": offset})
+                held, offset = held + page.content, page.headers["stream-next-offset"]
+                if "stream-up-to-date" in page.headers:
+                    break
+            assert held == b"".join(bodies)
+            live.kill()
+            live.start()
+            wait_until_ready(live.url)
+        live.stop()
