@@ -207,8 +207,8 @@ def test_a_stop_at_any_call_leaves_a_complete_copy(cold: str, survival: Survival
 
 @each_tier
 def test_a_stream_that_is_deleted_after_a_stop_leaves_nothing_there(cold: str) -> None:
-    """Every seventh call."""
-    assert interrupted(cold, stopping(Survival.EVERYTHING), 3, 7, deletes=True) > 10
+    """Every thirteenth call."""
+    assert interrupted(cold, stopping(Survival.EVERYTHING), 3, 13, deletes=True) > 10
 
 
 @pytest.mark.slow
