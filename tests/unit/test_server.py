@@ -55,6 +55,7 @@ class FakeEngine:
             sleepers=SimpleNamespace(names={}),
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
+            store=SimpleNamespace(far=None),
             quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None
