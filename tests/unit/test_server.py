@@ -56,6 +56,7 @@ class FakeEngine:
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
             store=SimpleNamespace(far=None),
+            chores=[],
             quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None
