@@ -49,7 +49,7 @@ class FakeEngine:
             by_name={},
             added=[],
             dice=SeededDice(1),
-            scheduler=SimpleNamespace(on_put_off=[]),
+            scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
             shards=[],
             applier=SimpleNamespace(appended=[]),
             sleepers=SimpleNamespace(names={}),
