@@ -316,13 +316,37 @@ def forked(server: Server, place: str) -> Act:
     return lambda: server.ask("PUT", f"{path}-fork{next(numbers)}", stream_forked_from=path)
 
 
-def searched(query: str) -> Callable[[Server, str], Act]:
+def _field(kind: str, pointer: str, *flags: str) -> dict[str, object]:
+    return {"kind": kind, "bindings": [{"version": 1, "jsonPointer": pointer}], **dict.fromkeys(flags, True)}
+
+
+DESCRIPTION = {
+    "schema": {"type": "object"},
+    "search": {
+        "primaryTimestampField": "at",
+        "fields": {
+            "at": _field("date", "/n", "column"),
+            "k": _field("keyword", "/k", "exact", "sortable", "column"),
+            "n": _field("integer", "/n", "exact", "column", "sortable"),
+        },
+    },
+}
+
+
+def searched(
+    method: str, below: str, body: object = None, count: int = 50_000, size: int = 60
+) -> Callable[[Server, str], Act]:
+    """A question to a stream of 200,000 entries, or of others, that are in the index by then."""
+
     def prepare(server: Server, place: str) -> Act:
         path = f"/v1/stream/{place}"
         server.ask("PUT", path)
+        server.ask("POST", f"{path}/_schema", DESCRIPTION)
         for _ in range(4):
-            server.ask("POST", path, values(50_000, 60))
-        return lambda: server.ask("GET", path + query, quietly=True)
+            server.ask("POST", path, values(count, size))
+        while not json.loads(server.ask("POST", f"{path}/_search", {"size": 1})[1])["coverage"]["complete"]:
+            time.sleep(0.1)
+        return lambda: server.ask(method, path + below, body)
 
     return prepare
 
@@ -405,7 +429,11 @@ ROWS = (
     Row("a record to 1,000 routers", routed),
     Row("10,000 records through a router", routed_much),
     Row("fork of a stream of 250,000", forked),
-    Row("filter over 200,000 entries", searched("?offset=-1&filter=n%3A7")),
+    Row("filter over 200,000 entries", searched("GET", "?offset=-1&filter=n%3A7")),
+    Row("search, 500 hits of 60 bytes", searched("POST", "/_search", {"size": 500, "sort": ["n:asc"]})),
+    Row("search, 500 hits of 30 KB", searched("POST", "/_search", {"size": 500}, 500, 30_000)),
+    Row("search, 100 hits of 160 KB", searched("POST", "/_search", {"size": 100}, 100, 160_000)),
+    Row("aggregation of 50,000 groups", searched("POST", "/_aggregate", {"group_by": ["n"]})),
     Row("PUT of a schema of 5,000 members", schema_put),
     Row("backup with 20,000 topics", backed_up, 2),
 )  # fmt: skip

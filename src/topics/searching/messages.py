@@ -236,7 +236,7 @@ _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, Ask: Kind.ASK, More: Kind.MORE,
     Finish: Kind.FINISH, Filter: Kind.FILTER, Seek: Kind.SEEK, Answer: Kind.ANSWER, Close: Kind.CLOSE,
 }  # fmt: skip
-_DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
+_DECODERS: dict[int, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
 
 
 def encode_message(head: Head, body: Sequence[bytes | memoryview] = ()) -> bytes:
@@ -257,17 +257,25 @@ class Messages:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        self._buffer += data
-        while len(self._buffer) >= 4:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            if len(self._buffer) < 4 + length:
+        buffer = self._buffer
+        if not buffer and len(data) >= 4 and 4 + _LENGTH.unpack_from(data)[0] == len(data):
+            # One message and nothing else, as most answers come.
+            yield _message(data)
+            return
+        buffer += data
+        while len(buffer) >= 4:
+            (length,) = _LENGTH.unpack_from(buffer)
+            if len(buffer) < 4 + length:
                 return
-            whole = bytes(memoryview(self._buffer)[: 4 + length])
-            del self._buffer[: 4 + length]
-            _, kind, head_bytes = _FRAME.unpack_from(whole)
-            view = memoryview(whole)[_FRAME.size :]
-            head: Head = _DECODERS[Kind(kind)](view[:head_bytes])
-            yield Message(head, view[head_bytes:])
+            whole = bytes(memoryview(buffer)[: 4 + length])
+            del buffer[: 4 + length]
+            yield _message(whole)
+
+
+def _message(whole: bytes) -> Message:
+    _, kind, head_bytes = _FRAME.unpack_from(whole)
+    view = memoryview(whole)[_FRAME.size :]
+    return Message(_DECODERS[kind](view[:head_bytes]), view[head_bytes:])
 
 
 def views(pieces: Sequence[Piece], body: memoryview) -> Iterator[tuple[int, View]]:

@@ -39,3 +39,14 @@ def test_messages_come_through_however_they_are_cut(cut: int) -> None:
     taken = [message for at in range(0, len(sent), cut) for message in messages.feed(sent[at : at + cut])]
     assert [message.head for message in taken] == HEADS
     assert all(bytes(message.body) == b"rowstext" for message in taken)
+
+
+@pytest.mark.parametrize("begin", [0, 2, 20])
+def test_messages_come_through_one_by_one(begin: int) -> None:
+    """Also behind one of which only the beginning came at first."""
+    frames = [encode_message(head, (b"text",)) for head in HEADS]
+    messages = Messages()
+    parts = [frames[0][:begin], frames[0][begin:], *frames[1:]]
+    taken = [message for part in parts for message in messages.feed(part)]
+    assert [message.head for message in taken] == HEADS
+    assert all(bytes(message.body) == b"text" for message in taken)

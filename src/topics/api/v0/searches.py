@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import msgspec
-
 from topics.api.app import Route
 from topics.api.auth import Scope
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.openapi_operation import Operation, Parameter
+from topics.api.portions import Work, do_in_turns
 from topics.api.v1.deadlines import Pending
-from topics.api.v1.hits import show_hits, shown_seqs, topic_hits
+from topics.api.v1.hits import Shown, encode_body, is_large, showing, shown_seqs, topic_hits
 from topics.api.v1.routes import StreamsApi
 from topics.api.v1.search_answers import explain, statistics_of
 from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
@@ -21,8 +20,6 @@ from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
 from topics.wire.searching import TopicSearchAnswer, TopicSearchBody
-
-_encode = msgspec.json.Encoder().encode
 
 
 class TopicSearches:
@@ -67,8 +64,15 @@ class TopicSearches:
                 call.refuse(error)
 
         def show(outcome: Outcome, fetched: Fetched) -> None:
-            if pending.met():
-                call.reply(200, _encode(_answer(asked, outcome, fetched)))
+            if not pending.met():
+                return
+            work = _show(call, asked, outcome, fetched)
+            if is_large(fetched):
+                do_in_turns(call, work, call.refuse)
+            else:
+                # It is one portion, and takes one turn.
+                for _ in work:
+                    pass
 
         search.query(topic, asked.query, asked.timeout_ms / 1000, done, tenant_of(call))
         if pending.open:
@@ -79,14 +83,18 @@ def _seq(value: object) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_U64 else None
 
 
-def _answer(asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> dict[str, Any]:
-    shown = show_hits(asked, outcome, fetched, topic_hits)
+def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Work:
+    shown = yield from showing(asked, outcome, fetched, topic_hits)
+    call.reply(200, encode_body(_answer(asked, outcome, shown), shown))
+
+
+def _answer(asked: SearchRequest, outcome: Outcome, shown: Shown) -> dict[str, Any]:
     statistics, place = statistics_of(asked, outcome), shown.next_place
     ranked = [statistics] if statistics else []
     explained = {"explain": explain(asked, outcome, lambda seq: seq, "seq")} if asked.explain else {}
     return {
         "topic": asked.topic.name,
-        "hits": shown.hits,
+        "hits": (),
         "total": shown.total,
         "next_search_after": None if place is None else [*shown_seqs(place), *ranked],
         "head_seq": outcome.head,

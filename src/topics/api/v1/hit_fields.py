@@ -2,8 +2,8 @@
 
 A hit shows a few members of its entry. So the fields of a description are compiled to a type of their own, and reading
 an entry as one makes nothing of its other members and no dictionary. What such a type cannot say is read in the
-general way (`topics.indexing.extraction.declared_fields`): a description that points into itself twice, or an entry
-that has something else where a pointer goes through an object. Both show the same.
+general way (`topics.indexing.extraction.declared_fields`): a description that points to an object and into it, or an
+entry that has something else where a pointer goes through an object. Both show the same.
 """
 
 from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def _compile(config: SearchConfig, version: int) -> _Compiled | None:
 
 def _add(tree: Tree, pointer: tuple[str, ...], number: int) -> str | None:
     """Puts a pointer into a tree; how its value is reached, or None where there is no way: it is the whole entry, or
-    another one goes to the same place or through it."""
+    another one goes through it."""
     if not pointer:
         return None
     path = []
@@ -128,10 +128,8 @@ def _add(tree: Tree, pointer: tuple[str, ...], number: int) -> str | None:
             return None
         path.append(f"n{list(tree).index(token)}")
         tree = below
-    if pointer[-1] in tree:
-        return None
-    tree[pointer[-1]] = f"f{number}"
-    return ".".join([*path, f"f{number}"])
+    attribute = tree.setdefault(pointer[-1], f"f{number}")
+    return None if type(attribute) is dict else ".".join([*path, attribute])
 
 
 def _type_of(tree: Tree) -> type[msgspec.Struct]:

@@ -4,7 +4,7 @@ A page has hundreds of hits, so each is one value that is encoded with all the o
 all of them together is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,6 +18,12 @@ from topics.searching.messages import Hit
 from topics.streams.offsets import offsets_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
+
+_PORTION_HITS = 100
+_PORTION_BYTES = 256 * 1024
+"""What is shown before others have their turn."""
+_NO_HITS = b'"hits":[]'
+_encode = msgspec.json.Encoder().encode
 
 Score = int | float
 Highlights = dict[str, Any] | UnsetType
@@ -69,26 +75,60 @@ Make = Callable[[SearchRequest, Sequence[Hit], Entries], Sequence[Any]]
 class Shown(NamedTuple):
     """The hits of a search as answers show them, whatever they call an offset."""
 
-    hits: Sequence[Any]
+    hits: list[bytes]
+    """Their JSON, some hits a piece and commas between them."""
     total: dict[str, Any]
     next_place: list[Any] | None
     decoded: int
     """How many entries were read."""
 
 
-def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make) -> Shown:
+def is_large(fetched: Fetched) -> bool:
+    """Whether to show these takes longer than others should wait."""
+    entries = fetched.entries
+    return len(entries) > _PORTION_HITS or sum(map(len, entries.values())) > _PORTION_BYTES
+
+
+def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make) -> Generator[None, None, Shown]:
+    """Shows the hits of a search, a portion at a time."""
     result, found = outcome.result, fetched.entries
     # Where the entries were too large for one answer, the page is shorter.
     reached = result.hits[: fetched.reached]
     # An entry that was removed since it was found is no hit any more.
     kept = reached if len(found) == len(reached) else [hit for hit in reached if hit.seq in found]
-    hits = make(asked, kept, shown_entries(asked, [found[hit.seq] for hit in kept]))
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(kept):
+        if at:
+            yield
+        portion, raws = kept[at : at + _PORTION_HITS], list[bytes]()
+        size = 0
+        for hit in portion:
+            raws.append(found[hit.seq])
+            size += len(raws[-1])
+            if size >= _PORTION_BYTES:
+                break
+        at += len(raws)
+        pieces.append(_encode(make(asked, portion[: len(raws)], shown_entries(asked, raws)))[1:-1])
     goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
     exact = outcome.complete
-    total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
+    total: dict[str, Any] = {"value": len(kept), "relation": "eq" if exact and not goes_on else "gte"}
     if asked.track_total:
         total = {"value": result.matched, "relation": "eq" if exact else "gte"}
-    return Shown(hits, total, reached[-1].place if goes_on else None, len(found))
+    return Shown(pieces, total, reached[-1].place if goes_on else None, len(found))
+
+
+def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
+    """The JSON of an answer, whose `hits` are empty, with those that are shown."""
+    encoded = _encode(body)
+    if not shown.hits:
+        return encoded
+    # No string of the body has this in it, because its quotes would be escaped.
+    before, _, after = encoded.partition(_NO_HITS)
+    parts = [before, _NO_HITS[:-1], shown.hits[0]]
+    for piece in shown.hits[1:]:
+        parts += (b",", piece)
+    return b"".join((*parts, b"]", after))
 
 
 def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:

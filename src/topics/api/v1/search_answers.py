@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from topics.api.v1.answers import Header
-from topics.api.v1.hits import show_hits, shown_place, stream_hits
+from topics.api.v1.hits import Shown, shown_place
 from topics.api.v1.search_requests import SearchRequest
 from topics.core.moments import write_time
 from topics.engine.state.runs import Block
@@ -17,7 +17,6 @@ from topics.indexing.ranking import Statistics, shown_term, terms_of
 from topics.indexing.values import write_date
 from topics.streams.offsets import Position, offset_of
 from topics.streams.search.families import families_of
-from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
 
@@ -34,20 +33,21 @@ _TOLD = (
 _HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _TOLD)
 
 
-def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
+def search_body(asked: SearchRequest, outcome: Outcome, shown: Shown, spent_ms: float) -> dict[str, Any]:
+    """All but the hits, which are encoded already."""
     topic = asked.topic
-    shown = show_hits(asked, outcome, fetched, stream_hits)
     took = int(spent_ms)
+    coverage = _search_coverage(asked, outcome, took, shown.decoded)
     explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
     return {
         "stream": topic.name,
-        "snapshot_end_offset": offset_of(topic, Position(outcome.head)),
+        "snapshot_end_offset": coverage["stream_head_offset"],
         "took_ms": took,
         "timed_out": outcome.spent == "time",
         "timeout_ms": asked.timeout_ms,
-        "coverage": _search_coverage(asked, outcome, took, shown.decoded),
+        "coverage": coverage,
         "total": shown.total,
-        "hits": shown.hits,
+        "hits": (),
         "next_search_after": None if shown.next_place is None else shown_after(asked, outcome, shown.next_place),
         **explained,
     }
@@ -146,12 +146,14 @@ def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded:
 def _coverage(topic: Topic, outcome: Outcome) -> dict[str, Any]:
     """What all queries say about what they cover."""
     first_missed = outcome.first_missed
-    visible = outcome.head if first_missed is None else first_missed - 1
+    head = visible = offset_of(topic, Position(outcome.head))
+    if first_missed is not None:
+        visible = offset_of(topic, Position(first_missed - 1))
     return {
         "mode": "published" if outcome.missed else "complete",
         "complete": outcome.complete,
-        "stream_head_offset": offset_of(topic, Position(outcome.head)),
-        "visible_through_offset": offset_of(topic, Position(visible)),
+        "stream_head_offset": head,
+        "visible_through_offset": visible,
         "visible_through_primary_timestamp_max": None,
         "oldest_omitted_append_at": None if first_missed is None else _appended_at(topic, first_missed),
         "possible_missing_events_upper_bound": outcome.missed,

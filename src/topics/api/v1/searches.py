@@ -7,8 +7,10 @@ import msgspec
 
 from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
+from topics.api.portions import Work, do_in_turns
 from topics.api.v1.answers import NO_STORE, Header, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
+from topics.api.v1.hits import encode_body, is_large, showing, stream_hits
 from topics.api.v1.many_search import ManySearch
 from topics.api.v1.search_answers import aggregate_body, keys_body, search_body, search_headers
 from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call, tenant_of
@@ -66,9 +68,20 @@ class SearchRoutes:
         if isinstance(fetched, TopicsError):
             refuse(call, fetched)
             return
-        body = search_body(asked, outcome, fetched, call.spent_ms())
+        work = self._show(call, asked, outcome, fetched)
+        if is_large(fetched):
+            do_in_turns(call, work, lambda error: refuse(call, error))
+        else:
+            # It is one portion, and takes one turn.
+            for _ in work:
+                pass
+
+    @staticmethod
+    def _show(call: Call, asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> Work:
+        shown = yield from showing(asked, outcome, fetched, stream_hits)
+        body = search_body(asked, outcome, shown, call.spent_ms())
         headers: tuple[Header, ...] = (NO_STORE, *search_headers(body))
-        answer(call, 408 if body["timed_out"] else 200, headers, _encode(body), "application/json")
+        answer(call, 408 if body["timed_out"] else 200, headers, encode_body(body, shown), "application/json")
 
     def aggregate(self, call: Call, streams: Streams) -> None:
         topic = streams.topic(call.topic)

@@ -14,10 +14,13 @@ from topics.schema.promotion import Promoter
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
+from topics.streams.search.searcher import Later
 from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What the entries of one answer may have together; the one that crosses it is the last."""
+TURN_BYTES = 1024 * 1024
+"""What is copied before others have their turn."""
 
 
 class Fetched(NamedTuple):
@@ -35,12 +38,14 @@ class Fetch:
         promoter: Promoter | None,
         seqs: Sequence[int],
         done: Callable[[Fetched | TopicsError], None],
+        later: Later,
     ) -> None:
         self._engine = engine
         self._topic = topic
         self._promoter = promoter
         self._seqs = seqs
         self._done = done
+        self._later = later
         self._entries: dict[int, bytes] = {}
         self._size = 0
         self._at = 0
@@ -52,9 +57,13 @@ class Fetch:
         """Goes on until it has to wait. Entries that are nearby come at once, so this is a loop and no recursion."""
         self._running = True
         while not self._waiting and self._failed is None:
-            self._take_nearby()
+            is_over = self._take_nearby()
             if self._at == len(self._seqs) or self._size >= ANSWER_BYTES:
                 break
+            if is_over:
+                self._waiting = True
+                self._later(0, self._go_on)
+                continue
             seq = self._seqs[self._at]
             spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
             self._waiting = True
@@ -66,17 +75,13 @@ class Fetch:
         if not self._waiting:
             self._done(self._failed or Fetched(self._entries, self._at))
 
-    def _take_nearby(self) -> None:
-        """Takes entries up to one that is not at hand. This is what nearly every hit costs, so it is done in few
-        steps."""
-        entry, entries, promoter, size = (
-            Nearby(self._engine, self._topic).entry,
-            self._entries,
-            self._promoter,
-            self._size,
-        )
+    def _take_nearby(self) -> bool:
+        """Takes entries up to one that is not at hand; whether the turn is over before. This is what nearly every hit
+        costs, so it is done in few steps."""
+        nearby, entries, promoter, size = Nearby(self._engine, self._topic), self._entries, self._promoter, self._size
+        end = min(size + TURN_BYTES, ANSWER_BYTES)
         for seq in self._seqs[self._at :]:
-            raw = entry(seq) if size < ANSWER_BYTES else None
+            raw = nearby.entry(seq) if size < end else None
             if raw is None:
                 break
             if promoter is not None and seq <= promoter.current_from:
@@ -85,34 +90,41 @@ class Fetch:
             size += len(raw)
             self._at += 1
         self._size = size
+        return size >= end
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
-        self._waiting = False
         if isinstance(outcome, TopicsError):
             self._failed = outcome
         elif outcome.count:
             self._entries[self._seqs[self._at]] = outcome.body[1:-1]
             self._size += len(outcome.body)
         self._at += 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        self._waiting = False
         if not self._running:
             self.run()
 
 
 class Nearby:
     """Entries that are at hand, without a read of their own. It is good for one turn of the loop: what it has found of
-    a run may be gone in the next. Hits that follow each other are mostly of one run, so that is looked for once."""
+    a run may be gone in the next. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.core.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
         self._stretch = _NOTHING
+        self._known: list[_Stretch] = []
+        """What was found, by where it begins."""
+        self._firsts: list[int] = []
 
     def entry(self, seq: int) -> bytes | None:
         """The text of an entry; None where only a read can tell what became of it."""
         stretch = self._stretch
         if not stretch.first <= seq <= stretch.last:
-            stretch = self._stretch = self._find(seq) if self._first <= seq <= self._last else _NOTHING
+            stretch = self._stretch = self._around(seq)
             if not stretch.first <= seq <= stretch.last:
                 return None
         index, flags = seq - stretch.first, stretch.flags
@@ -127,8 +139,20 @@ class Nearby:
                 return None
         return bytes(view.text[begin:end])
 
+    def _around(self, seq: int) -> "_Stretch":
+        """The stretch of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
+        if not self._first <= seq <= self._last:
+            return _NOTHING
+        place = bisect_right(self._firsts, seq)
+        if place and seq <= self._known[place - 1].last:
+            return self._known[place - 1]
+        found = self._find(seq)
+        if found is not _NOTHING:
+            self._firsts.insert(place, found.first)
+            self._known.insert(place, found)
+        return found
+
     def _find(self, seq: int) -> "_Stretch":
-        """The stretch around an entry, if that is at hand."""
         topic, reader = self._topic, self._reader
         run = topic.run_from(seq)
         if run is None or run.first_seq > seq:

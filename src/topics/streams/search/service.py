@@ -132,7 +132,7 @@ class StreamSearch:
 
     def fetch(self, topic: Topic, seqs: list[int], done: Callable[[Fetched | TopicsError], None]) -> None:
         """The entries of some seqs."""
-        Fetch(self._engine, topic, description_of(topic).promoter, seqs, done).run()
+        Fetch(self._engine, topic, description_of(topic).promoter, seqs, done, self._later).run()
 
     def read(self, topic: Topic, spec: ReadSpec, done: Callable[[StreamSlice | TopicsError], None]) -> None:
         """A read that a filter restricts."""

@@ -1,0 +1,87 @@
+"""Pages of hits: the same bytes in however many portions they are shown."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.conftest import open_engine
+from tests.unit.streams.conftest import append, create
+from tests.unit.streams.describing import JSON, update
+from topics.api.v1 import hits
+from topics.api.v1.hits import Make, encode_body, is_large, showing, stream_hits, topic_hits
+from topics.api.v1.search_requests import SearchBody, bind_request
+from topics.streams import Streams
+from topics.streams.search import fetching
+from topics.streams.search.fetching import Fetched
+from topics.streams.search.outcome import Outcome
+from topics.streams.search.service import search_config_of
+from topics.testing import FakeDisk, ManualClock
+
+SEARCH = {
+    "primaryTimestampField": "time",
+    "fields": {
+        "time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True},
+        "n": {"kind": "integer", "bindings": [{"version": 1, "jsonPointer": "/n"}], "column": True, "sortable": True},
+    },
+}
+
+
+def page(streams: Streams, make: Make, **asked: Any) -> tuple[bytes, int]:
+    """The answer of a search, all but what is told of its coverage, and in how many turns it was shown."""
+    topic = streams.topic("a")
+    request = bind_request(SearchBody(**asked), topic, search_config_of(topic), 3000)
+    outcomes: list[Any] = []
+    streams.search.query(topic, request.query, 3.0, outcomes.append)
+    (outcome,) = outcomes
+    assert isinstance(outcome, Outcome)
+    fetches: list[Any] = []
+    streams.search.fetch(topic, [hit.seq for hit in outcome.result.hits], fetches.append)
+    (fetched,) = fetches
+    assert isinstance(fetched, Fetched)
+    work, turns = showing(request, outcome, fetched, make), 1
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            shown = done.value
+            break
+        turns += 1
+    assert is_large(fetched) == (turns > 1)
+    body = {"topic": '"hits":[]', "hits": (), "total": shown.total, "next": shown.next_place}
+    return encode_body(body, shown), turns
+
+
+@pytest.fixture
+def filled() -> Streams:
+    streams = Streams(open_engine(FakeDisk(), ManualClock(), segment_max_events=4))
+    create(streams, "a", JSON)
+    update(streams, "a", schema={"type": "object"}, search=SEARCH)
+    for begin in range(0, 12, 3):
+        entries = [{"n": number, "text": "x" * number} for number in range(begin, begin + 3)]
+        append(streams, "a", json.dumps(entries).encode(), JSON)
+    return streams
+
+
+@pytest.mark.parametrize("make", [stream_hits, topic_hits])
+@pytest.mark.parametrize("asked", [{}, {"sort": ["n:asc"]}, {"source": False, "size": 7}, {"q": "n:>50"}])
+def test_a_page_is_the_same_in_any_portions(
+    filled: Streams, make: Make, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, turns = page(filled, make, **asked)
+    assert turns == 1
+    found = json.loads(expected)["hits"]
+    assert len(found) == (0 if "q" in asked else asked.get("size", 12))
+    for name, value in (("_PORTION_HITS", 1), ("_PORTION_HITS", 5), ("_PORTION_BYTES", 1), ("_PORTION_BYTES", 60)):
+        with monkeypatch.context() as patched:
+            patched.setattr(hits, name, value)
+            shown, turns = page(filled, make, **asked)
+        assert shown == expected
+        assert turns > 1 or not found
+
+
+@pytest.mark.parametrize("nbytes", [1, 25, 60])
+def test_entries_are_copied_in_turns(filled: Streams, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected, _ = page(filled, stream_hits)
+    monkeypatch.setattr(fetching, "TURN_BYTES", nbytes)
+    assert page(filled, stream_hits)[0] == expected
