@@ -108,14 +108,15 @@ class Connection(asyncio.Protocol):
             return
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
+        between = self._since_bytes == self._due_bytes
         several = False
-        if self._since_bytes == self._due_bytes and not self._unparsed:
-            if at_rest:
-                heads = self._heads
-                known = (heads.nbytes == nbytes and data.startswith(heads.lead)) or heads.find(data, nbytes)
-                if known and self._start_known(heads.head, data[len(heads.lead) :]):
-                    return
-                several = not known
+        if at_rest and between:
+            heads = self._heads
+            known = (heads.nbytes == nbytes and data.startswith(heads.lead)) or heads.find(data, nbytes)
+            if known and self._start_known(heads.head, data[len(heads.lead) :]):
+                return
+            several = not known
+        if between and not self._unparsed:
             self._since_bytes, self._due_bytes, self._fresh = 0, 0, data
         self._since_bytes += nbytes
         now = hub.monotonic()
