@@ -450,8 +450,7 @@ class Connection(asyncio.Protocol):
             return False
         if not isinstance(verdict, int):
             return False
-        heads.limit = verdict
-        heads.admission = None if isinstance(verdict, OneRequest) else admission
+        heads.admitted(verdict, None if isinstance(verdict, OneRequest) else admission)
         return True
 
     def _throttle(self) -> None:

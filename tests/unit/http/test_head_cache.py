@@ -381,15 +381,23 @@ def test_what_holds_for_one_request_is_asked_each_time() -> None:
     memory.leave()
 
 
-def test_another_head_is_asked_about_again_and_a_longer_body_is_measured() -> None:
+def test_each_head_is_asked_about_and_a_longer_body_is_measured() -> None:
     app = Steady()
     memory = Memory(app)
-    for _ in range(2):
+    memory.send(get("/a"))
+    memory.send(get("/a"))
+    memory.send(get("/b"))
+    asked = app.asked
+    memory.send(get("/b"))
+    assert app.asked == asked + 1, "what was decided of /a says nothing of /b"
+    for _ in range(3):
         memory.send(get("/a"))
         memory.send(get("/b"))
-    asked = app.asked
+    assert app.asked == asked + 1, "and holds as long as it does"
+    app.admission = "other"
     memory.send(get("/a"))
-    assert app.asked == asked + 1, "what was decided of /b says nothing of /a"
+    memory.send(get("/b"))
+    assert app.asked == asked + 3
     app.verdict, app.admission = 10, "less"
     post = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n%b"
     memory.send(post % (4, b"1234"))
