@@ -259,6 +259,11 @@ class LeaseBook:
     def held(self, node: str, seqs: Sequence[int], tokens: Sequence[int | None] | None) -> Held:
         """Finds the leases of a node; with tokens, only those whose token is the one given, if one is given."""
         leases = self.leases
+        if tokens is None:
+            # Nearly always: a worker is done with what it was given, and in time.
+            mine = {seq: lease for seq in seqs if (lease := leases.get(seq)) is not None and lease.node == node}
+            if len(mine) == len(seqs):
+                return Held(list(mine.values()), [])
         found: dict[int, Lease] = {}
         skipped: list[int] = []
         for seq, token in zip(seqs, tokens or repeat(None), strict=False):
@@ -372,9 +377,9 @@ class LeaseBook:
     def _forget_all(self, seqs: Iterable[int]) -> None:
         leases, leaving, delayed, delivered = self.leases, self.leaving, self.delayed, self.delivered
         for seq in seqs:
-            if seq in leaving:
-                del leaving[seq]
-                delivered.pop(seq, None)
+            if leaving.pop(seq, None) is not None:
+                if delivered:
+                    delivered.pop(seq, None)
             elif seq in leases:
                 self._end(leases[seq])
             else:

@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
-        "_candidate", "_discarded_bytes", "_due_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering",
+        "_discarded_bytes", "_due_bytes", "_eof", "_fresh", "_heads", "_hub", "_input_over", "_lingering",
         "_modest_from", "_must_linger", "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests",
         "_since_bytes", "_slice_end", "_transport", "_unparsed",
     )  # fmt: skip
@@ -61,10 +61,10 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._unparsed: bytes | memoryview = b""
         self._heads = HeadCache(hub.limits.body_bytes)
-        # The head of the request being read, while it may become known.
-        self._candidate: bytes | None = None
-        # How many bytes came since the parser last stood between two requests, and how many the request that began
-        # there has in all. When they are equal it stands there again.
+        # What came when the parser stood between two requests, while heads in it may become known.
+        self._fresh: bytes | None = None
+        # How many bytes came since then, and how many of them the requests have whose heads were read. When they are
+        # equal it stands there again; -1 when nobody can tell any more.
         self._since_bytes = 0
         self._due_bytes = 0
         # Whether what still comes is dropped: the connection ends after the answers that are due.
@@ -108,12 +108,16 @@ class Connection(asyncio.Protocol):
             return
         pipeline = self._pipeline
         at_rest = not pipeline.exchanges and not self._unparsed
-        if at_rest and self._since_bytes == self._due_bytes:
+        between = self._since_bytes == self._due_bytes
+        several = False
+        if at_rest and between:
             heads = self._heads
-            same = heads.nbytes == nbytes and data.startswith(heads.lead)
-            if (same or heads.find(data, nbytes)) and self._start_known(heads.head, data[len(heads.lead) :]):
+            known = (heads.nbytes == nbytes and data.startswith(heads.lead)) or heads.find(data, nbytes)
+            if known and self._start_known(heads.head, data[len(heads.lead) :]):
                 return
-            self._since_bytes, self._due_bytes, self._candidate = 0, -1, data[: data.find(HEAD_END)]
+            several = not known
+        if between and not self._unparsed:
+            self._since_bytes, self._due_bytes, self._fresh = 0, 0, data
         self._since_bytes += nbytes
         now = hub.monotonic()
         modest = now >= self._modest_from
@@ -121,7 +125,10 @@ class Connection(asyncio.Protocol):
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
             self._slice_end = now + SLICE_S
             pipeline.corked = True
-            self._feed(data)
+            if several:
+                data = self._start_several(data)
+            if data:
+                self._feed(data)
             pipeline.corked = False
             pipeline.flush()
             if not pipeline.exchanges and not self._unparsed:
@@ -159,9 +166,7 @@ class Connection(asyncio.Protocol):
         if not self._requests:
             hub.silent.pop(self, None)
         self._requests += 1
-        candidate, self._candidate = self._candidate, None
-        if candidate and length is not None:
-            self._due_bytes = len(candidate) + len(HEAD_END) + length
+        candidate = self._candidate(head, length) if self._fresh is not None else None
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         head.peer = self._pipeline.peer
         verdict = hub.admit(head)
@@ -181,6 +186,21 @@ class Connection(asyncio.Protocol):
         if self._input_over:
             raise InputOver
         return None
+
+    def _candidate(self, head: RequestHead, length: int | None) -> bytes | None:
+        """The head that was just read, if it is certain where it begins and ends; and where the next request begins."""
+        fresh, begin = self._fresh, self._due_bytes
+        assert fresh is not None
+        end = fresh.find(HEAD_END, begin)
+        # A client may send empty lines first, which the parser passes over.
+        begins = fresh.startswith(b"%b %b " % (head.method.encode("latin-1"), head.target), begin)
+        if length is None or end < 0 or not begins:
+            self._fresh, self._due_bytes = None, -1
+            return None
+        self._due_bytes = end + len(HEAD_END) + length
+        if self._due_bytes >= len(fresh):
+            self._fresh = None
+        return fresh[begin:end]
 
     def on_continue(self) -> None:
         if self._pipeline.receiving is not None:
@@ -400,6 +420,26 @@ class Connection(asyncio.Protocol):
             pipeline.flush()
         return True
 
+    def _start_several(self, data: bytes) -> bytes:
+        """Starts the requests that a piece begins with as far as their heads are known; what is left of it then."""
+        hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
+        while not (self._input_over or hub.draining) and (cut := heads.cut(data, at)) is not None:
+            if heads.admission is not hub.application.admission and not self._admits(heads.head):
+                break
+            begin, end = cut
+            if end - begin > heads.limit:
+                break
+            hub.counters.requests += 1
+            self._requests += 1
+            pipeline.receiving = Exchange(heads.head, pipeline, hub.monotonic(), True, True)
+            pipeline.exchanges.append(pipeline.receiving)
+            self.on_request(data[begin:end])
+            at = end
+        if at:
+            self._fresh = data = data[at:]
+            self._since_bytes = len(data)
+        return data
+
     def _admits(self, head: RequestHead) -> bool:
         """Asks the application about a known head, and remembers a yes for as long as it holds."""
         application, heads = self._hub.application, self._heads
@@ -410,8 +450,7 @@ class Connection(asyncio.Protocol):
             return False
         if not isinstance(verdict, int):
             return False
-        heads.limit = verdict
-        heads.admission = None if isinstance(verdict, OneRequest) else admission
+        heads.admitted(verdict, None if isinstance(verdict, OneRequest) else admission)
         return True
 
     def _throttle(self) -> None:

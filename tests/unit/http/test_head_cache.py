@@ -175,6 +175,62 @@ def test_what_follows_a_request_in_the_same_piece_is_not_taken_for_its_body() ->
     memory.leave()
 
 
+def test_requests_that_come_in_one_piece_are_known_each() -> None:
+    memory = Memory(App())
+    for number in range(4):
+        memory.send(post("/a", b"a" * (number + 8)) + post("/b", b"b") + get("/c"))
+        memory.send(post("/d", b"d" * (number + 8)))
+    exchanges = memory.app.exchanges
+    assert [exchange.head.path for exchange in exchanges] == ["/a", "/b", "/c", "/d"] * 4
+    assert [len(body) for body in bodies(memory)] == [n for number in range(4) for n in (number + 8, 1, 0, number + 8)]
+    # From the second time on the head is the same object: nothing was read.
+    for place in range(4):
+        assert exchanges[4 + place].head is exchanges[8 + place].head is exchanges[12 + place].head
+    assert len(split_answers(memory.answered)) == 16
+    memory.leave()
+
+
+def test_a_piece_that_begins_with_known_requests_is_read_on_from_there() -> None:
+    memory = Memory(App())
+    memory.send(post("/a", b"first"))
+    memory.send(post("/a", b"other") + post("/a", b"third") + post("/b", b"split")[:-2])
+    memory.send(b"it")
+    memory.send(post("/b", b"again"))
+    assert bodies(memory) == [b"first", b"other", b"third", b"split", b"again"]
+    assert memory.app.exchanges[1].head is memory.app.exchanges[2].head
+    memory.leave()
+
+
+def test_requests_in_one_piece_wait_for_the_answers_before_them() -> None:
+    memory = Memory(App(keep))
+    memory.send(post("/", b"first"))
+    memory.app.exchanges[0].respond(200, b"1")
+    memory.send(post("/", b"other") + post("/", b"third"))
+    memory.app.exchanges[2].respond(200, b"3")
+    assert len(split_answers(memory.answered)) == 1
+    memory.app.exchanges[1].respond(200, b"2")
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1", b"2", b"3"]
+    memory.leave()
+
+
+@given(
+    st.integers(0, 190), st.integers(0, 8),
+    st.binary(max_size=6) | st.sampled_from([b"\r\n", b"\r\n\r\n", b"0", b"12", b"4", b"6"]),
+)  # fmt: skip
+def test_damaged_requests_in_one_piece_are_never_taken_for_known_ones(at: int, cut: int, instead: bytes) -> None:
+    known = post("/topic", b"hello", "content-type: application/json")
+    two = known + known
+    assert_read_alike(known, two[:at] + instead + two[at + cut :])
+
+
+@pytest.mark.parametrize("between", [b"\r\n", b"\r\n\r\n", b"\r\n\r\n\r\n"])
+def test_empty_lines_between_requests_make_no_head_known(between: bytes) -> None:
+    inner = b"GET /inner HTTP/1.1\r\nhost: x\r\nkey: other\r\n\r\n"
+    one = post("/a", b"x" * 40 + inner)
+    assert_read_alike(one + between + one + post("/a", inner), inner)
+    assert_read_alike(one + between + one + post("/a", inner), one + between + inner + one)
+
+
 def test_a_repeat_waits_for_the_answer_before_it() -> None:
     memory = Memory(App(keep))
     memory.send(post("/", b"first"))
@@ -325,15 +381,23 @@ def test_what_holds_for_one_request_is_asked_each_time() -> None:
     memory.leave()
 
 
-def test_another_head_is_asked_about_again_and_a_longer_body_is_measured() -> None:
+def test_each_head_is_asked_about_and_a_longer_body_is_measured() -> None:
     app = Steady()
     memory = Memory(app)
-    for _ in range(2):
+    memory.send(get("/a"))
+    memory.send(get("/a"))
+    memory.send(get("/b"))
+    asked = app.asked
+    memory.send(get("/b"))
+    assert app.asked == asked + 1, "what was decided of /a says nothing of /b"
+    for _ in range(3):
         memory.send(get("/a"))
         memory.send(get("/b"))
-    asked = app.asked
+    assert app.asked == asked + 1, "and holds as long as it does"
+    app.admission = "other"
     memory.send(get("/a"))
-    assert app.asked == asked + 1, "what was decided of /b says nothing of /a"
+    memory.send(get("/b"))
+    assert app.asked == asked + 3
     app.verdict, app.admission = 10, "less"
     post = b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\n\r\n%b"
     memory.send(post % (4, b"1234"))

@@ -53,7 +53,7 @@ from topics.engine.queues.messages import (
 from topics.engine.queues.moving import Mover
 from topics.engine.queues.redrive import CreateTopic, DeadLetters
 from topics.engine.queues.state import PollClaim, Queue, Worker, find_queue, queue_of
-from topics.engine.state.tags import as_ranges
+from topics.engine.state.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
 from topics.engine.transaction import Transaction
 from topics.engine.write.deleting import delete_frames
@@ -80,7 +80,7 @@ class Ack(Transaction):
         topic = queue.jobs.topic
         self._queue = queue
         self._leases = leases
-        self._ranges = as_ranges([lease.seq for lease in leases], MAX_U64)
+        self._ranges = _ranges([lease.seq for lease in leases])
         self._skipped = skipped
         self._schedule = schedule
         self._done = done
@@ -96,6 +96,12 @@ class Ack(Transaction):
     def undo(self, error: TopicsError) -> None:
         self._queue.book.stay([lease.seq for lease in self._leases], 0)
         self._done(error)
+
+
+def _ranges(seqs: list[int]) -> list[SeqRange]:
+    """Seqs of jobs, each once, as ranges: mostly a worker is done with all that stood beside each other."""
+    first, last = min(seqs), max(seqs)
+    return [(first, last)] if last - first == len(seqs) - 1 else as_ranges(seqs, MAX_U64)
 
 
 class Queues:

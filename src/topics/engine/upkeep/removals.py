@@ -110,12 +110,12 @@ class Removals:
             _log.warning("deletes are kept for an archive that is turned off", extra={"folder": self._layout.pipeline})
 
     def _removed(self, topic: Topic, first: int, last: int) -> None:
-        if is_server_name(topic.name):
-            return  # No archive ever has them.
+        if not self.on or is_server_name(topic.name):
+            return  # There is no archive, or none ever has them.
         sealed_to = topic.tail[0].first_seq - 1 if topic.tail else topic.head
         # A tag is looked up in whole segments, also among records that a cap or time has taken since.
         first, last = max(first, topic.earliest), min(last, sealed_to)
-        if not self.on or first > last:
+        if first > last:
             return
         if topic.parts is None:
             topic.parts = {}
