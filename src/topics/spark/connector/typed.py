@@ -1,8 +1,8 @@
 """The members of a stream's entries as columns of a DataFrame, by the functions that fill its typed table.
 
 Which columns there are is settled when a DataFrame is loaded, by the version of the schema that counts then. Entries
-of a later version cannot be shown as ones of an earlier, so a plan that finds another version is refused: whoever loads
-anew has its columns, and a stream goes on from its checkpoint. Who names columns with `.schema(...)` has chosen them
+of a later version cannot be shown as ones of an earlier, so a plan that finds another version is refused, that of a
+stream's next batch above all: started anew it has the new columns, and goes on from its checkpoint. Who names columns with `.schema(...)` has chosen them
 for good, and is refused only once one of them is not there any longer.
 """
 
