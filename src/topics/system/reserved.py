@@ -19,7 +19,7 @@ _KEPT_BYTES_MIN = 1 * _MIB
 """Less is kept by the allocator (`system.memory`)."""
 _KEPT_BYTES_MAX = 32 * _MIB
 """More is asked for without knowing how much is needed, or seldom."""
-_KEPT_BYTES = 128 * _MIB
+_KEPT_BYTES = 160 * _MIB
 
 
 def _holders(memories: Sequence[object], place: int) -> int:

@@ -262,3 +262,16 @@ def test_long_bodies_that_wait_for_segments_keep_their_order(tmp_path: Path) -> 
             live.start()
             wait_until_ready(live.url)
         live.stop()
+
+
+def test_a_schema_of_thousands_of_members_is_installed_or_refused_as_a_short_one(api: httpx.Client, name: str) -> None:
+    url = f"/v1/stream/{name}"
+    api.put(url, headers=JSON).raise_for_status()
+    schema: dict[str, Any] = {"properties": {f"name{number}": {"type": "string"} for number in range(5000)}}
+    wrong = {"properties": {**schema["properties"], "last": {"type": "nothing"}}}
+    answer = api.post(f"{url}/_schema", json={"schema": wrong})
+    assert answer.status_code == 400 and "properties/last/type" in answer.json()["error"]["message"], answer.text
+    api.post(f"{url}/_schema", json={"schema": schema}).raise_for_status()
+    assert api.get(f"{url}/_schema").json()["schemas"]["1"] == schema
+    assert api.post(url, json=[{"name4999": "x"}]).is_success
+    assert api.post(url, json=[{"name4999": 7}]).status_code == 400

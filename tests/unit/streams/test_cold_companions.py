@@ -19,6 +19,7 @@ from tests.crash.test_families_follow_their_segments import (
 from topics.core.selectors import DeleteSelector, parse_match
 from topics.engine.background import InlineRunner, Job
 from topics.searching.messages import SearchQuery
+from topics.spark.families.planning import outdated
 from topics.storage.companions import CompanionFile, FamilyStore
 from topics.storage.damage.companions import check_companions
 from topics.storage.layout import Layout
@@ -247,6 +248,57 @@ def test_a_manifest_that_cannot_be_read_leaves_nothing_behind() -> None:
     check_settled(fs, STORE)
 
 
+@each_tier
+@pytest.mark.parametrize("way", ["retention", "plan", "rebuild"])
+def test_what_is_replaced_or_out_of_date_leaves_the_cold_tier(cold: str, way: str) -> None:
+    world = settled(cold)
+    before = {file.name for file in files_of(world)}
+    store = FamilyStore(guest(world.disk, cold), Layout("data", cold))
+    (topic_id,) = store.topic_ids()
+    if way == "retention":
+        world.ask(lambda done: world.engine.delete_records("logs", DeleteSelector(13, None), done))
+    elif way == "plan":
+        world.describe("logs", "more")
+    else:
+        manifest = store.load(topic_id)
+        assert manifest is not None
+        store.save(outdated(manifest, world.clock.now_ms()))
+    world.seal()
+    for seed in range(3):
+        world.run(10 + seed)
+        world.clock.advance(RETIRED_MS)
+    world.run(20)
+    check_settled(guest(world.disk, cold), cold)
+    left = {file.name for file in files_of(world)}
+    assert left and len(left & before) == (1 if way == "retention" else 0)
+    world.clock.advance(2_000)
+    assert world.answers("logs")[0] == list(range(13 if way == "retention" else 1, 16))
+
+
+def test_a_store_that_is_away_holds_up_moves_and_nothing_else() -> None:
+    world = settled(STORE)
+    for first in (15, 18):
+        world.append("logs", first, 3)
+        world.seal()
+    world.relocate()
+    world.append("logs", 21, 3)
+    world.seal()
+    away = FolderStore(world.disk, "bucket")
+    # Segments can be read, companions cannot be written or fetched.
+    away.fails = lambda call: "families/" in away.trace[-1][1]
+    made = run_all(tiered(world.disk, STORE, away), world.clock, 8, STORE)
+    assert made.status.quarantined == () and made.status.error is None
+    assert made.status.due_ms == world.clock.now_ms() + 60_000
+    assert [(file.last, file.cold) for file in files_of(world)][-1] == (24, False)
+    assert not any(one.cold for one in files_of(world) if one.last > 15)
+    world.relocate()
+    world.clock.advance(60_000)
+    world.run(9)
+    world.clock.advance(RETIRED_MS)
+    world.run(10)
+    check_settled(guest(world.disk, STORE), STORE)
+
+
 class SlowRunner:
     """Does its jobs when it is told to."""
 
@@ -275,6 +327,7 @@ class SlowWorld:
         far, layout = world.engine.core.store.far, Layout("data", STORE)
         assert far is not None
         self.cache = CompanionCache(far, layout, cache_bytes, self.runner, self.gone.append)
+        self.runner.run()
         clock = world.clock
         searcher = InlineSearcher(clock.monotonic, lambda path: world.disk.open(path).map())
         companions = Companions(world.disk, layout, clock.monotonic, self.cache)
@@ -359,7 +412,9 @@ def test_what_is_in_use_stays_and_nothing_goes_over_the_bound() -> None:
     assert first not in slow.cache and second in slow.cache and slow.gone == [first]
     assert near_files(world) == [other.name]
     assert slow.cache.bytes == other.bytes
-    assert slow.cache.drop(second) and near_files(world) == [] and slow.cache.bytes == 0
+    assert slow.cache.drop(second) and slow.cache.bytes == 0
+    slow.runner.run()
+    assert near_files(world) == []
 
 
 def test_a_fetch_that_nobody_wants_any_more_ends() -> None:

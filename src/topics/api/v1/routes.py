@@ -238,6 +238,11 @@ class StreamsApi:
         self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
         self._system.start()
 
+    @property
+    def searching(self) -> bool:
+        """Whether the searching process is at work on what was asked."""
+        return self._searcher.is_asked
+
     def search_stats(self) -> SearchStats:
         return SearchStats() if self._streams is None else self._streams.search.stats()
 

@@ -131,10 +131,14 @@ class FamilyProduct:
         try:
             self._store.remove_cold(topic_id, names)
         except StoreUnavailable as error:
-            self._cold_after_ms = now_ms + COLD_RETRY_MS
-            _log.warning("companions cannot be removed from the cold tier yet", extra={"why": error.why})
+            self._leave_alone(error.why, now_ms)
             return False
         return True
+
+    def _leave_alone(self, why: str, now_ms: int) -> None:
+        if now_ms >= self._cold_after_ms:
+            _log.warning("the cold tier of companions is left alone for a minute", extra={"why": why})
+        self._cold_after_ms = now_ms + COLD_RETRY_MS
 
     def _remove_strangers(self) -> None:
         """Removes from the cold tier what a folder had that this one has taken the place of."""
@@ -160,12 +164,13 @@ class FamilyProduct:
         again = list(rewrites(manifest, topic, self._rules.erase_ms, now_ms))
         yield from again
         names = {one.file.name for one in again}
+        away = now_ms < self._cold_after_ms
         for one in merges(manifest, topic, self._rules):
             merged = {file.name for file in one.files}
-            if not names & merged:
+            if not names & merged and not (away and any(file.cold for file in one.files)):
                 yield one
             names |= merged
-        if self._store.has_cold:
+        if self._store.has_cold and not away:
             yield from self._announced(manifest, list(moves(manifest, topic, names)), now_ms)
 
     def _announced(self, manifest: FamilyManifest, found: list[Move], now_ms: int) -> list[Move]:
@@ -181,7 +186,10 @@ class FamilyProduct:
         by_topic: dict[int, list[FamilyMade]] = {}
         for encoded in outcomes:
             for made in msgspec.msgpack.decode(encoded, type=FamilyOutcome).made:
-                by_topic.setdefault(made.topic_id, []).append(made)
+                if made.cold_problem:
+                    self._leave_alone(made.cold_problem, now_ms)
+                else:
+                    by_topic.setdefault(made.topic_id, []).append(made)
         for topic_id, made_of_it in by_topic.items():
             self._publish(topic_id, made_of_it, now_ms)
             gain.topics.add(topic_id)
@@ -212,7 +220,8 @@ class FamilyProduct:
         self._save(settled(manifest, topic, now_ms))
 
     def due_ms(self) -> int | None:
-        moments: list[int] = []
+        # Whatever was put off, such as a move, is looked for again then.
+        moments = [self._cold_after_ms] if self._cold_after_ms > self._now_ms else []
         for topic_id, kept in self._manifests.items():
             if topic_id in self._shut_out.topics:
                 continue

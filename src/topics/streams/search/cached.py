@@ -4,7 +4,8 @@
 
 They are fetched one at a time, by a thread, and room for one is made before it comes: of those that no query is at, the
 longest unused go first. The searching process maps what it is asked about, so it is told of those that go. A start
-empties the folder, so nothing here has to survive a crash, and nothing here is ever damage.
+empties the folder, so nothing here has to survive a crash, and nothing here is ever damage. The same thread removes
+files, one thing after the other: to remove some gigabytes takes a while, too.
 """
 
 import contextlib
@@ -67,7 +68,7 @@ class CompanionCache:
         """What is here and on its way."""
         self.outcomes = dict.fromkeys(Fetched, 0)
         self._is_closed = False
-        self._empty()
+        runner.start(_in_the_background(self._empty))
 
     def path(self, topic_id: int, name: str) -> str:
         return f"{self._folder}/{topic_id:016x}/{name}"
@@ -89,6 +90,7 @@ class CompanionCache:
             self.outcomes[Fetched.NO_ROOM] += 1
             done(Fetched.NO_ROOM)
         else:
+            # What had to go is removed by then, since its removal is in line before.
             self.bytes += remote.bytes
             self._waiting[path] = [done]
             self._runner.start(self._job(path, remote))
@@ -165,7 +167,7 @@ class CompanionCache:
     def _evict(self, path: str) -> None:
         self.bytes -= self._here.pop(path)
         self._let_go(path)
-        self._remove(path)
+        self._runner.start(_in_the_background(partial(self._remove, path)))
 
     def _remove(self, path: str) -> None:
         with contextlib.suppress(OSError):
@@ -177,3 +179,7 @@ class CompanionCache:
                 for name in self._fs.list_dir(f"{self._folder}/{folder}"):
                     self._fs.remove(f"{self._folder}/{folder}/{name}")
                 self._fs.remove_dir(f"{self._folder}/{folder}")
+
+
+def _in_the_background(function: Callable[[], None]) -> Job:
+    yield OffLoop(function)
