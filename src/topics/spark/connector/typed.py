@@ -2,8 +2,8 @@
 
 Which columns there are is settled when a DataFrame is loaded, by the version of the schema that counts then. Entries
 of a later version cannot be shown as ones of an earlier, so a plan that finds another version is refused, that of a
-stream's next batch above all: started anew it has the new columns, and goes on from its checkpoint. Who names columns with `.schema(...)` has chosen them
-for good, and is refused only once one of them is not there any longer.
+stream's next batch above all: started anew it has the new columns, and goes on from its checkpoint. Who names columns
+with `.schema(...)` has chosen them for good, and is refused only once one of them is not there any longer.
 """
 
 from collections.abc import Iterable, Iterator
