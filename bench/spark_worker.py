@@ -17,7 +17,7 @@ from topics.spark.session import SparkOptions, session_conf
 
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0
-_OURS = session_conf(SparkOptions())["spark.driver.extraJavaOptions"]
+_OURS = session_conf(SparkOptions(light=True))["spark.driver.extraJavaOptions"]
 _ARCHIVED = f"{_OURS} -XX:SharedArchiveFile={{archive}} -Xshare:auto"
 
 
@@ -32,10 +32,9 @@ _WAYS = (
     _Way("as it is"),
     _Way("pyspark out of its archive of sources", env={"PYSPARK_PYTHON": sys.executable}),
     _Way("Java's usual collector", _OURS.replace("-XX:+UseSerialGC", "-XX:+UseG1GC")),
-    _Way("first compiler only", f"{_OURS} -XX:TieredStopAtLevel=1"),
+    _Way("both of Java's compilers", _OURS.replace("-XX:TieredStopAtLevel=1", "")),
     _Way("half the heap", env={"TOPICS_SPARK_MEMORY": "512m"}),
     _Way("classes from an archive", _ARCHIVED),
-    _Way("first compiler, classes from an archive", f"{_ARCHIVED} -XX:TieredStopAtLevel=1"),
 )
 
 

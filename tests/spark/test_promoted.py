@@ -98,3 +98,38 @@ def test_the_archive_keeps_one_and_shows_both(spark: SparkSession, archiving: Li
         client.append(STREAM, {"c": 1})
     whole = entries_of(load(spark, url=archiving.url, archive=place, promoted="true"))
     assert whole == [*shown, {"c": 1}]
+
+
+def test_members_of_the_entries_are_columns(spark: SparkSession, archiving: LiveServer, tmp_path: Path) -> None:
+    shown = as_the_server_shows(archiving.url)
+
+    def entries(frame: DataFrame) -> list[dict[str, Any]]:
+        return [{"c": json.loads(row.c)} for row in frame.orderBy("_seq").collect()]
+
+    for place in ({"mode": "http"}, {"path": str(tmp_path / "data")}):
+        frame = load(spark, url=archiving.url, typed="true", **place)
+        assert frame.columns == ["_seq", "_ts", "_node", "_tag", "_meta", "_rest", "c"]
+        assert entries(frame) == shown
+    options = {"topic": STREAM, "url": archiving.url, "typed": "true", "startingOffsets": "earliest"}
+    seen: list[dict[str, Any]] = []
+    query = (
+        spark.readStream.format("topics")
+        .options(**options)
+        .load()
+        .writeStream.foreachBatch(lambda batch, number: seen.extend(entries(batch)))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+    assert seen == shown
+    chosen = spark.read.format("topics").schema("c string").options(**options).load()
+    assert chosen.where("c = '301'").count() == 1
+    # A DataFrame is a snapshot of its moment, columns included; who loads now has those of now.
+    text = {"type": "string"}
+    described = {"type": "object", "required": ["c", "d"], "properties": {"c": {}, "d": text}}
+    added = lens(STREAM, 3, {"op": "add", "path": "/d", "schema": text, "default": "then"})
+    path = f"{archiving.url}/v1/stream/{STREAM}/_schema"
+    httpx.post(path, json={"schema": described, "lens": added}).raise_for_status()
+    assert entries(frame) == shown
+    assert load(spark, url=archiving.url, typed="true").columns[-2:] == ["c", "d"]

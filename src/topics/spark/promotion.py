@@ -51,27 +51,29 @@ def registry_of(schema: StreamSchema) -> Registry:
     )
 
 
-def ask_versions(client: Client, names: Iterable[str]) -> dict[str, StreamVersions]:
-    """The registries of those streams that have more than one version. Asked for behind the positions of a read, each
-    is at least as new as every record that the read will meet."""
+def ask_versions(client: Client, names: Iterable[str], least: int = 2) -> dict[str, StreamVersions]:
+    """The registries of those streams that have so many versions. Asked for behind the positions of a read, each is at
+    least as new as every record that the read will meet."""
     found = {}
     for name in names:
         try:
             details = client.get_stream_details(name)
         except TopicNotFound:
             continue
-        if details is not None and details.schema.current_version > 1:
+        if details is not None and details.schema.current_version >= least:
             found[name] = StreamVersions(details.stream.epoch, encode_registry(registry_of(details.schema)))
     return found
 
 
-def catalogued_versions(catalog: Mapping[str, CatalogTopic], names: Iterable[str]) -> dict[str, StreamVersions]:
+def catalogued_versions(
+    catalog: Mapping[str, CatalogTopic], names: Iterable[str], least: int = 2
+) -> dict[str, StreamVersions]:
     """The same out of the catalog beside the segments, where there is no server to ask."""
     found = {}
     for name in names:
         topic = catalog.get(name)
         registry = decode_contract(topic.contract).registry if topic is not None and topic.contract else Registry()
-        if topic is not None and registry.current_version > 1:
+        if topic is not None and registry.current_version >= least:
             found[name] = StreamVersions(topic.epoch, encode_registry(registry))
     return found
 

@@ -16,7 +16,13 @@ def test_an_embedded_session_is_small_quiet_and_closed_to_others() -> None:
     assert conf["spark.network.timeout"] == "86400s"
     assert conf["spark.sql.catalogImplementation"] == "in-memory"
     assert conf["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
-    assert "log4j2.properties" in conf["spark.driver.extraJavaOptions"]
+    java = conf["spark.driver.extraJavaOptions"].split()
+    assert "log4j2.properties" in java[0] and java[1:] == ["-XX:+UseSerialGC", "-Xss4m"]
+
+
+def test_where_tasks_are_python_java_compiles_once_and_quickly() -> None:
+    conf = session_conf(SparkOptions.of(Settings(), "topics pipeline", light=True))
+    assert conf["spark.driver.extraJavaOptions"].split()[-1] == "-XX:TieredStopAtLevel=1"
 
 
 def test_a_cluster_keeps_its_own_ways_and_a_file_has_the_last_word(tmp_path: Path) -> None:

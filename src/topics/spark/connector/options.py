@@ -22,7 +22,7 @@ _KNOWN = (
     "url", "apiKey", "path", "coldDir", "archive", "topic", "topics", "topicPattern", "startingOffsets",
     "endingOffsets", "startingTimestamp", "endingTimestamp", "tagPrefix", "includeDeleted", "maxRecordsPerTrigger",
     "minPartitions", "failOnDataLoss", "failOnMissingTopic", "mode", "recordsPerPartition", "bytesPerPartition",
-    "promoted", "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
+    "promoted", "typed", "batchRecords", "create", "atomic", "idempotencyWindowMs", "writeId",
 )  # fmt: skip
 _OF_SPARK = ("checkpointlocation", "queryname")
 """Options that Spark itself reads and passes on."""
@@ -82,6 +82,8 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a topic that is named and not there is an error."""
     promoted: bool = False
     """Whether records of earlier versions of their stream are shown as ones of the current version."""
+    typed: bool = False
+    """Whether the members of a stream's entries are columns, as the current version of its schema names them."""
     archive: str | None = None
     """Folder of an archive, whose records come before those that the log still has."""
 
@@ -140,8 +142,18 @@ def read_options(given: Mapping[str, str], streaming: bool) -> ReadOptions:
         fail_on_loss=_flag(options, "failOnDataLoss", True),
         fail_on_missing=_flag(options, "failOnMissingTopic", True),
         promoted=_flag(options, "promoted", False),
+        typed=_typed(options, topics),
         archive=_place(options, "archive"),
     )
+
+
+def _typed(options: Mapping[str, str], topics: tuple[str, ...]) -> bool:
+    typed = _flag(options, "typed", False)
+    if typed and len(topics) != 1:
+        raise OptionError("typed columns are those of one stream: name it with the option topic")
+    if typed and _flag(options, "includeDeleted", False):
+        raise OptionError("typed columns do not tell what is deleted: leave out includeDeleted or typed")
+    return typed
 
 
 def _names(options: Mapping[str, str]) -> tuple[str, ...]:

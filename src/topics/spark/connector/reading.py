@@ -159,12 +159,14 @@ class SpanReader:
 
 def versions_of(options: ReadOptions, topics: Iterable[str]) -> Versions:
     """What records of some topics are to be shown as; nothing where they are wanted as they were written."""
-    if not options.promoted:
+    if not options.promoted and not options.typed:
         return {}
+    # Columns are those of any version, while there is nothing to promote below the second.
+    least = 1 if options.typed else 2
     if options.access.http is None:
-        return catalogued_versions(_topics_of(options.access.layout, options), topics)
+        return catalogued_versions(_topics_of(options.access.layout, options), topics, least)
     with open_client(options.access) as client:
-        return ask_versions(client, topics)
+        return ask_versions(client, topics, least)
 
 
 def _held(topic: CatalogTopic) -> Ranges:

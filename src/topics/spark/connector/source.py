@@ -30,6 +30,7 @@ from topics.spark.connector.origins import Origin, SegmentOrigin, found_position
 from topics.spark.connector.planning import PieceSize, SeqSpan, limited, packed, resolve, spans
 from topics.spark.connector.reading import SpanReader, versions_of
 from topics.spark.connector.sink import BatchSink, StreamSink
+from topics.spark.connector.typed import check_typed, in_columns, typed_columns
 from topics.spark.connector.versions import (
     LIMITS,
     ReadAllAvailable,
@@ -65,14 +66,20 @@ class TopicsDataSource(DataSource):
     def name(cls) -> str:
         return "topics"
 
-    def schema(self) -> str:
-        return RECORD_DDL
+    _generation: str | None = None
+    """Which typed columns were told; Spark takes it along from the schema to the readers."""
+
+    def schema(self) -> str | StructType:
+        if "typed" not in self.options or not (options := read_options(self.options, streaming=False)).typed:
+            return RECORD_DDL
+        self._generation, columns = typed_columns(options)
+        return columns
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TopicsReader(read_options(self.options, streaming=False), schema)
+        return TopicsReader(read_options(self.options, streaming=False), schema, self._generation)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return TopicsStreamReader(read_options(self.options, streaming=True), schema)
+        return TopicsStreamReader(read_options(self.options, streaming=True), schema, self._generation)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -86,13 +93,23 @@ class TopicsDataSource(DataSource):
 
 
 class _Columns:
-    """The columns that were asked for with `.schema(...)`: any of the ten, in any order."""
+    """The columns that were asked for with `.schema(...)`: any of the ten, or of the stream's own, in any order."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, options: ReadOptions, generation: str | None) -> None:
         unknown = [name for name in schema.names if name not in RECORD_SCHEMA.names]
-        if unknown:
+        if unknown and not options.typed:
             raise OptionError(f"there is no column {', '.join(unknown)}; there are {', '.join(RECORD_SCHEMA.names)}")
         self._wanted = arrow_schema(schema)
+        self._options = options
+        self._generation = generation
+
+    def shown(self, pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
+        """The pieces with what their records are shown as."""
+        if self._options.typed and pieces:
+            check_typed(self._options, versions, self._generation, self._wanted)
+        for piece in pieces:
+            piece.versions = versions
+        return pieces
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._wanted == RECORD_SCHEMA:
@@ -103,9 +120,9 @@ class _Columns:
 
 
 class TopicsReader(DataSourceReader):
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, generation: str | None = None) -> None:
         self._options = options
-        self._columns = _Columns(schema)
+        self._columns = _Columns(schema, options, generation)
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
@@ -119,9 +136,10 @@ class TopicsReader(DataSourceReader):
         found = spans(start, end, losses)
         _tell(origin, found, losses)
         if isinstance(origin, SegmentOrigin) and not options.starting.by_topic and not options.ending.by_topic:
-            return _shown([*history, *self._segment_pieces(origin)], versions)
+            return self._columns.shown([*history, *self._segment_pieces(origin)], versions)
         sizes = {name: position.record_bytes for name, position in positions.items()}
-        return _shown([*history, *(Piece(piece) for piece in packed(found, _size(options), sizes))], versions)
+        pieces = [Piece(piece) for piece in packed(found, _size(options), sizes)]
+        return self._columns.shown([*history, *pieces], versions)
 
     def _segment_pieces(self, origin: SegmentOrigin) -> list[Piece]:
         """Whole topics out of the files: pieces are groups of segments, so that no segment is opened twice."""
@@ -144,11 +162,11 @@ class TopicsReader(DataSourceReader):
 class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches between offsets. Everything here but `read` runs in one process beside the driver."""
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, generation: str | None = None) -> None:
         if options.max_records is not None and not LIMITS:
             raise OptionError(f"maxRecordsPerTrigger needs Spark 4.2: {pyspark.__version__} tells no source of a limit")
         self._options = options
-        self._columns = _Columns(schema)
+        self._columns = _Columns(schema, options, generation)
         self._origin = origin_of(options.access)
         self._target: Offsets | None = None
         self._record_bytes: dict[str, int] = {}
@@ -184,7 +202,7 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._heads()  # A query that goes on from its checkpoint repeats a batch before it asks where topics stand.
         # A batch that is run again may be cut otherwise: what a sink commits is the batch, not its pieces.
         pieces = [Piece(piece) for piece in packed(found, _size(self._options), self._record_bytes)]
-        return _shown(pieces, versions_of(self._options, {one.topic for one in found}))
+        return self._columns.shown(pieces, versions_of(self._options, {one.topic for one in found}))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         return self._columns.of(_read(partition, self._options))
@@ -193,12 +211,6 @@ class TopicsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = self._origin.positions(self._options)
         self._record_bytes = {name: one.record_bytes for name, one in positions.items()}
         return {name: {"epoch": one.epoch, "seq": one.head} for name, one in positions.items()}
-
-
-def _shown(pieces: list[Piece], versions: Versions) -> Sequence[InputPartition]:
-    for piece in pieces:
-        piece.versions = versions
-    return pieces
 
 
 def _size(options: ReadOptions) -> PieceSize:
@@ -223,7 +235,8 @@ def _not_behind(start: Offsets, end: Offsets) -> Offsets:
 def _read(piece: InputPartition | None, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     if not isinstance(piece, Piece):
         return  # Spark asks for one partition of nothing when there are none.
-    yield from promoted(_read_written(piece, options), piece.versions)
+    show = in_columns if options.typed else promoted
+    yield from show(_read_written(piece, options), piece.versions)
 
 
 def _read_written(piece: Piece, options: ReadOptions) -> Iterator[pa.RecordBatch]:
