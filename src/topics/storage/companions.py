@@ -1,14 +1,16 @@
 """Which companions of a stream count: a manifest beside them, replaced in one step once its files are on disk.
 
     families/<16 hex digits>/manifest.json
-    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>.companion
+    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>-<attempt>.companion
 
-The folder has the number of the topic. A file that no manifest names means nothing, and whoever holds the pipeline
-removes it. Everything here can be made again from the segments, so a manifest that cannot be read is one that is not
-there.
+The folder has the number of the topic. No two attempts of a task have a name in common, so that one that nobody waits
+for any more cannot write into the file of another. A file that no manifest names means nothing: whoever failed at it
+removes it, and whoever holds the pipeline removes what is left of those who could not. Everything here can be made
+again from the segments, so a manifest that cannot be read is one that is not there.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -127,12 +129,21 @@ class FamilyStore:
         finally:
             file.close()
 
-    def sweep(self, topic_id: int, manifest: FamilyManifest | None) -> int:
-        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may."""
+    def sweep(self, topic_id: int, manifest: FamilyManifest | None, but_of: str | None = None) -> int:
+        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may, and where
+        tasks are on their way it leaves out those of their run."""
         named = manifest.named() if manifest is not None else set()
-        stray = [name for name in self.files(topic_id) if name not in named]
+        stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
         self.remove_files(topic_id, stray)
         return len(stray)
+
+    def discard(self, topic_id: int, names: Sequence[str]) -> None:
+        """Removes files that were to be, as far as no manifest names them. Called after a failure, so its own failures
+        are nobody's concern: whoever holds the pipeline next removes what is left."""
+        with suppress(OSError):
+            manifest = self.load(topic_id)
+            named = manifest.named() if manifest is not None else set()
+            self.remove_files(topic_id, [name for name in names if name not in named])
 
     def files(self, topic_id: int) -> list[str]:
         return [name for name in self._names(self.folder(topic_id)) if name.endswith(_ENDING)]
@@ -184,8 +195,12 @@ class CompanionSink:
         self._file.close()
 
 
-def companion_name(first: int, last: int, generation: str, run: str) -> str:
-    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}{_ENDING}"
+def companion_name(first: int, last: int, generation: str, run: str, attempt: str) -> str:
+    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}-{attempt}{_ENDING}"
+
+
+def _is_of(name: str, run: str | None) -> bool:
+    return run is not None and f"-{run}-" in name
 
 
 def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:

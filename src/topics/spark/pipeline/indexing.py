@@ -72,6 +72,8 @@ class FamilyProduct:
         self._began_anew = False
         """Whether what was made of another history is gone."""
         self._now_ms = 0
+        self._run = ""
+        """The round's: files of its tasks may be on their way."""
         self._shut_out = ShutOut()
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
@@ -114,7 +116,8 @@ class FamilyProduct:
                 yield one
 
     def charge(self) -> bytes:
-        return msgspec.msgpack.encode(_Charge(self._dice.token(8).hex(), self._now_ms))
+        self._run = self._dice.token(8).hex()
+        return msgspec.msgpack.encode(_Charge(self._run, self._now_ms))
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
         gain = Gain()
@@ -122,8 +125,14 @@ class FamilyProduct:
         for encoded in outcomes:
             for made in msgspec.msgpack.decode(encoded, type=FamilyOutcome).made:
                 by_topic.setdefault(made.topic_id, []).append(made)
+        try:
+            self._publish_all(by_topic, now_ms)
+        except Exception:
+            # Of a disk without room for a manifest it is no use to hold what only that would have made count.
+            for topic_id, made_of_it in by_topic.items():
+                self._store.discard(topic_id, [file.name for made in made_of_it for file in made.files])
+            raise
         for topic_id, made_of_it in by_topic.items():
-            self._publish(topic_id, made_of_it, now_ms)
             gain.topics.add(topic_id)
             for made in made_of_it:
                 if not made.replaced:
@@ -131,6 +140,12 @@ class FamilyProduct:
                     gain.bytes += made.text_bytes
                     gain.segments += made.segments
         return gain
+
+    def _publish_all(self, by_topic: Mapping[int, Sequence[FamilyMade]], now_ms: int) -> None:
+        for topic_id, made_of_it in by_topic.items():
+            self._publish(topic_id, made_of_it, now_ms)
+            # What a job that failed in an earlier round has left.
+            self._store.sweep(topic_id, self._manifests.get(topic_id), but_of=self._run)
 
     def _publish(self, topic_id: int, made_of_it: Sequence[FamilyMade], now_ms: int) -> None:
         topic = self._topics.get(topic_id)
