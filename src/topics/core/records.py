@@ -7,8 +7,8 @@ Two things follow from msgspec's `Raw`, and both are the caller's duty: the text
 a request body is checked once as a whole; and a `Raw` keeps the whole body alive, so small parts that stay are copied.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, overload
 
 import msgspec
 
@@ -54,8 +54,36 @@ class PlainRecords(NamedTuple):
     sizes: list[int]
 
 
+class Values(Sequence[Record]):
+    """A batch of records that are nothing but data. None of them is made before somebody asks for it."""
+
+    __slots__ = ("plain",)
+
+    def __init__(self, datas: list[msgspec.Raw | bytes]) -> None:
+        self.plain = PlainRecords(datas, list(map(len, datas)))
+
+    def __len__(self) -> int:
+        return len(self.plain.datas)
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(Record, self.plain.datas)
+
+    @overload
+    def __getitem__(self, index: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Record]: ...
+
+    def __getitem__(self, index: int | slice) -> Record | list[Record]:
+        found = self.plain.datas[index]
+        return [Record(data) for data in found] if isinstance(found, list) else Record(found)
+
+
 def find_plain(records: Sequence[Record]) -> PlainRecords | None:
     """The data of a batch in which no record has anything else; None where one has."""
+    if type(records) is Values:
+        # Asked of every batch: an abstract class would look at its registry each time.
+        return records.plain
     datas = [r.data for r in records if r.tag is None and r.meta is None and r.node is None]
     return PlainRecords(datas, list(map(len, datas))) if len(datas) == len(records) else None
 

@@ -69,13 +69,17 @@ class Table:
 
     def add(self, contribution: Contribution) -> bool:
         """Adds what an entry contributes. False when it would be one group too many, and nothing was added."""
-        return self._add(GroupKey(self._ask.start_of(contribution.timestamp), contribution.group), contribution.states)
+        return self.put(GroupKey(self._ask.start_of(contribution.timestamp), contribution.group), contribution.states)
 
     def merge(self, other: "Table") -> bool:
         """Adds the sums of another part, which are used up. False when not all of them were added."""
-        return all([self._add(key, states) for key, states in other.groups.items()])
+        if not self.groups and len(other.groups) <= limits.MAX_GROUPS:
+            self.groups = other.groups
+            return True
+        return all([self.put(key, states) for key, states in other.groups.items()])
 
-    def _add(self, key: GroupKey, states: tuple[State, ...]) -> bool:
+    def put(self, key: GroupKey, states: tuple[State, ...]) -> bool:
+        """Adds the sums of one group, which are used up. False when it would be one group too many."""
         known = self.groups.get(key)
         if known is None:
             if len(self.groups) >= limits.MAX_GROUPS:

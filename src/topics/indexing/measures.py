@@ -16,7 +16,6 @@ from topics.indexing.values import number_json
 Number = int | float
 Histogram = dict[int, Number]
 
-_NO_SHARES: Final[dict[str, int | None]] = {"p50": None, "p95": None, "p99": None}
 SHARES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -26,36 +25,21 @@ def log2_bucket(value: Number) -> int:
     return 1 if amount < 1 else 1 << (int(amount).bit_length() - 1 if type(amount) is int else frexp(amount)[1] - 1)
 
 
-class _Texts(dict[int, str]):
-    """Bounds as texts. There are few of them, and an answer has each some thousand times."""
-
-    def __missing__(self, bound: int) -> str:
-        text = str(bound)
-        # Callers bring bounds of their own; only powers of two are worth remembering.
-        return self.setdefault(bound, text) if bound.bit_count() == 1 and bound < _BOUND_MAX else text
-
-
-_BOUND_MAX: Final = 1 << 64
-_texts: Final = _Texts()
-
-
-def spread(histogram: Histogram) -> tuple[dict[str, int | None], dict[str, Number]]:
+def spread(histogram: Histogram) -> tuple[list[int | None], Histogram]:
     """The buckets that reach each of the shares, None where nothing is in any, and the counts as they are shown. An
     answer may have tens of thousands of these."""
     bounds = sorted(histogram)
-    counts = [histogram[bound] for bound in bounds]
-    shown = {
-        _texts[bound]: count if type(count) is int else number_json(count)
-        for bound, count in zip(bounds, counts, strict=True)
-    }
-    reached: dict[str, int | None] = dict.fromkeys(SHARES)
+    counts = list(map(histogram.__getitem__, bounds))
+    reached: list[int | None] = [None] * len(SHARES)
     seen = list(accumulate(counts))
     if seen and seen[-1] > 0:
         # Whoever brings summaries may count less than nothing, and then this is not ascending.
-        find = bisect_left if min(counts) >= 0 else _first_reaching
-        for name, share in SHARES.items():
-            reached[name] = bounds[find(seen, share * seen[-1])]
-    return reached, shown
+        find, total = bisect_left if min(counts) >= 0 else _first_reaching, seen[-1]
+        reached = [bounds[find(seen, share * total)] for share in SHARES.values()]
+    if seen and type(seen[-1]) is float:
+        counts = list(map(number_json, counts))
+    # The encoder makes the names.
+    return reached, dict(zip(bounds, counts, strict=True))
 
 
 def _first_reaching(seen: list[Number], wanted: float) -> int:
@@ -82,7 +66,7 @@ class Counted(msgspec.Struct):
         return {"count": self.count}
 
 
-class Summed(msgspec.Struct):
+class Summed(msgspec.Struct, array_like=True):
     """The state of a summary. The least and greatest are None while nobody told them."""
 
     count: Number = 0
@@ -105,17 +89,18 @@ class Summed(msgspec.Struct):
 
     def show(self) -> dict[str, Any]:
         count, total, least, most = self.count, self.sum, self.min, self.max
-        shown: dict[str, Any] = {
-            "count": count if type(count) is int else number_json(count),
+        (p50, p95, p99), histogram = ((None, None, None), None) if self.histogram is None else spread(self.histogram)
+        return {
+            "count": number_json(count),
             "sum": number_json(total),
             "min": None if least is None else number_json(least),
             "max": None if most is None else number_json(most),
             "avg": number_json(total / count) if count else 0,
+            "p50": p50,
+            "p95": p95,
+            "p99": p99,
+            "histogram": histogram,
         }
-        reached, histogram = (_NO_SHARES, None) if self.histogram is None else spread(self.histogram)
-        shown.update(reached)
-        shown["histogram"] = histogram
-        return shown
 
 
 def summary_of(value: Number, with_histogram: bool) -> Summed:

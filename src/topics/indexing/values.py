@@ -141,6 +141,8 @@ _encode = msgspec.json.Encoder().encode
 
 def number_json(number: int | float) -> int | float:
     """A number as it should be written: a whole one without a point, as long as it is exact that way."""
+    if type(number) is int:
+        return number
     return int(number) if type(number) is float and number.is_integer() and abs(number) < 1 << 53 else number
 
 
@@ -153,6 +155,7 @@ def shown(value: Value) -> str:
     return _encode(number_json(value)).decode()
 
 
+@lru_cache(maxsize=4096)
 def write_date(millis: int) -> str:
     """A date as ISO 8601, to the millisecond; the nearest there is for one that four digits of a year cannot say."""
     shifted = min(max(millis, -62_135_596_800_000), _LAST_MS)

@@ -191,7 +191,7 @@ class StreamAppender:
             return None
         return self._feature.admit(topic, lambda: records, False) or records
 
-    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> list[Record]:
+    def _records(self, content_type: str, request: AppendRequest, description: Description | None) -> Sequence[Record]:
         limits = self._engine.core.limits
         if media_type(content_type) == JSON_TYPE:
             records = read_json(request.body, request.key)

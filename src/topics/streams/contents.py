@@ -20,13 +20,13 @@ from topics.core.errors import (
     quoted,
 )
 from topics.core.limits import Limits
-from topics.core.records import Record
+from topics.core.records import Record, Values
 from topics.core.rows import META_NAME
 from topics.engine.streams.state import JSON_TYPE
 from topics.wire.drafts import Place
 from topics.wire.portions import Kind
 
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_list: Callable[[bytes], Any] = msgspec.json.Decoder(list[msgspec.Raw]).decode
 decode_value = msgspec.json.Decoder(msgspec.Raw).decode
 _encode_json = msgspec.json.Encoder().encode
 _WHITE = b" \t\n\r"
@@ -52,7 +52,7 @@ Content = bytes | list[Record]
 """What an append brings: its body, or the records of one that was read before, in portions."""
 
 
-def read_json(body: Content, key: str | None) -> list[Record]:
+def read_json(body: Content, key: str | None) -> Sequence[Record]:
     """The values of a JSON body: the elements of an array, one level of it, or the one value there is."""
     if isinstance(body, list):
         return body
@@ -62,7 +62,8 @@ def read_json(body: Content, key: str | None) -> list[Record]:
             body.decode()
         check_count(body)
         if body.lstrip(_WHITE)[:1] == b"[":
-            return [Record(value, key) for value in _decode_list(body)]
+            values = _decode_list(body)
+            return Values(values) if key is None else [Record(value, key) for value in values]
         return [Record(decode_value(body), key)]
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError.from_decode("body", error, body) from error
@@ -174,7 +175,8 @@ def check_entries(records: Sequence[Record], limits: Limits, key: str | None) ->
     """The limits of a JSON append."""
     if key is not None:
         _check_key(key, limits)
-    sizes, largest = [len(record.data) for record in records], limits.max_record_bytes
+    largest = limits.max_record_bytes
+    sizes = records.plain.sizes if isinstance(records, Values) else [len(record.data) for record in records]
     if max(sizes, default=0) > largest:
         index = next(index for index, size in enumerate(sizes) if size > largest)
         raise RecordTooLargeError(

@@ -196,9 +196,10 @@ class Lifecycle:
     def _first_records(
         self, request: CreateRequest, content_type: str, point: ForkPoint | None, description: Description | None
     ) -> Sequence[Record]:
-        limits, records = self._engine.core.limits, []
+        limits = self._engine.core.limits
+        records: Sequence[Record] = ()
         if point is not None and point.cut is not None:
-            records.append(bytes_record(point.cut, content_type, point.key))
+            records = (bytes_record(point.cut, content_type, point.key),)
         if request.body and media_type(content_type) == JSON_TYPE:
             values = read_json(request.body, None)
             if values and description is not None:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
 import msgspec
@@ -39,6 +40,13 @@ class Fragments(NamedTuple):
     payload_bytes: int
     traits: int
 
+    def and_then(self, other: "Fragments") -> "Fragments":
+        """Those of one batch, and behind them those of another whose base says that they come there."""
+        text, rows, payload_bytes, traits = other
+        return Fragments(
+            b"%b,%b" % (self.text, text), self.rows + rows, self.payload_bytes + payload_bytes, self.traits | traits
+        )
+
 
 def node_suffix(node: str) -> bytes:
     """How the head of a fragment of this node ends; what a node filter looks for."""
@@ -61,17 +69,49 @@ def encode_fragments(
             size = len(data)
             return Fragments(text, ROW.pack(base, 0, 0, len(text) - size - 1), size, 0)
     plain = plain or find_plain(records)
-    digits = len(str(first_seq))
-    if plain is None or first_seq < _THOUSAND or len(str(first_seq + count - 1)) != digits:
+    tails = None if plain is not None else _find_tails(records)
+    if plain is None and tails is None:
         return _encode_mixed(records, first_seq, ts, node, base)
-    datas, sizes = plain
+    change = _next_length(first_seq)
+    if first_seq + count > change:
+        # Before it and behind it, all heads have the same length.
+        few = change - first_seq
+        before = encode_fragments(records[:few], first_seq, ts, node, base)
+        behind = encode_fragments(records[few:], change, ts, node, base + len(before.text) + 1)
+        return before.and_then(behind)
+    if first_seq < _THOUSAND:
+        return _encode_mixed(records, first_seq, ts, node, base)
+    datas, sizes = plain or _find_data(records)
     middle = b',"$ts":%d' % ts + (DATA_NAME if node is None else node_suffix(node))
-    text = _join_plain(datas, first_seq, middle)
-    # All heads have the same length.
-    head = len(SEQ_NAME) + digits + len(middle)
+    head = len(SEQ_NAME) + len(str(first_seq)) + len(middle)
+    traits = 0 if node is None else TRAIT_NODES
     rows = array("I", (0, 0, head << 16)) * count
-    rows[0::3] = _starts(sizes, base, head + 2)
-    return Fragments(text, rows.tobytes(), sum(sizes), 0 if node is None else TRAIT_NODES)
+    if tails is None:
+        rows[0::3] = _starts(sizes, base, head + 2)
+    else:
+        lengths = list(map(len, tails))
+        rows[0::3] = _starts(list(map(add, sizes, lengths)), base, head + 2)
+        rows[2::3] = array("I", [head << 16 | length for length in lengths])
+        traits |= TRAIT_TAGS
+    return Fragments(_join(datas, tails, first_seq, middle), rows.tobytes(), sum(sizes), traits)
+
+
+def _find_tails(records: Sequence[Record]) -> list[bytes] | None:
+    """What stands behind the data of each record, of a batch in which none has more than a tag; None where one has."""
+    tails = [
+        b"" if r.tag is None else TAG_NAME + _encode_json(r.tag) for r in records if r.meta is None and r.node is None
+    ]
+    return tails if len(tails) == len(records) else None
+
+
+def _find_data(records: Sequence[Record]) -> PlainRecords:
+    datas = [record.data for record in records]
+    return PlainRecords(datas, list(map(len, datas)))
+
+
+def _next_length(seq: int) -> int:
+    """Where seqs get longer than this one, or are long enough to share a beginning."""
+    return 10 ** len(str(seq)) if seq >= _THOUSAND else _THOUSAND
 
 
 def _starts(sizes: list[int], base: int, stride: int) -> "array[int]":
@@ -91,19 +131,23 @@ def _strides(count: int, stride: int) -> int:
     return int.from_bytes(array("I", range(0, count * stride, stride)).tobytes(), "little")
 
 
-def _join_plain(datas: list[msgspec.Raw | bytes], first_seq: int, middle: bytes) -> bytes:
+def _join(datas: list[msgspec.Raw | bytes], tails: list[bytes] | None, first_seq: int, middle: bytes) -> bytes:
     """The text of records whose heads differ in their seqs alone.
 
     No number is formatted for a record: the seqs of one thousand have the same beginning, and their ends are known.
     """
     parts: list[msgspec.Raw | bytes] = []
+    pieces = 4 if tails is None else 5
     for thousand in range(first_seq // _THOUSAND, (first_seq + len(datas) - 1) // _THOUSAND + 1):
         low = max(first_seq, thousand * _THOUSAND)
         high = min(first_seq + len(datas), (thousand + 1) * _THOUSAND)
-        some: list[msgspec.Raw | bytes] = [middle] * (4 * (high - low))
-        some[0::4] = [b'},{"$seq":%d' % thousand] * (high - low)
-        some[1::4] = _LAST_DIGITS[low % _THOUSAND : low % _THOUSAND + high - low]
-        some[3::4] = datas[low - first_seq : high - first_seq]
+        begin, end = low - first_seq, high - first_seq
+        some: list[msgspec.Raw | bytes] = [middle] * (pieces * (high - low))
+        some[0::pieces] = [b'},{"$seq":%d' % thousand] * (high - low)
+        some[1::pieces] = _LAST_DIGITS[low % _THOUSAND : low % _THOUSAND + high - low]
+        some[3::pieces] = datas[begin:end]
+        if tails is not None:
+            some[4::pieces] = tails[begin:end]
         parts += some
     parts.append(b"}")
     # The first of them ends no record before it.

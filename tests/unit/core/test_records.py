@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from topics.core import records as module
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import Limits
-from topics.core.records import Record, check_batch, check_each, check_records
+from topics.core.records import Record, Values, check_batch, check_each, check_records, find_plain
 
 LIMITS = Limits()
 SMALL = Limits(
@@ -239,3 +239,27 @@ def test_a_batch_looked_at_bit_by_bit_is_refused_for_the_same(batch: list[Record
         return None
 
     assert outcome(bit_by_bit) == outcome(lambda: check_records(batch, SMALL, "n"))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20), max_size=20), st.integers(-25, 25), st.integers(-25, 25))
+def test_values_are_the_records_they_stand_for(datas: list[bytes], begin: int, end: int) -> None:
+    values, records = Values(list(datas)), [Record(data) for data in datas]
+    assert len(values) == len(records)
+    assert list(values) == records
+    assert [values[index] for index in range(-len(records), len(records))] == records + records
+    assert values[begin:end] == records[begin:end]
+    assert find_plain(values) == find_plain(records)
+    with pytest.raises(IndexError):
+        values[len(records)]
+
+
+def test_values_are_refused_as_records_are() -> None:
+    limits = Limits(max_record_bytes=4, max_batch_records=3)
+    for datas in ([b"1"] * 3, [b"1"] * 4, [b"1", b"12345", b"123456"], []):
+        found = []
+        for records in (Values(list(datas)), [Record(data) for data in datas]):
+            try:
+                found.append(repr(check_records(records, limits)))
+            except TopicsError as error:
+                found.append(repr((type(error), str(error))))
+        assert found[0] == found[1]

@@ -3,16 +3,19 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.unit.indexing.helpers import LOGS, plenty
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.building import build
-from topics.indexing.companions.files import CompanionDamagedError
-from topics.indexing.companions.identity import needs_of_search, plan_of
+from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
+from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
 from topics.indexing.companions.part import CompanionPart
+from topics.indexing.companions.summaries import StoredGroup, StoredRollup, pack_rollup, write_rollup
+from topics.indexing.measures import Counted, Summed
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.predicates import bind_search
@@ -149,3 +152,22 @@ def test_only_a_field_that_changed_has_another_digest() -> None:
     assert plan_of(registry({**LOGS, "fields": flags})).generation == before.generation
     # Another version promotes old entries, so every field of theirs may be another one.
     assert plan_of(registry(LOGS, versions=2)).fields["service"] != before.fields["service"]
+
+
+def test_rollups_are_read_at_any_places() -> None:
+    """What was added up ahead, group by group: sums of any length, and groups without a name."""
+    groups = [
+        StoredGroup(
+            60_000 * number,
+            (None if number % 3 == 0 else f"s{number}",),
+            (Counted(number), Summed(number, 10 ** (number % 40), -number, None, {1 << number % 90: number, 1: 1.5})),
+        )
+        for number in range(1_500)
+    ]
+    data = bytearray()
+    writer = SectionWriter(data.extend)
+    write_rollup(writer, "rollup/load/60000/all", pack_rollup(groups))
+    writer.finish(Plan({}, {}, {}))
+    stored = StoredRollup(SectionFile(bytes(data)), "rollup/load/60000/all")
+    for places in (range(1_500), range(0), [0], [1_499], range(0, 1_500, 7)):
+        assert list(stored.groups(np.array(places, np.int64))) == [groups[place] for place in places]

@@ -36,6 +36,7 @@ def test_parameters_and_case_do_not_matter(content_type: str) -> None:
 def test_values_are_cut_out_verbatim(body: bytes, values: list[bytes]) -> None:
     assert [bytes(record.data) for record in read_json(body, "k")] == values
     assert {record.tag for record in read_json(body, "k")} <= {"k"}
+    assert [(bytes(record.data), record.tag) for record in read_json(body, None)] == [(value, None) for value in values]
 
 
 @pytest.mark.parametrize("body", [b"", b"[1", b"[1] 2", b"\xff", b'["\xc3"]', b"{a:1}", b"[1,]"])

@@ -1,7 +1,10 @@
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from topics.core.records import Record
+from topics.core.records import Record, Values
+from topics.wire import fragments as module
 from topics.wire.cuts import View, data_of, payload_sizes, tag_texts, tag_value
 from topics.wire.fragments import Fragments, encode_fragments, node_suffix
 
@@ -180,3 +183,29 @@ def test_no_node_is_a_suffix_of_another() -> None:
     # Otherwise a reader would not be shown what a node with a longer name wrote.
     assert not node_suffix("ab").endswith(node_suffix("b"))
     assert not node_suffix('a","$node":"b').endswith(node_suffix("b"))
+
+
+@given(
+    st.lists(
+        st.builds(
+            Record,
+            st.binary(min_size=1, max_size=12),
+            st.none() | st.text(max_size=4),
+            st.none() | st.none() | st.just("n"),
+            st.none() | st.none() | st.just(b"{}"),
+        ),
+        min_size=2,
+        max_size=30,
+    ),
+    st.sampled_from([1, 95, 990, 1_000, 9_985, 99_990, 123_456, 10**9 - 7]),
+    st.none() | st.just("batch"),
+    st.integers(0, 2**31),
+)
+def test_the_fast_ways_agree_with_the_general_one(
+    records: list[Record], first: int, node: str | None, base: int
+) -> None:
+    expected = module._encode_mixed(records, first, TS, node, base)
+    assert module.encode_fragments(records, first, TS, node, base) == expected
+    bare = [Record(record.data) for record in records]
+    values = Values([record.data for record in records])
+    assert module.encode_fragments(values, first, TS, node, base) == module._encode_mixed(bare, first, TS, node, base)

@@ -7,6 +7,7 @@ from topics.api.calls import Call
 from topics.api.portions import Work, do_in_turns, drafted, read_array
 from topics.api.v1.answers import refuse
 from topics.core.errors import InvalidRequestError, RecordTooLargeError
+from topics.core.limits import KIB
 from topics.engine.streams.state import stream_of
 from topics.streams.contents import (
     Content,
@@ -19,6 +20,9 @@ from topics.streams.contents import (
 
 _MANY_VALUES = 4_000
 """So many take some milliseconds, however short they are."""
+_SHORT_BYTES = 24 * KIB
+"""What is no longer than this is read at once, whatever is in it: to count its values would cost as much as to write
+them down where they are few, and where they are many it is some milliseconds, too."""
 _WHITE = b" \t\n\r"
 _SPACE_BYTES = 1024
 """How much space may stand before such an array, and behind it."""
@@ -28,7 +32,7 @@ def with_content(call: Call, key: str | None, ts: int | None, then: Callable[[Co
     """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values."""
     exchange = call.exchange
     body, large = exchange.body, exchange.large_body
-    if large is None and (len(body) < 2 * _MANY_VALUES or body.count(b",") < _MANY_VALUES):
+    if large is None and (len(body) < _SHORT_BYTES or body.count(b",") < _MANY_VALUES):
         then(body)
         return
     content_type = exchange.head.headers.get("content-type", "")

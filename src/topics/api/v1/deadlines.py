@@ -24,11 +24,14 @@ class Pending:
     def met(self) -> bool:
         """Whether the answer comes in time; if so, nothing else will answer."""
         was, self.open = self.open, False
+        # It holds the request, whose body need not wait for the next look at the clock to be let go.
+        self.missed = None
         return was
 
     def expire(self) -> None:
-        if self.met() and self.missed is not None:
-            self.missed()
+        missed = self.missed
+        if self.met() and missed is not None:
+            missed()
 
 
 class Deadlines:

@@ -55,8 +55,9 @@ class Description:
             return self
         return Description(Contract(Registry(versions, registry.routing_key, registry.search), self.contract.profile))
 
-    def unpack(self, records: list[Record]) -> list[Record]:
+    def unpack(self, records: Sequence[Record]) -> list[Record]:
         """The records of an append, where some of them may stand for several."""
+        records = list(records)
         unpacked = self.contract.profile.unpack([record.data for record in records])
         # All of a request have the same key, and nothing else.
         return records if unpacked is None else [Record(data, records[0].tag) for data in unpacked]

@@ -122,7 +122,7 @@ def merge_groups(sources: Iterable[StoredRollup], most: int) -> Iterator[StoredG
 
 
 def _groups_of(source: StoredRollup) -> Iterator[StoredGroup]:
-    return map(source.group, range(len(source.starts)))
+    return source.groups(np.arange(len(source.starts)))
 
 
 def most_groups(rows: int) -> int:

@@ -7,7 +7,7 @@ end in Python and none in JSON, so they come back as they were; a sum that is no
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,31 +20,24 @@ from topics.indexing.measures import Counted, State, Summed
 from topics.indexing.rollups import Group
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+_decode_summary = msgspec.json.Decoder(Summed).decode
+_decode_groups = msgspec.json.Decoder(list[tuple[tuple[str | None, ...], tuple[int | Summed, ...]]]).decode
+_AT_ONCE = 512
 
 
 class NotStorableError(Exception):
     """A sum that is no number."""
 
 
-def pack_state(state: State) -> Any:
+def pack_state(state: State) -> int | Summed:
+    """What is written of a state. Raises NotStorableError."""
     if isinstance(state, Counted):
         return state.count
     assert isinstance(state, Summed)
     numbers = (state.count, state.sum, state.min, state.max, *(state.histogram or {}).values())
     if not all(number is None or isinstance(number, int) or isfinite(number) for number in numbers):
         raise NotStorableError
-    histogram = None if state.histogram is None else {str(bound): count for bound, count in state.histogram.items()}
-    return [state.count, state.sum, state.min, state.max, histogram]
-
-
-def unpack_state(packed: Any) -> State:
-    if not isinstance(packed, list):
-        return Counted(packed)
-    count, total, least, most, histogram = packed
-    return Summed(
-        count, total, least, most, None if histogram is None else {int(bound): n for bound, n in histogram.items()}
-    )
+    return state
 
 
 class StoredSummaries:
@@ -62,13 +55,7 @@ class StoredSummaries:
     def at(self, rollup: str, measure: str, rows: Numbers) -> Sequence[Summed]:
         prefix = f"sums/{rollup}/{measure}"
         ends, states = self._file.array(f"{prefix}/ends"), self._file.array(f"{prefix}/states")
-        raw = bytes_of(states)
-        found: list[Summed] = []
-        for row in rows.tolist():
-            state = unpack_state(_decode(raw[int(ends[row - 1]) if row else 0 : int(ends[row])]))
-            assert isinstance(state, Summed)
-            found.append(state)
-        return found
+        return [_decode_summary(text) for text in _texts_at(bytes_of(states), ends, rows)]
 
     def texts(self, rollup: str, measure: str) -> tuple[Array, Array]:
         """All of them, and where each ends."""
@@ -136,7 +123,19 @@ class StoredRollup:
         lo, hi = np.searchsorted(self.starts, (first_ms, end_ms))
         return int(lo), int(hi)
 
-    def group(self, index: int) -> StoredGroup:
-        raw = self._raw[int(self._ends[index - 1]) if index else 0 : int(self._ends[index])]
-        group, states = _decode(raw)
-        return StoredGroup(int(self.starts[index]), tuple(group), tuple(unpack_state(state) for state in states))
+    def groups(self, places: Numbers) -> Iterator[StoredGroup]:
+        """Those at some places, read some at a time."""
+        for begin in range(0, len(places), _AT_ONCE):
+            some = places[begin : begin + _AT_ONCE]
+            found = _decode_groups(b"[%b]" % b",".join(_texts_at(self._raw, self._ends, some)))
+            for start, (group, states) in zip(self.starts[some].tolist(), found, strict=True):
+                yield StoredGroup(
+                    start, group, tuple([state if isinstance(state, Summed) else Counted(state) for state in states])
+                )
+
+
+def _texts_at(raw: memoryview, ends: Array, places: Numbers) -> list[memoryview]:
+    """The texts at some places, of many that stand one behind the other."""
+    until = ends[places]
+    since = np.where(places > 0, ends[places - 1], 0)
+    return [raw[begin:end] for begin, end in zip(since.tolist(), until.tolist(), strict=True)]

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation, GroupKey, Table
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
@@ -18,7 +18,6 @@ from topics.indexing.companions.summaries import StoredRollup
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.sums import total
 from topics.indexing.predicates import All, Equals, Everything, Predicate
-from topics.indexing.rollups import Contribution
 
 Step = Callable[[], Table | None]
 """Gives a table of sums; None when there are too many groups."""
@@ -111,13 +110,14 @@ class Totals:
         fixed = [(rollup.dimensions.index(name), value) for name, value in (self._fixed() or {}).items()]
         grouped = [rollup.dimensions.index(name) for name in ask.group_by]
         chosen = [place for place, name in enumerate(rollup.measures) if name in ask.measures]
-        for index in clean.tolist():
-            found = rolled.group(index)
-            if all(found.group[place] == value for place, value in fixed):
-                group = tuple(found.group[place] for place in grouped)
-                states = tuple(found.states[place] for place in chosen)
-                if not table.add(Contribution(found.start_ms, group, states)):
-                    return None
+        all_groups = grouped == list(range(len(rollup.dimensions)))
+        all_measures = len(chosen) == len(rollup.measures)
+        for start, group, states in rolled.groups(clean):
+            if fixed and any([group[place] != value for place, value in fixed]):
+                continue
+            kept = group if all_groups else tuple([group[place] for place in grouped])
+            if not table.put(GroupKey(start, kept), states if all_measures else tuple([states[at] for at in chosen])):
+                return None
         return table
 
     # Out of the columns
