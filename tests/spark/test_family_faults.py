@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.http.live import LiveServer
-from tests.http.searched import Searched
+from tests.http.searched import UNPRESSED, Searched
 from tests.spark.looking import sealed_to, wait_until
 from tests.spark.planted import Planted, is_gone
 from tests.spark.test_pipeline import processes_of
@@ -26,6 +26,7 @@ from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
 
 _SETTINGS = {
+    **UNPRESSED,
     "segment_max_events": "50",
     "snapshot_interval_ms": "200",
     "pipeline_poll_ms": "200",

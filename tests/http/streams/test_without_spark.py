@@ -5,7 +5,7 @@ from pathlib import Path
 import httpx
 
 from tests.http.live import LiveServer
-from tests.http.searched import Searched
+from tests.http.searched import UNPRESSED, Searched
 from topics.client import Client
 
 _WITHOUT_SPARK = (
@@ -17,7 +17,7 @@ _INSTALL = "pip install 'topics-engine[spark]'"
 
 def test_everything_answers_and_what_to_run_is_told(tmp_path: Path) -> None:
     soon = {"segment_max_events": "50", "snapshot_interval_ms": "200", "search_stream_bytes": "65536"}
-    with LiveServer(tmp_path, _WITHOUT_SPARK, **soon, search_families="auto") as server:
+    with LiveServer(tmp_path, _WITHOUT_SPARK, **soon, **UNPRESSED, search_families="auto") as server:
         with Searched(server.url, "logs") as stream, Client(server.url) as client:
             for _ in range(3):
                 stream.append(110)
