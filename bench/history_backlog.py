@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from bench.history_load import FLIGHTS
+from bench.history_load import FLIGHTS, Load
 from bench.peers import our_version
 from bench.report import machine
 from bench.search_client import array
@@ -49,16 +49,16 @@ class Round:
     failures: int
 
 
-def fill(folder: Path, streams: int, large: int) -> None:
+def fill(folder: Path, streams: int, large: int, load: Load = FLIGHTS) -> None:
     """Every stream with the same description, and all of it sealed."""
     with _streams(folder) as made:
         for number in range(streams):
-            _create(made, f"small-{number}")
-            _append(made, f"small-{number}", list(FLIGHTS.texts(_SMALL_ENTRIES)))
+            _create(made, f"small-{number}", load)
+            _append(made, f"small-{number}", list(load.texts(_SMALL_ENTRIES)))
         if large:
-            _create(made, "large")
+            _create(made, "large", load)
             batch: list[bytes] = []
-            for text in FLIGHTS.texts(large):
+            for text in load.texts(large):
                 batch.append(text)
                 if len(batch) == _BATCH:
                     _append(made, "large", batch)
@@ -79,9 +79,9 @@ def _streams(folder: Path) -> Iterator[Streams]:
     engine.close_inline()
 
 
-def _create(streams: Streams, name: str) -> None:
+def _create(streams: Streams, name: str, load: Load) -> None:
     streams.create(name, CreateRequest(content_type=_JSON), _expect_success)
-    streams.update_schema(name, msgspec.json.encode(FLIGHTS.description), _expect_success)
+    streams.update_schema(name, msgspec.json.encode(load.description), _expect_success)
 
 
 def _append(streams: Streams, name: str, texts: list[bytes]) -> None:

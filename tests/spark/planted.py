@@ -16,7 +16,7 @@ import os, signal, sys, time
 from pathlib import Path
 
 folder = Path(os.environ["PLANTED_FAULTS"])
-if "topics.spark.pipeline.worker" in sys.orig_argv:
+if "topics.spark.pipeline" in sys.orig_argv:
     from topics.spark.pipeline import status
 
     status.FIRST_RETRY_MS = int((folder / "retry").read_text())

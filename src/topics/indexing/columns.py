@@ -160,3 +160,10 @@ class WordsColumn(TextColumn):
     @abstractmethod
     def lengths(self, count: int) -> NDArray[Any]:
         """How many words each of the first rows has."""
+
+
+def ranges(begins: NDArray[Any], lengths: NDArray[Any]) -> Numbers:
+    """The numbers from each beginning on, as many as its length says, one behind the other."""
+    before = np.cumsum(lengths, dtype=np.int64) - lengths
+    places: Numbers = np.arange(int(lengths.sum())) + np.repeat(begins - before, lengths)
+    return places

@@ -11,11 +11,15 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
+from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
 from topics.indexing.companions.part import CompanionPart
-from topics.indexing.companions.summaries import StoredGroup, StoredRollup, pack_rollup, write_rollup
-from topics.indexing.measures import Counted, Summed
+from topics.indexing.companions.rolling import read_rollup, write_rollups
+from topics.indexing.companions.texts import MappedTexts, pack_strings
+from topics.indexing.groups import Dimension, Groups, regroup
+from topics.indexing.measured import Buckets, Counts, States, Sums
+from topics.indexing.measures import Summed
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.predicates import bind_search
@@ -156,18 +160,41 @@ def test_only_a_field_that_changed_has_another_digest() -> None:
 
 def test_rollups_are_read_at_any_places() -> None:
     """What was added up ahead, group by group: sums of any length, and groups without a name."""
-    groups = [
-        StoredGroup(
-            60_000 * number,
-            (None if number % 3 == 0 else f"s{number}",),
-            (Counted(number), Summed(number, 10 ** (number % 40), -number, None, {1 << number % 90: number, 1: 1.5})),
-        )
-        for number in range(1_500)
-    ]
+    numbers = np.arange(1_500)
+    names = [None, *(f"s{number:04}" for number in range(1, 1_500))]
+    exact = [Summed(n, 10 ** (n % 40), -n, None, {1 << n % 90: n, 1: 1.5}) for n in range(1_500)]
+    buckets = Buckets(2 * (numbers + 1), np.tile([0, 63], 1_500), np.arange(3_000))
+    groups = Groups(
+        60_000 * numbers,
+        [Dimension(np.where(numbers % 3, numbers, 0), names)],
+        [Counts(numbers), States(exact), Sums(numbers, numbers * 0.5, -1.0 * numbers, 1.0 * numbers, buckets)],
+    )
     data = bytearray()
     writer = SectionWriter(data.extend)
-    write_rollup(writer, "rollup/load/60000/all", pack_rollup(groups))
+    assert write_rollups(writer, "load", {(60_000, "all"): regroup([groups], 60_000, [0])})
     writer.finish(Plan({}, {}, {}))
-    stored = StoredRollup(SectionFile(bytes(data)), "rollup/load/60000/all")
+    stored = read_rollup(SectionFile(bytes(data)), "load", 60_000, "all")
+    assert stored is not None
+    expected = list(groups.table().items())
     for places in (range(1_500), range(0), [0], [1_499], range(0, 1_500, 7)):
-        assert list(stored.groups(np.array(places, np.int64))) == [groups[place] for place in places]
+        found = stored.at(np.array(places, np.int64), range(3))
+        assert list(found.table().items()) == [expected[place] for place in places]
+    [key] = stored.at(numbers, [0], [(0, "s0004")]).table()
+    assert key == (240_000, ("s0004",))
+    assert not len(stored.at(numbers, [0], [(0, "none")]))
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
+def test_dictionaries_become_one_however_many_texts_are_looked_at(at_a_time: int) -> None:
+    lists = [["", "a", "b", "z"], [], ["a", "a\0", "ab", "\ud800"], ["b"], ["y", "z", "\U0001f600", "\U0001f601"]]
+    joined, codes = join_texts([MappedTexts(*pack_strings(texts)) for texts in lists], at_a_time)
+    assert list(joined) == sorted({text for texts in lists for text in texts})
+    assert [[joined[code] for code in some.tolist()] for some in codes] == lists
+    assert len(join_texts([MappedTexts(*pack_strings([]))])[0]) == 0
+
+
+def test_texts_are_chosen_and_put_behind_each_other() -> None:
+    first, second = pack_strings(["a", "", "bc"]), pack_strings(["d"])
+    assert list(MappedTexts(*texts_at(*first, np.array([2, 1])))) == ["bc", ""]
+    assert list(MappedTexts(*texts_at(*first, np.zeros(0, np.int64)))) == []
+    assert list(MappedTexts(*texts_behind([first, pack_strings([]), second]))) == ["a", "", "bc", "d"]

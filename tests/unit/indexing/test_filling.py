@@ -15,6 +15,7 @@ from topics.indexing.fresh.batches import Decoder, PlainBatch, read_value
 from topics.indexing.fresh.columns import Keywords, WordColumn, column_for
 from topics.indexing.fresh.filling import Filler, calendar_ms
 from topics.indexing.values import date_of
+from topics.indexing.words import unicode_word_v1, words_by_line
 from topics.schema.pointers import MISSING, finder
 from topics.schema.search import Binding, Field
 
@@ -58,12 +59,20 @@ members = st.one_of(st.none(), st.just(MISSING), texts, numbers, st.booleans(), 
 columns = st.one_of(
     st.lists(st.one_of(texts, st.none(), st.just(MISSING)), max_size=6),
     st.lists(texts, max_size=6),
+    st.lists(st.sampled_from(ODD), max_size=16),
     st.lists(numbers, max_size=6),
     st.lists(st.integers(-5, 5), max_size=6),
     st.lists(st.booleans(), max_size=4),
     st.lists(moments, max_size=4),
     st.lists(members, max_size=6),
 )
+
+
+@given(st.lists(st.one_of(st.text(max_size=12), st.text(st.characters(max_codepoint=127), max_size=12)), max_size=6))
+@effort(400)
+def test_words_of_lines_are_those_of_each_line(texts: list[str]) -> None:
+    lines = [text.replace("\n", " ") for text in texts]
+    assert words_by_line("\n".join(lines)) == [unicode_word_v1(line) for line in lines or [""]]
 
 
 @given(st.sampled_from(KINDS), st.lists(columns, max_size=3))
@@ -97,7 +106,7 @@ def test_most_values_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(filling, "reader", lambda _: never)
     common: list[list[Any]] = [
-        ["a", None], ["A", "b"], ["a b", MISSING], [1, 2], [1, 0.5], ["2026-01-01T00:00:00Z"], [True, None],
+        ["a", None], ["A", "b"], ["a b", "a\nb", MISSING], [1, 2], [1, 0.5], ["2026-01-01T00:00:00Z"], [True, None],
     ]  # fmt: skip
     for (kind, more), found in zip(KINDS, common, strict=True):
         field = Field(kind=kind, bindings=(Binding(version=1, json_pointer="/x"),), **more)  # type: ignore[arg-type]

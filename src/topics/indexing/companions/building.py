@@ -11,7 +11,7 @@ from topics.indexing.companions.mapped import BLOCK_ROWS, KEY, CompanionHead
 from topics.indexing.companions.rolling import add_up, write_rollups
 from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
 from topics.indexing.companions.summaries import pack_summary, write_summaries
-from topics.indexing.companions.texts import MappedTexts, encode_text, narrow, pack_texts
+from topics.indexing.companions.texts import MappedTexts, narrow, pack_strings, pack_texts
 from topics.indexing.fresh.columns import GrowingColumn, Keywords, WordColumn
 from topics.indexing.fresh.index import FreshIndex
 from topics.indexing.parts import Entry
@@ -54,7 +54,7 @@ def freeze(
     fields = {name: write_column(writer, f"field/{name}", column, block_rows) for name, column in columns.items()}
     key = write_column(writer, KEY, freeze_column(index.keys, "keyword", rows), block_rows)
     for (rollup, measure), states in index.sheet.states.items():
-        write_summaries(writer, f"sums/{rollup}/{measure}", map(pack_summary, states))
+        write_summaries(writer, f"sums/{rollup}/{measure}", *pack_texts(map(pack_summary, states)))
     config = registry.search_config
     stored: dict[str, str] = {}
     if config is not None:
@@ -86,6 +86,6 @@ def freeze_column(column: GrowingColumn, kind: str, rows: int) -> StoredColumn:
     # A code becomes the rank of its text.
     ranks = column.dictionary.ranks() // 2
     codes = narrow(ranks[values] if len(values) else np.zeros(0, np.int64))
-    texts = MappedTexts(*pack_texts(map(encode_text, sorted(column.dictionary.texts))))
+    texts = MappedTexts(*pack_strings(column.dictionary.ordered()))
     gap = texts.code(GAP) if isinstance(column, WordColumn) else None
     return StoredColumn(kind, rows, codes, starts, here, texts, *code_places(codes, len(texts), gap))

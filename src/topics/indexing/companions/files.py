@@ -27,8 +27,15 @@ with an interval of `i` ms, and for a measure `m` of it:
     field/f/ends              where each of them ends
     field/f/places            where the codes stand among the values: those of code 0, ascending, then those of code 1
     field/f/stops             where those of each code end
-    rollup/r/i/all/...        sums by all dimensions of the rollup: starts i64, ends, states u8 as JSON
-    rollup/r/i/none/...       sums by none of them
+    rollup/r/i/all/...        sums by all dimensions of the rollup, rollup/r/i/none/... by none of them: groups in the
+                              order of their buckets, then of the texts of their dimensions; null is the last
+      starts             i64  when the bucket of each begins
+      by/n/codes              the n-th dimension of each, as a code; the one behind all texts is null
+      by/n/texts, ends        the texts of the codes, as those of a field
+      of/m/counts             the m-th measure, a count; or of a summary how many values
+      of/m/sums, least, most  i64 or f64, of a summary
+      of/m/stops, powers, times  histograms: where those of each group end, exponents of two, and how often
+      of/m/ends, states       instead of all these, where something is no number of 64 bits: JSON
     sums/r/m/ends, states     the rows that are summaries already, as JSON; empty for a row that is none
 """
 

@@ -19,6 +19,9 @@ from topics.schema.search import Count, Field, Rollup, SearchConfig, Summary, Su
 EXTRACTION: Final = 1
 """The version of the functions that extract, tokenise and normalise. Whoever changes what they give counts it up."""
 
+ROLLUPS: Final = 2
+"""The version of how rollups are stored. Those of another one are not read, and made anew with their companions."""
+
 _encode = msgspec.msgpack.Encoder(order="sorted").encode
 
 
@@ -48,7 +51,8 @@ def plan_of(registry: Registry) -> Plan:
     fields = {name: _field_digest(field, version, promotion) for name, field in config.fields.items()}
     rollups, sums = {}, {}
     for name, rollup in config.rollups.items():
-        rollups[name] = _digest(rollup, config.aliases, config.default_fields, _rollup_fields(rollup, config, fields))
+        looked_at = _rollup_fields(rollup, config, fields)
+        rollups[name] = _digest(ROLLUPS, rollup, config.aliases, config.default_fields, looked_at)
         for measure_name, measure in rollup.measures.items():
             if isinstance(measure, SummaryParts):
                 sums[f"{name}/{measure_name}"] = _digest(measure, promotion)

@@ -6,22 +6,19 @@ are gone as well.
 """
 
 from collections.abc import Iterator, Sequence
-from heapq import merge as merge_sorted
-from typing import Any, Final
 
 import numpy as np
 
 from topics.core.ranges import SeqRange
 from topics.indexing.columns import GAP, Mask, Numbers
-from topics.indexing.companions.files import SectionWriter, Write, bytes_of
+from topics.indexing.companions.files import SectionWriter, Write
 from topics.indexing.companions.identity import Plan
+from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
 from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
 from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
 from topics.indexing.companions.summaries import write_summaries
-from topics.indexing.companions.texts import MappedTexts, narrow, narrowest, pack_texts
-
-_TEXTS_AT_A_TIME: Final = 1 << 16
+from topics.indexing.companions.texts import MappedTexts, narrow, narrowest
 
 
 def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRange] = ()) -> CompanionHead:
@@ -39,7 +36,7 @@ def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRa
     key = _join([source.column(companion.key) for source, companion in _pairs(sources, companions)])
     key_head = write_column(writer, KEY, key, first.block_rows)
     for name in first.plan.sums:
-        write_summaries(writer, f"sums/{name}", _states(sources, name))
+        write_summaries(writer, f"sums/{name}", *texts_behind([source.states(name) for source in sources]))
     whole = all(source.keep is None for source in sources)
     rollups = _merge_rollups(writer, companions, rows) if whole else {}
     head = CompanionHead(
@@ -75,17 +72,11 @@ class _Source:
     def column(self, stored: StoredColumn) -> StoredColumn:
         return stored if self.keep is None else _kept(stored, self.keep)
 
-    def states(self, name: str) -> Iterator[bytes]:
+    def states(self, name: str) -> tuple[Array, Array]:
+        """The rows that are summaries already: their bytes and ends."""
         rollup, _, measure = name.partition("/")
         raw, ends = self.companion.summaries.texts(rollup, measure)
-        texts = MappedTexts(raw, ends).encoded
-        rows = range(len(texts)) if self.keep is None else np.flatnonzero(self.keep).tolist()
-        return (texts[row] for row in rows)
-
-
-def _states(sources: Sequence[_Source], name: str) -> Iterator[bytes]:
-    for source in sources:
-        yield from source.states(name)
+        return (raw, ends) if self.keep is None else texts_at(raw, ends, np.flatnonzero(self.keep))
 
 
 def _kept(stored: StoredColumn, keep: Mask) -> StoredColumn:
@@ -101,8 +92,7 @@ def _kept(stored: StoredColumn, keep: Mask) -> StoredColumn:
     if not stored.is_text:
         return StoredColumn(stored.kind, rows, values, starts, present)
     used, codes = np.unique(values, return_inverse=True)
-    encoded = stored.texts.encoded
-    texts = MappedTexts(*pack_texts(encoded[code] for code in used.tolist()))
+    texts = MappedTexts(*texts_at(stored.texts.raw, stored.texts.ends, used))
     return _with_places(stored.kind, rows, narrow(codes), starts, present, texts)
 
 
@@ -124,37 +114,11 @@ def _join(columns: Sequence[StoredColumn]) -> StoredColumn:
         present = np.concatenate([np.ones(c.rows, np.bool_) if c.present is None else c.present for c in columns])
     if not columns[0].is_text:
         return StoredColumn(kind, rows, np.concatenate([c.values for c in columns]), starts, present)
-    texts, codes_of = _join_texts([column.texts for column in columns])
+    texts, codes_of = join_texts([column.texts for column in columns])
     # Narrow from the beginning: there may be hundreds of millions of words.
     small = [codes.astype(narrowest(len(texts))) for codes in codes_of]
     values = narrow(np.concatenate([codes[column.values] for codes, column in zip(small, columns, strict=True)]))
     return StoredColumn(kind, rows, values, starts, present, texts, *_join_places(columns, codes_of, len(texts)))
-
-
-def _join_texts(sources: Sequence[MappedTexts]) -> tuple[MappedTexts, list[Array]]:
-    """One dictionary, and for each old one the new codes of its texts."""
-    codes_of: list[Array] = [np.zeros(len(source), np.int64) for source in sources]
-
-    def distinct() -> Iterator[bytes]:
-        code, before = -1, b""
-        runs: list[Any] = [_numbered(source, number) for number, source in enumerate(sources)]
-        for text, number, old in merge_sorted(*runs):
-            if code < 0 or text != before:
-                code, before = code + 1, text
-                yield text
-            codes_of[number][old] = code
-
-    return MappedTexts(*pack_texts(distinct())), codes_of
-
-
-def _numbered(source: MappedTexts, number: int) -> Iterator[tuple[bytes, int, int]]:
-    raw = bytes_of(source.raw)
-    begin = 0
-    for first in range(0, len(source), _TEXTS_AT_A_TIME):
-        # Numbers of an array are slow to come by one after the other.
-        for code, end in enumerate(source.ends[first : first + _TEXTS_AT_A_TIME].tolist(), first):
-            yield bytes(raw[begin:end]), number, code
-            begin = end
 
 
 def _join_places(columns: Sequence[StoredColumn], codes_of: Sequence[Array], size: int) -> tuple[Array, Array]:
@@ -187,8 +151,9 @@ def _merge_rollups(writer: SectionWriter, companions: Sequence[Companion], rows:
         for interval, level in _levels(companions[0], name):
             sources = [read_rollup(companion.file, name, interval, level) for companion in companions]
             known = [source for source in sources if source is not None]
-            if len(known) == len(sources):
-                rolled[interval, level] = merge_groups(known, most_groups(rows))
+            groups = merge_groups(known, interval, most_groups(rows)) if len(known) == len(sources) else None
+            if groups is not None:
+                rolled[interval, level] = groups
         if write_rollups(writer, name, rolled):
             merged[name] = digest
     return merged
@@ -199,7 +164,7 @@ def _levels(companion: Companion, name: str) -> list[tuple[int, str]]:
     for section in companion.file.names():
         kind, _, rest = section.partition("/")
         if kind == "rollup" and rest.endswith("/starts"):
-            rollup, interval, level, _ = rest.split("/")
+            rollup, interval, level, *_ = rest.split("/")
             if rollup == name:
                 found.append((int(interval), level))
     return found

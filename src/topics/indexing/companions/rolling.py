@@ -1,28 +1,22 @@
 """Rollups that are added up ahead: by all their dimensions and by none, at each of their intervals.
 
-What is asked by some of the dimensions is merged out of what was added up by all of them.
+What is asked by some of the dimensions is merged out of what was added up by all of them, and so are longer intervals
+out of shorter ones that they are made of.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from heapq import merge as merge_sorted
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
-from topics.indexing.aggregation import Aggregation, GroupKey
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.companions.files import SectionFile, SectionWriter
-from topics.indexing.companions.summaries import (
-    NotStorableError,
-    PackedRollup,
-    StoredGroup,
-    StoredRollup,
-    pack_rollup,
-    write_rollup,
-)
+from topics.indexing.companions.stored_groups import StoredRollup, pack_groups
+from topics.indexing.companions.summaries import NotStorableError
+from topics.indexing.fresh import sums
 from topics.indexing.fresh.index import FreshIndex
 from topics.indexing.fresh.masks import Judge
-from topics.indexing.fresh.sums import total
-from topics.indexing.measures import State
+from topics.indexing.groups import Groups, regroup
 from topics.indexing.predicates import Everything
 from topics.schema.search import Rollup, SearchConfig, interval_ms
 
@@ -34,16 +28,16 @@ _SAVING: Final = 2
 
 Level = str
 """`all` dimensions of a rollup, or `none` of them."""
-Rolled = dict[tuple[int, Level], Iterable[StoredGroup]]
+Rolled = dict[tuple[int, Level], Groups]
 """By the length of the interval and the level; those that are not worth it are missing."""
 
 
-def whole(config: SearchConfig, version: int, name: str, interval: str, level: Level) -> Aggregation:
+def whole(config: SearchConfig, version: int, name: str, length: int, level: Level) -> Aggregation:
     """The aggregation that adds up everything there is."""
     rollup = config.rollups[name]
     return Aggregation(
-        config=config, version=version, name=name, from_ms=-FAR_MS, to_ms=FAR_MS, interval=interval,
-        interval_ms=interval_ms(interval) or 1, group_by=rollup.dimensions if level == "all" else (),
+        config=config, version=version, name=name, from_ms=-FAR_MS, to_ms=FAR_MS, interval="",
+        interval_ms=length, group_by=rollup.dimensions if level == "all" else (),
         measures=tuple(rollup.measures), predicate=Everything(),
     )  # fmt: skip
 
@@ -56,40 +50,41 @@ def add_up(index: FreshIndex, config: SearchConfig, version: int, name: str) -> 
     rolled: Rolled = {}
     judge, alive = Judge(index.columns, count), np.ones(count, np.bool_)
     most = most_groups(count)
-    for interval in rollup.intervals:
+    for length in sorted({interval_ms(interval) or 1 for interval in rollup.intervals}):
         for level in levels_of(rollup):
-            ask = whole(config, version, name, interval, level)
-            table = total(index.sheet, index.columns, judge, alive, ask, most)
-            if table is not None:
-                rolled[ask.interval_ms, level] = in_order(table.groups)
+            groups = _derived(rolled, length, rollup.dimensions if level == "all" else ())
+            if groups is None:
+                ask = whole(config, version, name, length, level)
+                groups = sums.add_up(index.sheet, index.columns, judge, alive, ask, most)
+                groups = None if groups is None else regroup([groups], length, range(len(ask.group_by)))
+            if groups is not None and len(groups) <= most:
+                rolled[length, level] = groups
     return rolled
+
+
+def _derived(rolled: Mapping[tuple[int, Level], Groups], length: int, dimensions: Sequence[str]) -> Groups | None:
+    """Groups out of the fewest that they can be made of, which are fewer than there are rows."""
+    finer = [
+        groups
+        for (shorter, level), groups in rolled.items()
+        if length % shorter == 0 and (level == "all" or not dimensions)
+    ]
+    return regroup([min(finer, key=len)], length, range(len(dimensions))) if finer else None
 
 
 def levels_of(rollup: Rollup) -> tuple[Level, ...]:
     return ("all", "none") if rollup.dimensions else ("none",)
 
 
-def in_order(groups: Mapping[GroupKey, tuple[State, ...]]) -> list[StoredGroup]:
-    found = [StoredGroup(key.start_ms, key.group, states) for key, states in groups.items()]
-    return sorted(found, key=_place)
-
-
-def _place(group: StoredGroup) -> tuple[int, list[tuple[bool, str]]]:
-    return group.start_ms, [(part is None, part or "") for part in group.group]
-
-
 def write_rollups(writer: SectionWriter, name: str, rolled: Rolled) -> bool:
     """Adds what was added up, all or nothing; whether it did."""
-    packed: dict[tuple[int, Level], PackedRollup] = {}
-    for level, groups in rolled.items():
-        try:
-            packed[level] = pack_rollup(groups)
-        except NotStorableError:
-            return False
-        except TooManyGroupsError:
-            continue
-    for (interval, dimensions), groups_of_it in packed.items():
-        write_rollup(writer, f"rollup/{name}/{interval}/{dimensions}", groups_of_it)
+    try:
+        packed = {level: pack_groups(groups) for level, groups in rolled.items()}
+    except NotStorableError:
+        return False
+    for (interval, dimensions), sections in packed.items():
+        for section, array in sections:
+            writer.add(f"rollup/{name}/{interval}/{dimensions}/{section}", array)
     return bool(packed)
 
 
@@ -98,31 +93,10 @@ def read_rollup(file: SectionFile, name: str, interval: int, level: Level) -> St
     return StoredRollup(file, prefix) if f"{prefix}/starts" in file else None
 
 
-class TooManyGroupsError(Exception):
-    """So many that to add them up ahead saves nothing."""
-
-
-def merge_groups(sources: Iterable[StoredRollup], most: int) -> Iterator[StoredGroup]:
-    """The groups of several companions as those of one, in order. Each source has its own in order, so that no more of
-    them are in memory than there are sources. Raises TooManyGroupsError."""
-    known: StoredGroup | None = None
-    count = 0
-    for found in merge_sorted(*map(_groups_of, sources), key=_place):
-        if known is not None and (found.start_ms, found.group) == (known.start_ms, known.group):
-            for state, further in zip(known.states, found.states, strict=True):
-                state.merge(further)
-            continue
-        if known is not None:
-            yield known
-        known, count = found, count + 1
-        if count > most:
-            raise TooManyGroupsError
-    if known is not None:
-        yield known
-
-
-def _groups_of(source: StoredRollup) -> Iterator[StoredGroup]:
-    return source.groups(np.arange(len(source.starts)))
+def merge_groups(sources: Sequence[StoredRollup], interval: int, most: int) -> Groups | None:
+    """The groups of several companions as those of one; None where there are too many to save anything."""
+    merged = regroup([source.all() for source in sources], interval, range(sources[0].dimensions))
+    return merged if len(merged) <= most else None
 
 
 def most_groups(rows: int) -> int:

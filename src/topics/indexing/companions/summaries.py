@@ -1,13 +1,12 @@
-"""Sums in a companion: those of rollups that were added up when it was made, and entries that are summaries already.
+"""States in a companion: entries that are summaries already, and what groups came to that is no number of 64 bits.
 
 A state is JSON: of a count the number, of a summary `[count, sum, least, greatest, histogram | null]`. Integers have no
 end in Python and none in JSON, so they come back as they were; a sum that is no number is not stored at all.
 """
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
-from typing import NamedTuple
+from typing import overload
 
 import msgspec
 import numpy as np
@@ -17,12 +16,10 @@ from topics.indexing.companions.files import SectionFile, SectionWriter, bytes_o
 from topics.indexing.companions.stored import Array
 from topics.indexing.companions.texts import pack_texts
 from topics.indexing.measures import Counted, State, Summed
-from topics.indexing.rollups import Group
 
 _encode = msgspec.json.Encoder().encode
 _decode_summary = msgspec.json.Decoder(Summed).decode
-_decode_groups = msgspec.json.Decoder(list[tuple[tuple[str | None, ...], tuple[int | Summed, ...]]]).decode
-_AT_ONCE = 512
+_decode_state = msgspec.json.Decoder(int | Summed).decode
 
 
 class NotStorableError(Exception):
@@ -63,8 +60,7 @@ class StoredSummaries:
         return self._file.array(f"{prefix}/states"), self._file.array(f"{prefix}/ends")
 
 
-def write_summaries(writer: SectionWriter, prefix: str, states: Iterable[bytes]) -> None:
-    raw, ends = pack_texts(states)
+def write_summaries(writer: SectionWriter, prefix: str, raw: Array, ends: Array) -> None:
     writer.add(f"{prefix}/states", raw)
     writer.add(f"{prefix}/ends", ends)
 
@@ -73,65 +69,37 @@ def pack_summary(state: Summed | None) -> bytes:
     return b"" if state is None else _encode(pack_state(state))
 
 
-class StoredGroup(NamedTuple):
-    """One group of a rollup: its bucket, the values of its dimensions, and what was added up."""
-
-    start_ms: int
-    group: Group
-    states: tuple[State, ...]
-
-
-class PackedRollup(NamedTuple):
-    starts: Numbers
-    states: Array
-    ends: Array
-
-
-def pack_rollup(groups: Iterable[StoredGroup]) -> PackedRollup:
-    """Groups in the order of their buckets, one at a time. Raises NotStorableError."""
-    starts = array("q")
-
-    def packed() -> Iterator[bytes]:
-        for group in groups:
-            starts.append(group.start_ms)
-            yield _encode([group.group, [pack_state(state) for state in group.states]])
-
+def pack_states(states: Iterable[State]) -> tuple[Array, Array]:
+    """States as their bytes and ends. Raises NotStorableError."""
     try:
-        states, ends = pack_texts(packed())
+        return pack_texts([_encode(pack_state(state)) for state in states])
     except ValueError as error:
         # An integer with more digits than Python writes.
         raise NotStorableError from error
-    return PackedRollup(np.array(starts, np.int64), states, ends)
 
 
-def write_rollup(writer: SectionWriter, prefix: str, packed: PackedRollup) -> None:
-    for name, section in zip(PackedRollup._fields, packed, strict=True):
-        writer.add(f"{prefix}/{name}", section)
+class StoredStates(Sequence[State]):
+    """States that were stored; each is read when it is asked for."""
 
+    def __init__(self, raw: Array, ends: Array) -> None:
+        self._raw = bytes_of(raw)
+        self._ends = ends
 
-class StoredRollup:
-    """The groups of a rollup at one interval."""
+    def __len__(self) -> int:
+        return len(self._ends)
 
-    def __init__(self, file: SectionFile, prefix: str) -> None:
-        self.starts: Numbers = file.array(f"{prefix}/starts")
-        self._ends = file.array(f"{prefix}/ends")
-        states = file.array(f"{prefix}/states")
-        self._raw = bytes_of(states)
-
-    def between(self, first_ms: int, end_ms: int) -> tuple[int, int]:
-        """The groups whose buckets begin from `first_ms` on and before `end_ms`."""
-        lo, hi = np.searchsorted(self.starts, (first_ms, end_ms))
-        return int(lo), int(hi)
-
-    def groups(self, places: Numbers) -> Iterator[StoredGroup]:
-        """Those at some places, read some at a time."""
-        for begin in range(0, len(places), _AT_ONCE):
-            some = places[begin : begin + _AT_ONCE]
-            found = _decode_groups(b"[%b]" % b",".join(_texts_at(self._raw, self._ends, some)))
-            for start, (group, states) in zip(self.starts[some].tolist(), found, strict=True):
-                yield StoredGroup(
-                    start, group, tuple([state if isinstance(state, Summed) else Counted(state) for state in states])
-                )
+    @overload
+    def __getitem__(self, place: int) -> State: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[State]: ...
+    def __getitem__(self, place: int | slice) -> State | Sequence[State]:
+        if isinstance(place, slice):
+            return [self[index] for index in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        begin = int(self._ends[place - 1]) if place else 0
+        found = _decode_state(self._raw[begin : int(self._ends[place])])
+        return found if isinstance(found, Summed) else Counted(found)
 
 
 def _texts_at(raw: memoryview, ends: Array, places: Numbers) -> list[memoryview]:

@@ -4,9 +4,8 @@ So the code of a text is its rank, texts with a common beginning are a range of 
 """
 
 import re
-from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any, Final, overload
 
 import numpy as np
@@ -123,13 +122,21 @@ class _BytesOf(Sequence[bytes]):
         return bytes(self._raw[int(self._ends[code - 1]) if code else 0 : int(self._ends[code])])
 
 
-def pack_texts(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+def pack_strings(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Sorted texts as their bytes and ends."""
-    raw, ends = bytearray(), array("Q")
-    for text in texts:
-        raw += text
-        ends.append(len(raw))
-    return np.frombuffer(raw, np.uint8), narrow(np.frombuffer(ends, np.uint64))
+    joined = "".join(texts)
+    # What is ASCII has as many bytes as characters: then no text is looked at by itself.
+    return _packed(joined.encode(), texts) if joined.isascii() else pack_texts(map(encode_text, texts))
+
+
+def pack_texts(texts: Iterable[bytes]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    encoded = texts if isinstance(texts, list) else list(texts)
+    return _packed(b"".join(encoded), encoded)
+
+
+def _packed(raw: bytes, texts: Sequence[Sized]) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+    return np.frombuffer(raw, np.uint8), narrow(ends)
 
 
 def narrow(values: NDArray[Any]) -> NDArray[Any]:

@@ -9,14 +9,16 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from topics.indexing.aggregation import Aggregation, GroupKey, Table
+from topics.indexing import limits
+from topics.indexing.aggregation import Aggregation, Table
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
 from topics.indexing.companions.rolling import FAR_MS, read_rollup
-from topics.indexing.companions.summaries import StoredRollup
+from topics.indexing.companions.stored_groups import StoredRollup
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.fresh.sums import total
+from topics.indexing.groups import regroup
 from topics.indexing.predicates import All, Equals, Everything, Predicate
 
 Step = Callable[[], Table | None]
@@ -110,14 +112,11 @@ class Totals:
         fixed = [(rollup.dimensions.index(name), value) for name, value in (self._fixed() or {}).items()]
         grouped = [rollup.dimensions.index(name) for name in ask.group_by]
         chosen = [place for place, name in enumerate(rollup.measures) if name in ask.measures]
-        all_groups = grouped == list(range(len(rollup.dimensions)))
-        all_measures = len(chosen) == len(rollup.measures)
-        for start, group, states in rolled.groups(clean):
-            if fixed and any([group[place] != value for place, value in fixed]):
-                continue
-            kept = group if all_groups else tuple([group[place] for place in grouped])
-            if not table.put(GroupKey(start, kept), states if all_measures else tuple([states[at] for at in chosen])):
-                return None
+        found = rolled.at(clean, chosen, fixed)
+        groups = regroup([found], interval, grouped) if len(grouped) < rolled.dimensions else found
+        if len(groups) > limits.MAX_GROUPS:
+            return None
+        table.groups = groups.table()
         return table
 
     # Out of the columns

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.columns import GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
+from topics.indexing.columns import GAP, Codes, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn, ranges
 from topics.indexing.extraction import FieldValues
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.dictionary import Dictionary
-from topics.indexing.words import words_and_gaps
+from topics.indexing.words import words_by_line
 from topics.schema.search import Field
 
 POSTING_WORDS = 1 << 16
@@ -99,20 +99,20 @@ class WordColumn(Keywords, WordsColumn):
         self._lengths.extend([sum(map(len, field or ())) for field in fields])
         self._post()
 
-    def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> bool:
-        """Adds as many rows as `present` has, some of which have one text each. False, and nothing was added, where a
-        text has the character in it that stands for the gap.
-
-        All texts are one while they are taken apart. Small letters are the same that way: the only letter that becomes
-        another one at the end of a word is at its end before a gap as well.
-        """
-        joined = GAP.join(texts) + GAP if texts else ""
-        if joined.count(GAP) != len(texts):
-            return False
-        codes = self.dictionary.encode(words_and_gaps(joined, GAP))
+    def extend_texts(self, texts: list[str], rows: Numbers, present: Mask) -> None:
+        """Adds as many rows as `present` has, some of which have one text each. What several have is taken apart
+        once."""
+        distinct = dict.fromkeys(texts)
+        if 2 * len(distinct) > len(texts):
+            codes, lengths = self._words_of(texts)
+        else:
+            codes, lengths = self._words_of(list(distinct))
+            place_of = dict(zip(distinct, range(len(distinct)), strict=True))
+            chosen = np.fromiter(map(place_of.__getitem__, texts), np.int64, len(texts))
+            begins = np.cumsum(lengths) - lengths
+            lengths = lengths[chosen]
+            codes = codes[ranges(begins[chosen], lengths)]
         begin = self.present.count
-        ends = np.flatnonzero(codes == self.dictionary.code(GAP)) if texts else np.empty(0, np.int64)
-        lengths = np.diff(ends, prepend=-1)
         self.present.extend(present)
         self.values.extend(codes)
         self._rows.extend(np.repeat(rows + begin, lengths))
@@ -121,7 +121,22 @@ class WordColumn(Keywords, WordsColumn):
         self._lengths.extend(words)
         self.is_single = self.is_single and len(codes) == len(texts) == len(present)
         self._post()
-        return True
+
+    def _words_of(self, texts: list[str]) -> tuple[Codes, Numbers]:
+        """The codes of the words of texts, each with a gap behind it, and how many that are."""
+        if not texts:
+            return np.empty(0, np.int32), np.empty(0, np.int64)
+        joined = GAP.join(texts)
+        if joined.count(GAP) >= len(texts):
+            # No word has it, so anything else that is in no word does as well.
+            joined = GAP.join([text.replace(GAP, " ") for text in texts])
+        found = words_by_line(joined)
+        for words in found:
+            words.append(GAP)
+        return (
+            self.dictionary.encode(list(chain.from_iterable(found))),
+            np.fromiter(map(len, found), np.int64, len(found)),
+        )
 
     def _post(self) -> None:
         while self.values.count - len(self._postings) * POSTING_WORDS >= POSTING_WORDS:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from itertools import filterfalse
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,13 @@ _TEXT_BYTES = 160
 """What a short text takes in a dictionary besides its characters."""
 
 
-class _Codes(dict[str, int]):
-    """Gives a text that it does not know the next code: only those cost more than looking them up."""
-
-    def __init__(self, texts: list[str]) -> None:
-        super().__init__()
-        self._texts = texts
-
-    def __missing__(self, text: str) -> int:
-        code = self[text] = len(self._texts)
-        self._texts.append(text)
-        return code
-
-
 class Dictionary:
     """The codes of texts. Most of them stand in a sorted list besides, which finds those with a common beginning. What
     came since it was made is looked at one by one, until there is too much of it."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self._codes = _Codes(self.texts)
+        self._codes: dict[str, int] = {}
         self._ordered: list[str] = []
         self._ordered_codes: Codes = np.empty(0, np.int32)
         self._ranks: Numbers = np.empty(0, np.int64)
@@ -42,10 +30,16 @@ class Dictionary:
         return len(self.texts)
 
     def encode(self, texts: Sequence[str]) -> Codes:
-        known = len(self.texts)
-        encoded = np.fromiter(map(self._codes.__getitem__, texts), np.int32, len(texts))
-        self._chars += sum(map(len, self.texts[known:]))
-        return encoded
+        """The codes of texts; those that it does not know get the next ones, all at once."""
+        codes, count = self._codes, len(texts)
+        try:
+            return np.fromiter(map(codes.__getitem__, texts), np.int32, count)
+        except KeyError:
+            new = list(filterfalse(codes.__contains__, dict.fromkeys(texts)))
+            codes.update(zip(new, range(len(codes), len(codes) + len(new)), strict=True))
+            self.texts += new
+            self._chars += sum(map(len, new))
+        return np.fromiter(map(codes.__getitem__, texts), np.int32, count)
 
     def code(self, text: str) -> int | None:
         return self._codes.get(text)
@@ -64,6 +58,11 @@ class Dictionary:
         """Sorts the texts now and then; those that are not sorted."""
         self._sort(1024 + len(self._ordered) // 8)
         return self.texts[len(self._ordered) :]
+
+    def ordered(self) -> Sequence[str]:
+        """All texts in their order."""
+        self._sort()
+        return self._ordered
 
     def ranks(self) -> Numbers:
         """For each code, twice the place of its text among all of them."""

@@ -12,11 +12,14 @@ from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
 from topics.indexing.fresh.index import FreshIndex
 from topics.spark.families.erasing import Rewrite, pieces
+from topics.spark.families.moving import Move, Moved
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
+from topics.storage.companion_copies import CopyDamagedError
 from topics.storage.companions import CompanionFile, FamilyStore, companion_name
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.objects.store import StoreUnavailable
 from topics.system.dice import SystemDice
 
 
@@ -33,6 +36,9 @@ class FamilyMade(msgspec.Struct):
     text_bytes: int = 0
     segments: int = 0
     is_merged: bool = False
+    moved: list[Moved] = []
+    cold_problem: str = ""
+    """What the cold tier could not do just now. Nothing was made then, and nobody is to blame."""
 
 
 class FamilyOutcome(msgspec.Struct):
@@ -110,7 +116,7 @@ class Indexing:
         ref = runs[0].ref
         made = FamilyMade(ref.topic_id, ref.epoch, ref.topic, runs[0].generation)
         for run in runs:
-            name = _new_name(run.first, run.last, run.generation, self._run)
+            name = companion_name(run.first, run.last, run.generation, self._run, _new_attempt())
             head, size = _write(
                 self._store, ref.topic_id, name,
                 lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
@@ -127,8 +133,12 @@ class Indexing:
 def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> FamilyMade:
     """Some companions of a stream as one."""
     files = work.files
-    name = _new_name(files[0].first, files[-1].last, files[0].generation, run)
-    sources = [Companion(store.map(work.topic_id, file.name)) for file in files]
+    attempt = _new_attempt()
+    name = companion_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
+    try:
+        sources = [Companion(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
+    except StoreUnavailable as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, files[0].generation, error)
     for source in sources:
         # What is damaged must not be written again under a checksum that is right.
         source.check()
@@ -139,6 +149,24 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     return FamilyMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
     )
+
+
+def move_file(store: FamilyStore, work: Move) -> FamilyMade:
+    """A companion copied into the cold tier."""
+    name = work.file.name
+    try:
+        moved = Moved(name, store.relocate(work.topic_id, name))
+    except FileNotFoundError:
+        raise
+    except (OSError, CopyDamagedError) as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, work.generation, error)
+    return FamilyMade(work.topic_id, work.epoch, work.topic, work.generation, moved=[moved])
+
+
+def _put_off(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> FamilyMade:
+    """What the cold tier is in the way of is tried again later. It costs the stream nothing else: its new entries are
+    in the data folder."""
+    return FamilyMade(topic_id, epoch, topic, generation, cold_problem=f"{type(error).__name__}: {error}")
 
 
 def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> FamilyMade:
@@ -165,9 +193,9 @@ def _indexed_again(
     return [file for part in indexing.finish().made for file in part.files]
 
 
-def _new_name(first: int, last: int, generation: str, run: str) -> str:
+def _new_attempt() -> str:
     """Spark may have two attempts of one task on their way, and a job that failed leaves some behind that go on."""
-    return companion_name(first, last, generation, run, SystemDice().token(4).hex())
+    return SystemDice().token(4).hex()
 
 
 def _write(

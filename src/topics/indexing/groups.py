@@ -1,0 +1,100 @@
+"""Groups of aggregations as arrays: when each begins, what its dimensions are, and what its measures came to.
+
+To sum up a companion, to derive days from hours, to merge companions and to answer a question out of them is one step:
+groups are numbered by their keys, and those of one number are added.
+"""
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import NamedTuple
+
+import numpy as np
+
+from topics.indexing.aggregation import GroupKey
+from topics.indexing.columns import Numbers
+from topics.indexing.measured import Array, Measured, together
+from topics.indexing.measures import State
+
+_FEW = 1 << 20
+"""Codes that a table is made for; beyond, they are sorted."""
+
+
+class Dimension(NamedTuple):
+    """One dimension of some groups: a code for each, and what each code stands for; None is no value."""
+
+    codes: Array
+    names: Sequence[str | None]
+
+    def take(self, places: Array) -> "Dimension":
+        return Dimension(self.codes[places], self.names)
+
+
+class Groups:
+    def __init__(self, starts: Numbers, dimensions: Sequence[Dimension], measures: Sequence[Measured]) -> None:
+        self.starts = starts
+        self.dimensions = dimensions
+        self.measures = measures
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, places: Array) -> "Groups":
+        return Groups(
+            self.starts[places],
+            [dimension.take(places) for dimension in self.dimensions],
+            [measure.take(places) for measure in self.measures],
+        )
+
+    def table(self) -> dict[GroupKey, tuple[State, ...]]:
+        named = [[names[code] for code in codes.tolist()] for codes, names in self.dimensions]
+        groups = zip(*named, strict=True) if named else repeat(())
+        keys = map(GroupKey, self.starts.tolist(), groups)
+        states = [measure.states() for measure in self.measures]
+        return dict(zip(keys, zip(*states, strict=True) if states else repeat(()), strict=False))
+
+
+def numbered(codes: Array, size: int) -> tuple[Numbers, Numbers]:
+    """Codes below a size without holes, in their order, and for each of them a place that has it."""
+    if size > _FEW:
+        _, firsts, places = np.unique(codes, return_index=True, return_inverse=True)
+        return places, firsts
+    owners = np.full(size, -1)
+    owners[codes] = np.arange(len(codes))
+    present = owners >= 0
+    return (np.cumsum(present) - 1)[codes], owners[present]
+
+
+def number_keys(axes: Sequence[tuple[Array, int]], count: int) -> tuple[Numbers, Numbers]:
+    """Numbers for keys of several codes, each below its size: that of each key, in the order of the codes, and for each
+    number a place that has it."""
+    joined = np.zeros(count, np.int64)
+    size, firsts = 1, np.zeros(min(count, 1), np.int64)
+    for codes, below in axes:
+        # Numbered anew after each axis, so that no product of their sizes can overflow.
+        joined, firsts = numbered(joined * below + codes, size * below)
+        size = len(firsts)
+    return joined, firsts
+
+
+def regroup(sources: Sequence[Groups], interval_ms: int, wanted: Sequence[int]) -> Groups:
+    """Groups of several as those of one, by the places of some of their dimensions, in buckets of a length that each
+    source's is a part of. They come in order: by time, then by the names of their dimensions; null is the last."""
+    starts = np.concatenate([source.starts for source in sources]) // interval_ms * interval_ms
+    distinct, times = np.unique(starts, return_inverse=True)
+    joined = [_one_dimension([source.dimensions[place] for source in sources]) for place in wanted]
+    axes = [(times, len(distinct)), *((one.codes, len(one.names)) for one in joined)]
+    groups, firsts = number_keys(axes, len(starts))
+    measures = [together(parts) for parts in zip(*(source.measures for source in sources), strict=True)]
+    return Groups(
+        starts[firsts],
+        [dimension.take(firsts) for dimension in joined],
+        [measure.added(groups, len(firsts)) for measure in measures],
+    )
+
+
+def _one_dimension(parts: Sequence[Dimension]) -> Dimension:
+    """Those of several one behind the other, by names in order."""
+    names = sorted({name for part in parts for name in part.names}, key=lambda name: (name is None, name or ""))
+    codes = {name: code for code, name in enumerate(names)}
+    known = [np.array([codes[name] for name in part.names], np.int64) for part in parts]
+    return Dimension(np.concatenate([new[part.codes] for new, part in zip(known, parts, strict=True)]), names)
