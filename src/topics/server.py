@@ -41,7 +41,7 @@ from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
 from topics.spark.pipeline.status import FAMILIES
-from topics.spark.pipeline.supervisor import INSTALL, Supervisor
+from topics.spark.pipeline.supervisor import FAILING, INSTALL, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files, server_files
 from topics.storage.places import check_place
@@ -387,6 +387,8 @@ def held_up(supervisor: Supervisor, stream: str) -> HeldUp | None:
     if supervisor.state == "unavailable":
         return HeldUp(reason=supervisor.reason or "", install=INSTALL)
     found = supervisor.held_up(stream, FAMILIES)
+    if found is None and supervisor.fails(FAMILIES):
+        return HeldUp(reason=FAILING, attempts=supervisor.status().failures, retry_at_ms=supervisor.retry_at_ms)
     if found is None:
         return None
     return HeldUp(reason=found.reason, since_ms=found.since_ms, attempts=found.attempts, retry_at_ms=found.retry_at_ms)

@@ -6,6 +6,7 @@ over.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from topics.engine.background import InlineRunner
 from topics.indexing.companions.mapped import Companion
 from topics.searching.messages import Close, SearchQuery
 from topics.spark.families.planning import FamilyRules, subject_of
-from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.executors import HALVES, InlineExecutor
 from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.rounds import Pipeline, ShortError
+from topics.spark.pipeline.scanning import perform
 from topics.spark.pipeline.waiting import FrameRules
 from topics.storage.catalog import read_catalog
 from topics.storage.companions import FamilyStore
@@ -30,7 +32,17 @@ from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.searcher import InlineSearcher, at_once
 from topics.streams.search.service import StreamSearch
-from topics.testing import FakeDisk, ManualClock, PowerCut, SeededDice, Survival
+from topics.testing import (
+    FakeDisk,
+    Fault,
+    FaultPlan,
+    FaultyFileSystem,
+    ManualClock,
+    PowerCut,
+    SeededDice,
+    Survival,
+)
+from topics.testing.faults import LACK_OF_ROOM
 
 LAYOUT = Layout("data")
 OPTIONS = EngineOptions(data_dir="data", wal_shards=1, wal_file_bytes=65536)
@@ -117,10 +129,14 @@ class World:
         return found
 
 
-def run_all(fs: FileSystem, clock: ManualClock, seed: int) -> Pipeline:
+def pipeline(fs: FileSystem, clock: ManualClock, seed: int, executor: InlineExecutor | None = None) -> Pipeline:
     product = FamilyProduct(fs, LAYOUT, FamilyRules(fan_out=2), SeededDice(seed))
     rules = FrameRules(group_bytes=1)
-    made = Pipeline(fs, LAYOUT, [product], InlineExecutor(fs), clock, rules, confirms=False)
+    return Pipeline(fs, LAYOUT, [product], executor or InlineExecutor(fs), clock, rules, confirms=False)
+
+
+def run_all(fs: FileSystem, clock: ManualClock, seed: int, executor: InlineExecutor | None = None) -> Pipeline:
+    made = pipeline(fs, clock, seed, executor)
     for _ in range(50):
         if not made.round():
             return made
@@ -240,3 +256,101 @@ def test_a_full_disk_is_nobodys_fault_and_searches_go_on(room: int) -> None:
     world.clock.advance(2_000)
     assert {name: world.answers(name) for name in expected} == expected
     world.append("logs", 18, 1)
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+def test_a_call_without_room_publishes_nothing_half_and_its_room_comes_back_at_once(lasting: bool) -> None:
+    """Every fourth call that needs room, some of them without any and some with room for half of a write."""
+    sweep_room(1 + lasting, 4, lasting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
+def test_any_call_without_room_publishes_nothing_half(lasting: bool) -> None:
+    sweep_room(1, 1, lasting)
+
+
+def sweep_room(first: int, step: int, lasting: bool) -> None:
+    world = prepare()
+    expected = {name: world.answers(name) for name in ("logs", "plan")}
+    start, clock = world.disk, world.clock
+    counting = FaultyFileSystem(start.clone())
+    run_all(counting, clock, 11)
+    calls = [call for call, (operation, _) in enumerate(counting.trace, 1) if operation in LACK_OF_ROOM]
+    failed = 0
+    for place, call in enumerate(calls[first - 1 :: step]):
+        fault = Fault.SHORT if counting.trace[call - 1][0] == "write" and place % 2 else Fault.ENOSPC
+        only = frozenset(("write",)) if fault is Fault.SHORT else LACK_OF_ROOM
+        faulty = FaultyFileSystem(disk := start.clone(), FaultPlan(call, fault, lasting, only=only))
+        try:
+            run_all(faulty, clock, 11)
+        except (ShortError, OSError):
+            failed += 1
+        # Nobody can wait for the next run where appends need the room.
+        check_nothing_is_left_over(disk, call)
+        check(disk)
+        opened = World(disk, clock)
+        assert {name: opened.answers(name) for name in expected} == expected, call
+        made = run_all(disk, clock, 12 + call)
+        assert made.status.quarantined == (), call
+        check(disk)
+        check_complete(disk)
+        clock.advance(2_000)
+        assert {name: opened.answers(name) for name in expected} == expected, call
+    assert failed > 10
+
+
+class Haunted(InlineExecutor):
+    """Behind every task comes another attempt at it that nobody waits for, and that does not get far."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        super().__init__(fs)
+        self.ghosts = 0
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+        outcomes = super().run(works, on_done)
+        for work in works:
+            ghost = FaultyFileSystem(self._fs, FaultPlan(5, Fault.SHORT, lasting=True))
+            perform(ghost, HALVES, work)
+            self.ghosts += ghost.failed > 0
+        return outcomes
+
+
+def test_an_attempt_that_nobody_waits_for_harms_no_file() -> None:
+    world = prepare()
+    expected = {name: world.answers(name) for name in ("logs", "plan")}
+    executor = Haunted(world.disk)
+    run_all(world.disk, world.clock, 11, executor)
+    assert executor.ghosts > 3
+    check(world.disk)
+    world.clock.advance(2_000)
+    assert {name: world.answers(name) for name in expected} == expected
+    # It could not even remove what it had written; whoever comes next does.
+    run_all(world.disk, world.clock, 12)
+    check_complete(world.disk)
+
+
+def test_what_a_failed_job_left_is_removed_with_the_next_commit_of_the_stream() -> None:
+    """A process that always has work to do is never started anew."""
+    world = prepare()
+    made = pipeline(world.disk, world.clock, 11, Haunted(world.disk))
+    while made.round():
+        pass
+    store = FamilyStore(world.disk, LAYOUT)
+    topic_id = world.streams.topic("logs").id
+    manifest = store.load(topic_id)
+    assert manifest is not None and set(store.files(topic_id)) > manifest.named()
+    made._executor = InlineExecutor(world.disk)
+    world.append("logs", 18, 3)
+    world.seal()
+    assert made.round()
+    manifest = store.load(topic_id)
+    assert manifest is not None and set(store.files(topic_id)) == manifest.named()
+
+
+def check_nothing_is_left_over(fs: FileSystem, call: int) -> None:
+    store = FamilyStore(fs, LAYOUT)
+    for topic_id in store.topic_ids():
+        manifest = store.load(topic_id)
+        named = set() if manifest is None else manifest.named()
+        assert set(store.files(topic_id)) <= named, call

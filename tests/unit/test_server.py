@@ -22,8 +22,8 @@ from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
-from topics.spark.pipeline.status import PipelineStatus, Quarantine
-from topics.spark.pipeline.supervisor import Supervisor
+from topics.spark.pipeline.status import PipelineStatus, ProductStatus, Quarantine
+from topics.spark.pipeline.supervisor import FAILING, Supervisor
 from topics.storage.layout import Layout
 from topics.storage.posix import PosixFileSystem
 from topics.streams.search.coverage import HeldUp
@@ -282,6 +282,14 @@ def test_what_holds_up_the_families_of_a_stream(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out))
     assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
     assert server.held_up(made, "other") is None
+    monkeypatch.setattr(made, "_status", PipelineStatus(quarantined=left_out, error="other is damaged", failures=4))
+    made.retry_at_ms = 9
+    # What failed may be the matter of another stream.
+    assert server.held_up(made, "more") == HeldUp(reason=FAILING, attempts=4, retry_at_ms=9)
+    assert server.held_up(made, "logs") == HeldUp(reason="damaged", since_ms=1, attempts=2, retry_at_ms=3)
+    sick = (ProductStatus("archive", 0, 0, 0, 0, error="x"), ProductStatus("families", 0, 0, 0, 0))
+    monkeypatch.setattr(made, "_status", PipelineStatus(products=sick, error="x", failures=1))
+    assert server.held_up(made, "more") is None
     made.reason = "pyspark is not installed"
     found = server.held_up(made, "other")
     assert found is not None and found.install == "pip install 'topics-engine[spark]'"

@@ -1,11 +1,12 @@
 """Which companions of a stream count: a manifest beside them, replaced in one step once its files are on disk.
 
     families/<16 hex digits>/manifest.json
-    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>.companion
+    families/<16 hex digits>/<first seq>-<last seq>-<generation>-<run>-<attempt>.companion
 
-The folder has the number of the topic. A file that no manifest names means nothing, and whoever holds the pipeline
-removes it. Everything here can be made again from the segments, so a manifest that cannot be read is one that is not
-there.
+The folder has the number of the topic. No two attempts of a task have a name in common, so that one that nobody waits
+for any more cannot write into the file of another. A file that no manifest names means nothing: whoever failed at it
+removes it, and whoever holds the pipeline removes what is left of those who could not. Everything here can be made
+again from the segments, so a manifest that cannot be read is one that is not there.
 
 A companion whose segments are all in the cold tier is there as well, under the same name below `families/` of the cold
 folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the data
@@ -149,13 +150,13 @@ class FamilyStore:
         finally:
             file.close()
 
-    def map_near(self, topic_id: int, file: CompanionFile, run: str) -> memoryview:
+    def map_near(self, topic_id: int, file: CompanionFile, attempt: str) -> memoryview:
         """The same; what is in an object store is fetched to the disk for as long as it is mapped, and not into memory.
         A crash leaves it under a name that no manifest has."""
         path = self.path(topic_id, file.name, file.cold)
         if not is_object_store(path):
             return self.map(topic_id, file.name, file.cold)
-        name = f"{run}-{file.name}"
+        name = f"{attempt}-{file.name}"
         try:
             fetch(self._fs, path, self.path(topic_id, name), file.digest)
             return self.map(topic_id, name)
@@ -169,12 +170,21 @@ class FamilyStore:
         self._fs.sync_dir(self.folder(topic_id, cold=True))
         return digest
 
-    def sweep(self, topic_id: int, manifest: FamilyManifest | None) -> int:
-        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may."""
+    def sweep(self, topic_id: int, manifest: FamilyManifest | None, but_of: str | None = None) -> int:
+        """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may, and where
+        tasks are on their way it leaves out those of their run."""
         named = manifest.named() if manifest is not None else set()
-        stray = [name for name in self.files(topic_id) if name not in named]
+        stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
         self.remove_files(topic_id, stray)
         return len(stray)
+
+    def discard(self, topic_id: int, names: Iterable[str]) -> None:
+        """Removes files that were to be, as far as no manifest names them. Called after a failure, so its own failures
+        are nobody's concern: whoever holds the pipeline next removes what is left."""
+        with contextlib.suppress(OSError):
+            manifest = self.load(topic_id)
+            named = manifest.named() if manifest is not None else set()
+            self.remove_files(topic_id, [name for name in names if name not in named])
 
     def files(self, topic_id: int, cold: bool = False) -> list[str]:
         return [name for name in self._names(self.folder(topic_id, cold)) if name.endswith(_ENDING)]
@@ -240,8 +250,13 @@ class CompanionSink:
         self._file.close()
 
 
-def companion_name(first: int, last: int, generation: str, run: str) -> str:
-    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}{_ENDING}"
+def companion_name(first: int, last: int, generation: str, run: str, attempt: str) -> str:
+    return f"{first:020d}-{last:020d}-{generation[:8]}-{run}-{attempt}{_ENDING}"
+
+
+def _is_of(name: str, run: str | None) -> bool:
+    """Whether a task of a run writes a file, or has fetched it for a while."""
+    return run is not None and f"{run}-" in name
 
 
 def left_uncovered(first: int, last: int, covered: Ranges) -> Ranges:

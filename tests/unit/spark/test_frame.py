@@ -4,6 +4,7 @@ import errno
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -14,6 +15,7 @@ from tests.unit.spark.test_rounds import Fragile, Inline
 from topics.spark.archive.planning import ArchiveRules
 from topics.spark.pipeline import scanning
 from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.culprits import JobFailedError
 from topics.spark.pipeline.executors import HALVES
 from topics.spark.pipeline.products import Chore, Gain, Product, Transform
 from topics.spark.pipeline.rounds import Executor, Pipeline, ShortError
@@ -176,6 +178,39 @@ def test_a_culprit_is_found_by_halving(world: World, size: int) -> None:
     assert {(one.topic, one.product) for one in made.status.quarantined} == {("deadly", "one"), ("deadly", "two")}
     assert world.one.notes().keys() == world.two.notes().keys() == set(names)
     assert executor.jobs <= 10 + 3 * size.bit_length()
+
+
+class Narrow(Inline):
+    """Has memory for so many segments in a task, and dies of more."""
+
+    def __init__(self, folder: Folder, most: int) -> None:
+        super().__init__(folder)
+        self._most = most
+
+    def before(self, works: Sequence[bytes]) -> None:
+        pieces = [msgspec.msgpack.decode(work, type=scanning.Piece) for work in works]
+        if any(len(piece.segments) > self._most for piece in pieces):
+            raise JobFailedError("the worker died")
+
+
+def test_a_topic_with_too_much_for_one_task_is_done_in_parts(world: World) -> None:
+    world.fill("large", segments=9)
+    made = world.pipeline(world.one, world.archive(), executor=Narrow(world.folder, 2))
+    run_all(made)
+    assert made.status.quarantined == ()
+    assert world.one.notes() == {"large": [(1, 18)]}
+    assert len(archived(world.folder.disk, "large")) == 18
+
+
+def test_of_a_topic_that_always_dies_one_segment_is_enough(world: World) -> None:
+    world.fill("good", segments=2)
+    world.fill("deadly", segments=64)
+    executor = Fragile(world.folder, b"deadly")
+    made = world.pipeline(world.one, executor=executor)
+    run_all(made)
+    assert [one.topic for one in made.status.quarantined] == ["deadly"]
+    assert world.one.notes() == {"good": [(1, 4)]}
+    assert executor.jobs <= 25
 
 
 def test_chores_fail_alone_and_are_left_out_by_name(world: World) -> None:

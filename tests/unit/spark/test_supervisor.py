@@ -207,3 +207,98 @@ def test_a_launch_that_fails_in_any_way_is_tried_again(tmp_path: Path, caplog: p
 
     play(scene)
     assert caplog.text.count("the pipeline's process could not be started") >= 2
+
+
+_KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (_KILLED, "its process was ended by SIGKILL"),
+        ("import sys; sys.exit(1)", "its process ended with 1; the log says why"),
+        ("import sys; sys.exit(3)", "another process has the pipeline"),
+    ],
+)
+def test_an_end_that_the_process_could_not_tell_of_is_told(tmp_path: Path, script: str, why: str) -> None:
+    made = make(tmp_path, script, [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.restarts >= 2)
+        await made.stop()
+
+    play(scene)
+    assert made.status().error == why
+    assert made.status().failures == made.restarts
+    assert made.fails("families")
+
+
+def test_one_that_could_not_be_started_is_told(tmp_path: Path) -> None:
+    chosen = Settings(data_dir=str(tmp_path), archive="1")
+    made = Supervisor(chosen, PosixFileSystem(), SystemClock(), lambda: 1, (str(tmp_path / "nothing"),))
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.restarts >= 1)
+        assert made.retry_at_ms is not None
+        await made.stop()
+
+    play(scene)
+    assert "could not be started" in str(made.status().error)
+
+
+def test_what_a_process_told_itself_is_not_told_again(tmp_path: Path) -> None:
+    failed = PipelineStatus(error="ShortError: no room", failures=5)
+    save_status(PosixFileSystem(), Layout(str(tmp_path)), failed)
+    made = make(tmp_path, "import sys; sys.exit(1)", [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.restarts >= 1)
+        await made.stop()
+
+    play(scene)
+    assert made.status() == failed
+
+
+def test_an_end_is_forgotten_once_a_round_has_come_to_its_end(tmp_path: Path) -> None:
+    """The first process is killed in a round, the second one works."""
+    working = PipelineStatus(running=True, rounds=1)
+    save_status(PosixFileSystem(), Layout(str(tmp_path)), working)
+    done = PipelineStatus(rounds=2, catalog=0)
+    script = (
+        f"import os, pathlib, sys; once = pathlib.Path({str(tmp_path / 'once')!r})\n"
+        "if not once.exists(): once.touch(); os.kill(os.getpid(), 9)\n"
+        f"pathlib.Path({str(tmp_path / 'pipeline' / 'status.json')!r}).write_bytes({msgspec.json.encode(done)!r})\n"
+        "sys.stdin.read()"
+    )
+    made = make(tmp_path, script, [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.status().error is not None)
+        assert made.status().failures == 1
+        await until(lambda: made.status() == done)
+        assert made.state == "running"
+        await made.stop()
+
+    play(scene)
+
+
+def test_who_dies_when_all_is_done_holds_nothing_up(tmp_path: Path) -> None:
+    work = [1]
+    save_status(PosixFileSystem(), Layout(str(tmp_path)), PipelineStatus(catalog=0))
+    made = make(tmp_path, "import sys; sys.stdin.read()", work)
+
+    async def scene() -> None:
+        made.start()
+        await until(lambda: made.running)
+        work[0] = 0
+        assert made._process is not None
+        made._process.kill()
+        await until(lambda: made.restarts == 1)
+        await made.stop()
+
+    play(scene)
+    assert made.status().error is None

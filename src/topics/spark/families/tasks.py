@@ -1,11 +1,12 @@
 """What a task of the families does: segments in, companions out; or companions in, one out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
 
 from topics.indexing.companions.building import freeze
+from topics.indexing.companions.files import Write
 from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
@@ -15,10 +16,11 @@ from topics.spark.families.moving import Move, Moved
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
 from topics.storage.companion_copies import CopyDamagedError
-from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
+from topics.storage.companions import CompanionFile, FamilyStore, companion_name
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.storage.objects.store import StoreUnavailable
+from topics.system.dice import SystemDice
 
 
 class FamilyMade(msgspec.Struct):
@@ -85,6 +87,7 @@ class Indexing:
         self._run = run
         self._now_ms = now_ms
         self._runs: dict[int, list[_Run]] = {}
+        self._written: list[tuple[int, CompanionFile]] = []
 
     def take(self, ref: SegmentRef, contract: bytes, batches: Sequence[pa.RecordBatch]) -> None:
         runs = self._runs.setdefault(ref.topic_id, [])
@@ -98,21 +101,29 @@ class Indexing:
             raise
 
     def finish(self) -> FamilyOutcome:
-        return FamilyOutcome([self._finish(runs) for runs in self._runs.values() if runs])
+        try:
+            return FamilyOutcome([self._finish(runs) for runs in self._runs.values() if runs])
+        except Exception:
+            self.discard()
+            raise
+
+    def discard(self) -> None:
+        """Removes what was written. On a disk that is full its room is wanted now, and not when the next run begins."""
+        for topic_id, file in self._written:
+            self._store.discard(topic_id, (file.name,))
 
     def _finish(self, runs: list[_Run]) -> FamilyMade:
         ref = runs[0].ref
-        made = FamilyMade(ref.topic_id, ref.epoch, ref.topic, "")
+        made = FamilyMade(ref.topic_id, ref.epoch, ref.topic, runs[0].generation)
         for run in runs:
-            name = companion_name(run.first, run.last, run.generation, self._run)
-            sink = self._store.write(ref.topic_id, name)
-            try:
-                head = freeze(run.index, run.registry, ref.epoch, run.first, run.last, sink.put)
-                sink.finish()
-            finally:
-                sink.close()
-            made.generation = head.generation
-            made.files.append(_file(name, head, sink, run.segments, run.last_ts, self._now_ms))
+            name = companion_name(run.first, run.last, run.generation, self._run, _new_attempt())
+            head, size = _write(
+                self._store, ref.topic_id, name,
+                lambda put, run=run: freeze(run.index, run.registry, ref.epoch, run.first, run.last, put),  # type: ignore[misc]
+            )  # fmt: skip
+            file = _file(name, head, size, run.segments, run.last_ts, self._now_ms)
+            self._written.append((ref.topic_id, file))
+            made.files.append(file)
             made.rows += head.rows
             made.text_bytes += run.text_bytes
             made.segments += run.segments
@@ -122,22 +133,18 @@ class Indexing:
 def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> FamilyMade:
     """Some companions of a stream as one."""
     files = work.files
-    name = companion_name(files[0].first, files[-1].last, files[0].generation, run)
+    attempt = _new_attempt()
+    name = companion_name(files[0].first, files[-1].last, files[0].generation, run, attempt)
     try:
-        sources = [Companion(store.map_near(work.topic_id, file, run)) for file in files]
+        sources = [Companion(store.map_near(work.topic_id, file, f"{run}-{attempt}")) for file in files]
     except StoreUnavailable as error:
         return _put_off(work.topic_id, work.epoch, work.topic, files[0].generation, error)
     for source in sources:
         # What is damaged must not be written again under a checksum that is right.
         source.check()
-    sink = store.write(work.topic_id, name)
-    try:
-        head = merge(sources, sink.put)
-        sink.finish()
-    finally:
-        sink.close()
+    head, size = _write(store, work.topic_id, name, lambda put: merge(sources, put))
     segments = sum(file.segments for file in files)
-    made = _file(name, head, sink, segments, files[-1].last_ts, now_ms)
+    made = _file(name, head, size, segments, files[-1].last_ts, now_ms)
     replaced = [file.name for file in files]
     return FamilyMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
@@ -165,22 +172,50 @@ def _put_off(topic_id: int, epoch: int, topic: str, generation: str, error: Exce
 def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> FamilyMade:
     """A companion made again, without what is gone: as several smaller ones, which are merged later."""
     made = FamilyMade(work.topic_id, work.epoch, work.topic, work.generation, replaced=[work.file.name])
-    for piece in pieces(work.refs):
-        indexing = Indexing(FamilyStore(fs, layout), run, now_ms)
-        for ref in piece:
-            try:
-                indexing.take(ref, work.contract, list(read_segment(fs, layout, ref)))
-            except SegmentGoneError:
-                continue
-        for part in indexing.finish().made:
-            made.files += part.files
+    store = FamilyStore(fs, layout)
+    try:
+        for piece in pieces(work.refs):
+            made.files += _indexed_again(fs, layout, Indexing(store, run, now_ms), piece, work.contract)
+    except Exception:
+        store.discard(work.topic_id, [file.name for file in made.files])
+        raise
     return made
 
 
-def _file(
-    name: str, head: CompanionHead, sink: CompanionSink, segments: int, last_ts: int, now_ms: int
-) -> CompanionFile:
+def _indexed_again(
+    fs: FileSystem, layout: Layout, indexing: Indexing, refs: Sequence[SegmentRef], contract: bytes
+) -> list[CompanionFile]:
+    for ref in refs:
+        try:
+            indexing.take(ref, contract, list(read_segment(fs, layout, ref)))
+        except SegmentGoneError:
+            continue
+    return [file for part in indexing.finish().made for file in part.files]
+
+
+def _new_attempt() -> str:
+    """Spark may have two attempts of one task on their way, and a job that failed leaves some behind that go on."""
+    return SystemDice().token(4).hex()
+
+
+def _write(
+    store: FamilyStore, topic_id: int, name: str, fill: Callable[[Write], CompanionHead]
+) -> tuple[CompanionHead, int]:
+    """A file whose bytes `fill` puts, and its size. Nothing is left of one that fails."""
+    sink = store.write(topic_id, name)
+    try:
+        head = fill(sink.put)
+        sink.finish()
+    except Exception:
+        store.discard(topic_id, (name,))
+        raise
+    finally:
+        sink.close()
+    return head, sink.size
+
+
+def _file(name: str, head: CompanionHead, size: int, segments: int, last_ts: int, now_ms: int) -> CompanionFile:
     return CompanionFile(
-        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=sink.size,
+        name=name, generation=head.generation, first=head.first, last=head.last, rows=head.rows, bytes=size,
         level=head.level, segments=segments, last_ts=last_ts, made_ms=now_ms,
     )  # fmt: skip

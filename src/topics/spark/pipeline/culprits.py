@@ -1,8 +1,9 @@
 """A job that failed as a whole, taken apart until it is known who is to blame.
 
 What takes its whole process down spoils the job for everybody. The job is halved, and what fails of it again, down to
-one topic and one product, or to one chore: so a culprit among ten thousand topics costs some thirty jobs and not ten
-thousand. Whoever is left is to blame when it fails twice alone, and a job without any work between the two does not.
+one segment of one topic for one product, or to one chore: so a culprit among ten thousand topics costs some thirty jobs
+and not ten thousand. Whoever is left is to blame when it fails twice alone, and a job without any work between the two
+does not. A task that only had too much to hold in memory is done in parts, and nobody is to blame for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ class Search(msgspec.Struct):
 
     outcomes: list[PieceOutcome] = []
     culprits: list[tuple[str, Failure]] = []
+    blamed: set[tuple[str, int]] = set()
+    """Topics of products that have a culprit among their segments: there is no need to find the others."""
     ailing: WorkersUnavailableError | None = None
     """Set when no worker came up any more: what is done by then counts, and nobody is to blame for the rest."""
 
@@ -58,6 +61,8 @@ def _halve(executor: Runs, pieces: list[Piece], search: Search) -> None:
         _alone(executor, pieces[0], search)
         return
     for part in parts:
+        if len(part) == 1 and _sole(part[0]) in search.blamed:
+            continue
         try:
             search.outcomes += run_pieces(executor, part)
         except WorkersUnavailableError:
@@ -74,6 +79,9 @@ def _alone(executor: Runs, piece: Piece, search: Search) -> None:
         raise
     except JobFailedError as error:
         search.culprits.append(_blamed(piece, str(error)))
+        sole = _sole(piece)
+        if sole is not None:
+            search.blamed.add(sole)
 
 
 def run_pieces(executor: Runs, pieces: Sequence[Piece]) -> list[PieceOutcome]:
@@ -82,7 +90,7 @@ def run_pieces(executor: Runs, pieces: Sequence[Piece]) -> list[PieceOutcome]:
 
 
 def halves(piece: Piece) -> list[Piece]:
-    """Two parts of a piece's work; the piece itself when it is one topic for one product, or one chore."""
+    """Parts of a piece's work; the piece itself when it is one segment for one product, or one chore."""
     if piece.segments and piece.chores:
         return [msgspec.structs.replace(piece, chores=[]), msgspec.structs.replace(piece, segments=[])]
     if len(piece.chores) > 1:
@@ -101,7 +109,18 @@ def halves(piece: Piece) -> list[Piece]:
     products = sorted({name for work in piece.segments for name, _ in work.wants})
     if len(products) > 1:
         return [msgspec.structs.replace(piece, segments=_only(piece.segments, product)) for product in products]
+    if len(piece.segments) > 1:
+        middle = len(piece.segments) // 2
+        return [
+            msgspec.structs.replace(piece, segments=part) for part in (piece.segments[:middle], piece.segments[middle:])
+        ]
     return [piece]
+
+
+def _sole(piece: Piece) -> tuple[str, int] | None:
+    """The product and the topic of a piece that is for one of each; None for others, and for chores."""
+    found = {(name, work.topic_id) for work in piece.segments for name, _ in work.wants}
+    return found.pop() if len(found) == 1 and not piece.chores else None
 
 
 def _only(segments: Sequence[SegmentWork], product: str) -> list[SegmentWork]:

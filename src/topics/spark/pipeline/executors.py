@@ -50,8 +50,21 @@ def failure_of(error: Exception) -> JobFailedError:
     return kind(_first_line(error))
 
 
+def job_errors() -> tuple[type[Exception], ...]:
+    """What a job raises that failed on a Spark that is well. Where Java has died others are raised: nothing can be run
+    then, and nothing be learned about the work."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - the other executor runs without Spark
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    # What pyspark has no class of its own for, such as a task whose process was killed, comes as py4j found it.
+    return PySparkException, Py4JJavaError
+
+
 def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+    lines = str(error).strip().splitlines()
+    # Where py4j begins by telling which of its objects was called, Java's own words come next.
+    told = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling ")]
+    return (told or lines)[0]
 
 
 class InlineExecutor:
@@ -160,14 +173,13 @@ class SparkExecutor:
         self, future: Future[list[bytes]], finished: int, on_done: Callable[[int], None]
     ) -> list[bytes] | JobFailedError:
         """Waits, and tells meanwhile how many tasks are finished."""
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - the other executor runs without Spark
-
+        failed = job_errors()
         while True:
             try:
                 return future.result(timeout=_PROGRESS_S)
             except FutureTimeoutError:
                 on_done(finished + self._finished_tasks())
-            except PySparkException as error:
+            except failed as error:
                 return failure_of(error)
 
     def _job(self, works: Sequence[bytes]) -> list[bytes]:
@@ -188,14 +200,12 @@ class SparkExecutor:
         return outcomes
 
     def probe(self) -> None:
-        from pyspark.errors import PySparkException  # noqa: PLC0415
-
         def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batches
 
         try:
             self._spark.range(0, 1, 1, 1).mapInArrow(nothing, "id bigint").collect()
-        except PySparkException as error:
+        except job_errors() as error:
             raise WorkersUnavailableError(_first_line(error)) from error
 
     def _on_told(self, stages: "Iterable[StageInfo] | None", **_: object) -> None:

@@ -81,6 +81,8 @@ class FamilyProduct:
         self._began_anew = False
         """Whether what was made of another history is gone."""
         self._now_ms = 0
+        self._run = ""
+        """The round's: files of its tasks may be on their way."""
         self._shut_out = ShutOut()
         self._cold_after_ms = 0
         """When the cold tier is tried again that was away."""
@@ -179,7 +181,8 @@ class FamilyProduct:
         return found
 
     def charge(self) -> bytes:
-        return msgspec.msgpack.encode(_Charge(self._dice.token(8).hex(), self._now_ms))
+        self._run = self._dice.token(8).hex()
+        return msgspec.msgpack.encode(_Charge(self._run, self._now_ms))
 
     def commit(self, outcomes: Sequence[bytes], now_ms: int) -> Gain:
         gain = Gain()
@@ -190,8 +193,14 @@ class FamilyProduct:
                     self._leave_alone(made.cold_problem, now_ms)
                 else:
                     by_topic.setdefault(made.topic_id, []).append(made)
+        try:
+            self._publish_all(by_topic, now_ms)
+        except Exception:
+            # Of a disk without room for a manifest it is no use to hold what only that would have made count.
+            for topic_id, made_of_it in by_topic.items():
+                self._store.discard(topic_id, [file.name for made in made_of_it for file in made.files])
+            raise
         for topic_id, made_of_it in by_topic.items():
-            self._publish(topic_id, made_of_it, now_ms)
             gain.topics.add(topic_id)
             for made in made_of_it:
                 if not made.replaced:
@@ -199,6 +208,12 @@ class FamilyProduct:
                     gain.bytes += made.text_bytes
                     gain.segments += made.segments
         return gain
+
+    def _publish_all(self, by_topic: Mapping[int, Sequence[FamilyMade]], now_ms: int) -> None:
+        for topic_id, made_of_it in by_topic.items():
+            self._publish(topic_id, made_of_it, now_ms)
+            # What a job that failed in an earlier round has left.
+            self._store.sweep(topic_id, self._manifests.get(topic_id), but_of=self._run)
 
     def _publish(self, topic_id: int, made_of_it: Sequence[FamilyMade], now_ms: int) -> None:
         topic = self._topics.get(topic_id)

@@ -18,12 +18,15 @@ from importlib.util import find_spec
 import msgspec
 
 from topics.config.settings import SETTINGS, Settings
+from topics.spark.pipeline.endings import Endings
 from topics.spark.pipeline.status import PipelineStatus, Quarantine, load_status
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.system.clock import Clock
 
 INSTALL = "pip install 'topics-engine[spark]'"
+FAILING = "the pipeline's rounds fail: GET /v0/pipeline says why"
+"""All that somebody is told who asks about one topic: the error may name others."""
 _TICK_S = 1.0
 _FIRST_WAIT_S = 1.0
 _LAST_WAIT_S = 300.0
@@ -61,6 +64,9 @@ class Supervisor:
         self.reason: str | None = f"{missing[0]} is not installed" if missing else None
         self.enabled = settings.pipeline == "auto" and (self.archives or settings.search_families == "auto")
         self._status = PipelineStatus()
+        self._endings = Endings()
+        self.retry_at_ms: int | None = None
+        """When a process is started again behind one that ended badly; None while one runs, or none has."""
 
     @property
     def running(self) -> bool:
@@ -78,12 +84,18 @@ class Supervisor:
         return "waiting" if self._clock.monotonic() < self._not_before else "idle"
 
     def status(self) -> PipelineStatus:
-        """What the process last told."""
-        return self._status
+        """What the process last told, and how it ended where it could not tell."""
+        return self._endings.told(self._status)
 
     def held_up(self, topic: str, product: str) -> Quarantine | None:
         """Why a product leaves a topic out for now."""
         return next((one for one in self._status.quarantined if (one.topic, one.product) == (topic, product)), None)
+
+    def fails(self, product: str) -> bool:
+        """Whether rounds fail, and not for the sake of other products alone."""
+        status = self.status()
+        sick = [one.product for one in status.products if one.error is not None]
+        return self.enabled and status.error is not None and (not sick or product in sick)
 
     def start(self) -> None:
         if self.enabled and self.reason is not None:
@@ -120,9 +132,10 @@ class Supervisor:
                     self._watch()
                 elif self._clock.monotonic() >= self._not_before and self.wanted():
                     self._launch()
-            except Exception:
+            except Exception as error:
                 # Whatever it is, the server goes on, and so do the attempts.
                 _log.exception("the pipeline's process could not be started")
+                self._endings.note_untold(f"its process could not be started: {error}", self._status)
                 self._back_off()
             await asyncio.sleep(_TICK_S)
 
@@ -134,6 +147,7 @@ class Supervisor:
             # It makes a process group of its own, so that the terminal's Ctrl-C passes it by, but no session: Linux may
             # share the processor out among sessions first, and priorities count for nothing between two of them.
         )
+        self.retry_at_ms = None
         _log.info("the pipeline was started", extra={"pid": self._process.pid})
 
     def _watch(self) -> None:
@@ -142,9 +156,12 @@ class Supervisor:
         code = self._process.poll()
         self._status = load_status(self._fs, self._layout)
         if code is None:
+            self._endings.look(self._status)
             return
         _forget(self._process)
         self._process = None
+        # Whoever dies when all is done holds nothing up.
+        self._endings.note(code if self.wanted() else 0, self._status)
         if code == 0:
             self._wait_s = 0.0
             _log.info("the pipeline has nothing more to do")
@@ -156,6 +173,7 @@ class Supervisor:
         self.restarts += 1
         self._wait_s = min(max(2 * self._wait_s, _FIRST_WAIT_S), _LAST_WAIT_S)
         self._not_before = self._clock.monotonic() + self._wait_s
+        self.retry_at_ms = self._clock.now_ms() + int(self._wait_s * 1000)
 
     async def _end(self) -> None:
         process, self._process = self._process, None
