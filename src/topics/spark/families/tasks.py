@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from topics.indexing.companions.building import freeze
+from topics.indexing.companions.building import freeze, unasked_index
 from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
-from topics.indexing.fresh.index import FreshIndex
 from topics.spark.families.erasing import Rewrite, pieces
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
@@ -52,7 +51,7 @@ class _Run:
         self.text_bytes = 0
         self.segments = 0
         self.last_ts = 0
-        self.index = FreshIndex(self.registry.search_config, self.registry.current_version)
+        self.index = unasked_index(self.registry)
         self._decoder = self.index.decoder()
         self._reader = EntryReader(self.registry)
 
