@@ -17,6 +17,13 @@ def test_an_embedded_session_is_small_quiet_and_closed_to_others() -> None:
     assert conf["spark.sql.catalogImplementation"] == "in-memory"
     assert conf["spark.sql.parquet.outputTimestampType"] == "TIMESTAMP_MICROS"
     assert "log4j2.properties" in conf["spark.driver.extraJavaOptions"]
+    assert "TieredStopAtLevel" not in conf["spark.driver.extraJavaOptions"]
+
+
+def test_java_that_only_hands_out_tasks_is_not_compiled_well() -> None:
+    options = SparkOptions.of(Settings(), "topics pipeline", only_hands_out=True)
+    java = session_conf(options)["spark.driver.extraJavaOptions"]
+    assert "-XX:TieredStopAtLevel=1" in java and "log4j2.properties" in java
 
 
 def test_a_cluster_keeps_its_own_ways_and_a_file_has_the_last_word(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class LateSpark:
         if self._inner is None:
             from topics.spark.session import SparkOptions, open_session  # noqa: PLC0415 - it takes seconds
 
-            options = SparkOptions.of(self._settings, "topics pipeline")
+            options = SparkOptions.of(self._settings, "topics pipeline", only_hands_out=True)
             if self._under_submit:
                 options = msgspec.structs.replace(options, master="")
             clock = SystemClock()
