@@ -17,6 +17,8 @@ from bench.races import text_frame
 _MANY = 16
 _BATCH = 100
 _JOBS = 8
+_WATCHED = 250
+"""Topics of one event stream."""
 _V1 = Streams("/v1/stream")
 
 Round = Callable[[], None]
@@ -177,6 +179,31 @@ def _forward(place: Place, name: str) -> Round:
     return partial(in_step, place.talks(_MANY), lambda number: request)
 
 
+def _fan_out(place: Place, name: str, *, routers: int) -> Round:
+    topics = Topics("disk")
+    topics.make(place.address, name)
+    dests = [f"{name}-to-{number}" for number in range(routers)]
+    for dest in dests:
+        place.ask("PUT", f"/v0/routers/{dest}", {"source": name, "dest": dest})
+    groups = [dests[at : at + _WATCHED] for at in range(0, routers, _WATCHED)]
+    talks, (writer,) = place.talks(len(groups)), place.talks(1)
+    for talk, group in zip(talks, groups, strict=True):
+        session = place.ask("POST", "/v0/watch", {"topics": {dest: {"tail": True} for dest in group}})
+        talk.send(f"GET {session['stream_url']} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        for _ in group:
+            talk.until(b"caught-up")
+    request = topics.append(name, 1).encode()
+
+    def go_round() -> None:
+        writer.send(request)
+        writer.answer()
+        for talk, group in zip(talks, groups, strict=True):
+            for _ in group:
+                talk.until(b"~")
+
+    return go_round
+
+
 OPERATIONS = (
     Operation("append", "/v0 append, 16 at a time", _MANY, partial(_append, connections=_MANY, records=1)),
     Operation("append-1", "/v0 append, one at a time", 1, partial(_append, connections=1, records=1), 2000),
@@ -203,6 +230,8 @@ OPERATIONS = (
     Operation("diff-tail", "/v0 diff that finds one record, 16 at a time", _MANY, partial(_diff, behind=1)),
     Operation("job", "/v0 job: produced, claimed and acknowledged by 8", _MANY * _JOBS, _jobs, 60),
     Operation("forward", "/v0 append that a router copies, 16 at a time", _MANY, _forward),
+    Operation("fan-out-100", "/v0 append that 100 routers copy, all watched", 1, partial(_fan_out, routers=100), 100),
+    Operation("fan-out", "/v0 append that 1,000 routers copy, all watched", 1, partial(_fan_out, routers=1000), 30),
     Operation("watch", "/v0 append that 16 event streams are told", 1, _watch, 500),
     Operation("watch-ws", "/v0 append that 16 WebSockets are told", 1, _watch_sockets, 500),
     Operation(

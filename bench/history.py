@@ -93,7 +93,7 @@ class Bench:
 
     def _build(self) -> Build:
         """A worker of the pipeline until it has nothing left to do."""
-        command = [sys.executable, "-m", "topics.spark.pipeline.worker"]
+        command = [sys.executable, "-m", "topics.spark.pipeline"]
         env = {**os.environ, **_SPARK, "TOPICS_DATA_DIR": str(self._data), "TOPICS_PIPELINE_IDLE_MS": "1"}
         begun = time.monotonic()
         with (

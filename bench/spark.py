@@ -147,7 +147,8 @@ class Bench:
         count = self._sizes[0] // 5
         found = self.results
         found.connector_records = count
-        with serving(self._folder / "connector") as url:
+        with serving(self._folder / "connector") as served:
+            url = served.url
             rows = self.spark.range(0, count, 1, 2).select(
                 f.to_json(f.struct("id", f.repeat(f.lit("x"), 180).alias("text"))).alias("data")
             )
@@ -185,8 +186,8 @@ class Bench:
         forget_archive(self._data)
 
     def topics(self) -> None:
-        with serving(self._folder / "many") as url:
-            self.results.topics = many_topics(url, self._sizes[0] // 100, _TRIES)
+        with serving(self._folder / "many") as served:
+            self.results.topics = many_topics(served.url, self._sizes[0] // 100, _TRIES)
         small = self._folder / "small"
         self.results.archived = many_archived(self.spark, small, self._sizes[0] // 100, _GROWTH_TRIES)
         shutil.rmtree(small)
@@ -198,14 +199,14 @@ class Bench:
         self.results.versions = version_costs(self._folder / "served" / "data")
 
     def worker(self) -> None:
-        self.results.worker = worker_costs(self._folder / "served" / "data")
+        self.results.worker = list(worker_costs(self._folder / "served" / "data"))
 
     # What a job costs the writers
 
     def latency(self) -> None:
         folder = self._folder / "served"
-        with serving(folder) as url:
-            writer = Writer(url)
+        with serving(folder) as served:
+            writer = Writer(served)
             writer.window(lambda so_far: so_far < 2.0)
             for _ in range(_WINDOWS):
                 self.results.quiet.append(writer.window(lambda so_far: so_far < _QUIET_S))
@@ -215,7 +216,11 @@ class Bench:
     def _beside_a_job(self, writer: Writer, data: Path) -> Latencies:
         with archiving(data) as job:
             found = writer.window(lambda so_far: job.poll() is None)
-        self._progress.print(f"  p99 {self.results.quiet[-1].p99_ms:.2f} ms without, {found.p99_ms:.2f} ms with a job")
+        quiet = self.results.quiet[-1]
+        self._progress.print(
+            f"  without and with a job: p99 {quiet.p99_ms:.2f} and {found.p99_ms:.2f} ms, longest "
+            f"{quiet.longest_ms:.0f} and {found.longest_ms:.0f}, waits {quiet.waited_ms:.0f} and {found.waited_ms:.0f}"
+        )
         return found
 
 

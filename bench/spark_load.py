@@ -85,9 +85,15 @@ def sealed_bytes(data: Path) -> int:
     return sum(path.stat().st_size for path in data.rglob("seg-*"))
 
 
+@dataclass(frozen=True)
+class Served:
+    url: str
+    pid: int
+
+
 @contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The address of a server in a process of its own, with an archive whose pipeline is left to the benchmark."""
+def serving(folder: Path) -> Iterator[Served]:
+    """A server in a process of its own, with an archive whose pipeline is left to the benchmark."""
     folder.mkdir(parents=True, exist_ok=True)
     port_file = folder / "port"
     env = {
@@ -111,19 +117,22 @@ def serving(folder: Path) -> Iterator[str]:
         url = f"http://{port_file.read_text()}"
         with Client(url) as client:
             client.list_topics()
-        yield url
+        yield Served(url, process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
 @contextmanager
-def archiving(data: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The pipeline's process as a server starts it, on a folder that has everything to do again."""
+def archiving(data: Path, **words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The pipeline's process as a server starts it, on a folder that has everything to do again.
+
+    `words` are further variables of its environment.
+    """
     forget_archive(data)
-    env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0"}
+    env = {"TOPICS_DATA_DIR": str(data), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "0", **words}
     process = subprocess.Popen(
-        [sys.executable, "-m", "topics.spark.pipeline.worker"],
+        [sys.executable, "-m", "topics.spark.pipeline"],
         env={**os.environ, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -146,19 +155,24 @@ class Latencies:
 
     p50_ms: float
     p99_ms: float
+    longest_ms: float
     appends: int
+    waited_ms: float
+    """How long the server's loop and the writer could have run and had no processor, all in all."""
 
     @classmethod
-    def of(cls, seconds: list[float]) -> "Latencies":
+    def of(cls, seconds: list[float], waited_ms: float) -> "Latencies":
         ordered = sorted(1000 * one for one in seconds)
-        return cls(statistics.median(ordered), ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)], len(ordered))
+        p99_ms = ordered[min(int(0.99 * len(ordered)), len(ordered) - 1)]
+        return cls(statistics.median(ordered), p99_ms, ordered[-1], len(ordered), waited_ms)
 
 
 class Writer:
     """Appends a record every few milliseconds, whether the one before was answered late or not."""
 
-    def __init__(self, url: str) -> None:
-        place = urlsplit(url)
+    def __init__(self, served: Served) -> None:
+        self._server = served.pid
+        place = urlsplit(served.url)
         assert place.hostname is not None
         self._connection = http.client.HTTPConnection(place.hostname, place.port)
         self._number = 0
@@ -171,13 +185,18 @@ class Writer:
         found: list[float] = []
         gc.collect()
         gc.disable()
+        waited_ms = self._waited_ms()
         try:
             begun = time.perf_counter()
             while go_on(time.perf_counter() - begun):
                 found += self._slice()
         finally:
             gc.enable()
-        return Latencies.of(found)
+        return Latencies.of(found, self._waited_ms() - waited_ms)
+
+    def _waited_ms(self) -> float:
+        stats = [Path(f"/proc/{process}/task/{process}/schedstat") for process in (self._server, os.getpid())]
+        return sum(int(stat.read_text(encoding="ascii").split()[1]) for stat in stats) / 1_000_000
 
     def _slice(self) -> list[float]:
         found = []

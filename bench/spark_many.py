@@ -150,8 +150,8 @@ def main() -> None:
     topics, records = int(sys.argv[1]), int(sys.argv[2])
     folder = Path(tempfile.mkdtemp(prefix="topics-bench-spark-"))
     try:
-        with serving(folder / "many") as url:
-            print(many_topics(url, topics, 5))
+        with serving(folder / "many") as served:
+            print(many_topics(served.url, topics, 5))
         fill(folder / "data", 0, records)
         settings, files = Settings(data_dir=str(folder / "data"), archive="1"), PosixFileSystem()
         pipeline = make_pipeline(settings, files, InlineExecutor(files), SystemClock())

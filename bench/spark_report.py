@@ -30,7 +30,8 @@ _LATENCY = """\
 A writer of its own process appends {rate} records a second, one by one over one connection to a server in class `disk`,
 each at its moment, whatever became of the one before; its time runs from that moment. Windows without a job and windows
 with one take turns, {windows} of each. A window with a job is the whole life of the pipeline's process, from the start
-of Java to the end, as the server starts it."""
+of Java to the end, as the server starts it. *Waits for a processor* is how long the server's loop and the writer could
+have run in a window and could not, as the kernel counts it: a longest append far beyond it has another cause."""
 
 
 @dataclass
@@ -182,12 +183,17 @@ class SparkReport(Sheet):
             [
                 name, f"{_p50(windows):.2f}", f"{_p99(windows):.2f}",
                 f"{min(one.p99_ms for one in windows):.2f} to {max(one.p99_ms for one in windows):.2f}",
+                f"{max(one.longest_ms for one in windows):.1f}",
+                f"{min(one.waited_ms for one in windows):.0f} to {max(one.waited_ms for one in windows):.0f}",
                 f"{sum(one.appends for one in windows):,}",
             ]
             for name, windows in (("without a job", found.quiet), ("while an archive job runs", found.busy))
         ]  # fmt: skip
-        rows.append(["ratio", *(f"{of(found.busy) / of(found.quiet):.2f}" for of in (_p50, _p99)), "", ""])
-        head = ["appends", "p50, ms", "p99, ms", "p99 of the windows", "appends"]
+        rows.append(["ratio", *(f"{of(found.busy) / of(found.quiet):.2f}" for of in (_p50, _p99)), "", "", "", ""])
+        head = [
+            "appends", "p50, ms", "p99, ms", "p99 of the windows", "longest, ms",
+            "waits for a processor, ms of a window", "appends",
+        ]  # fmt: skip
         self.table("What a job costs the writers, medians of the windows", head, rows)
 
     def _aims(self) -> None:

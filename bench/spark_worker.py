@@ -5,24 +5,38 @@ make Java smaller or sooner are tried one after the other. `python -m bench.spar
 """
 
 import os
-import resource
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.spark_load import archiving
+from topics.spark.session import SparkOptions, session_conf
 
 _LOOK_S = 0.2
 _PATIENCE_S = 60.0
-_OURS = "-XX:+UseSerialGC -Xss4m"
-_WAYS = {
-    "as it is (serial collector)": _OURS,
-    "first compiler only": f"{_OURS} -XX:TieredStopAtLevel=1",
-    "classes from an archive": f"{_OURS} -XX:SharedArchiveFile={{archive}} -Xshare:auto",
-    "both": f"{_OURS} -XX:TieredStopAtLevel=1 -XX:SharedArchiveFile={{archive}} -Xshare:auto",
-}
+_OURS = session_conf(SparkOptions())["spark.driver.extraJavaOptions"]
+_ARCHIVED = f"{_OURS} -XX:SharedArchiveFile={{archive}} -Xshare:auto"
+
+
+@dataclass(frozen=True)
+class _Way:
+    name: str
+    java: str = _OURS
+    env: dict[str, str] = field(default_factory=dict)
+
+
+_WAYS = (
+    _Way("as it is"),
+    _Way("pyspark out of its archive of sources", env={"PYSPARK_PYTHON": sys.executable}),
+    _Way("Java's usual collector", _OURS.replace("-XX:+UseSerialGC", "-XX:+UseG1GC")),
+    _Way("first compiler only", f"{_OURS} -XX:TieredStopAtLevel=1"),
+    _Way("half the heap", env={"TOPICS_SPARK_MEMORY": "512m"}),
+    _Way("classes from an archive", _ARCHIVED),
+    _Way("first compiler, classes from an archive", f"{_ARCHIVED} -XX:TieredStopAtLevel=1"),
+)
 
 
 @dataclass
@@ -36,35 +50,32 @@ class WorkerCost:
     python_mb: float = 0.0
 
 
-def worker_costs(data: Path) -> list[WorkerCost]:
+def worker_costs(data: Path) -> Iterator[WorkerCost]:
     """Each way once: what is looked at is the processor's time and the memory, which differ little from run to run."""
     with tempfile.TemporaryDirectory(prefix="topics-bench-java-") as folder:
         archive = f"{folder}/classes.jsa"
-        _run("", data, f"{_OURS} -XX:ArchiveClassesAtExit={archive}", folder)
+        _run(_Way("", f"{_OURS} -XX:ArchiveClassesAtExit={archive}"), data, archive, folder)
         give_up = time.monotonic() + _PATIENCE_S
         while not os.path.exists(archive) and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
-        return [_run(name, data, options.format(archive=archive), folder) for name, options in _WAYS.items()]
+        for way in _WAYS:
+            yield _run(way, data, archive, folder)
 
 
-def _run(name: str, data: Path, options: str, folder: str) -> WorkerCost:
+def _run(way: _Way, data: Path, archive: str, folder: str) -> WorkerCost:
     conf = Path(folder) / "spark.conf"
-    conf.write_text(f"spark.driver.extraJavaOptions {options}\n", encoding="utf-8")
-    os.environ["TOPICS_SPARK_CONF"] = str(conf)
-    cost = WorkerCost(name)
-    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    java_cpu = 0.0
-    with archiving(data) as process:
+    conf.write_text(f"spark.driver.extraJavaOptions {way.java.format(archive=archive)}\n", encoding="utf-8")
+    cost = WorkerCost(way.name)
+    used: dict[int, float] = {}
+    begun = time.monotonic()
+    with archiving(data, TOPICS_SPARK_CONF=str(conf), **way.env) as process:
         while process.poll() is None:
-            java, python, cpu = _look(process.pid)
+            java, python = _look(process.pid, used)
             cost.java_mb, cost.python_mb = max(cost.java_mb, java), max(cost.python_mb, python)
-            java_cpu = max(java_cpu, cpu)
             time.sleep(_LOOK_S)
         cost.whole_s = time.monotonic() - begun
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Java is no child that is waited for: what it has used is what was last seen of it.
-    cost.cpu_s = java_cpu + after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    del os.environ["TOPICS_SPARK_CONF"]
+    # Nobody waits for all of them, so what each has used is what was last seen of it.
+    cost.cpu_s = sum(used.values())
     cost.start_s = _told_start_s(data)
     return cost
 
@@ -78,9 +89,9 @@ def _told_start_s(data: Path) -> float:
     return worker.start_ms / 1000 if worker is not None else 0.0
 
 
-def _look(root: int) -> tuple[float, float, float]:
-    """The memory of Java and of Python below a process, in MB, and the processor time of Java, in seconds."""
-    java = python = cpu = 0.0
+def _look(root: int, used: dict[int, float]) -> tuple[float, float]:
+    """The memory of Java and of Python below a process, in MB; `used` is told each one's processor time, in seconds."""
+    java = python = 0.0
     parents: dict[int, list[int]] = {}
     stats: dict[int, list[str]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
@@ -100,20 +111,21 @@ def _look(root: int) -> tuple[float, float, float]:
             name = Path(f"/proc/{process}/comm").read_text(encoding="ascii").strip()
         except OSError:
             continue
+        used[process] = (int(stats[process][11]) + int(stats[process][12])) / os.sysconf("SC_CLK_TCK")
         size = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1000
         if name == "java":
             java += size
-            cpu += (int(stats[process][11]) + int(stats[process][12])) / os.sysconf("SC_CLK_TCK")
         else:
             python += size
-    return java, python, cpu
+    return java, python
 
 
 def main() -> None:
     for one in worker_costs(Path(sys.argv[1])):
         print(
             f"{one.name}: Spark there in {one.start_s:.1f} s, done in {one.whole_s:.1f} s, {one.cpu_s:.1f} s of CPU, "
-            f"{one.java_mb:.0f} MB Java, {one.python_mb:.0f} MB Python"
+            f"{one.java_mb:.0f} MB Java, {one.python_mb:.0f} MB Python",
+            flush=True,
         )
 
 

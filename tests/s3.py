@@ -15,7 +15,7 @@ BUCKET = "bucket"
 PAGE_NAMES = 100
 """How many names one answer lists, a tenth of what others do."""
 
-_HOME = Path(sys.prefix) / "s3"
+HOME = Path(sys.prefix) / "s3"
 _SCRIPT = """
 import sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -74,10 +74,10 @@ class S3Server:
         return process.stdout.readline()
 
     def __enter__(self) -> Self:
-        assert _HOME.is_dir(), "the S3 server of the tests is not installed: run `make setup`"
+        assert HOME.is_dir(), "the S3 server of the tests is not installed: run `make setup`"
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SCRIPT],
-            env={**os.environ, "PYTHONPATH": str(_HOME), "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE_NAMES)},
+            env={**os.environ, "PYTHONPATH": str(HOME), "MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE_NAMES)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -107,7 +107,7 @@ class Front(NamedTuple):
 
     def open(self, engine: Engine) -> None:
         """Serves an engine that was started."""
-        self.http.sleep_while(lambda: engine.committing)
+        self.http.sleep_while(lambda: engine.committing or self.streams.searching)
         self.live.open(engine)
         self.streams.start(engine, self._around)
         self.api.engine = engine

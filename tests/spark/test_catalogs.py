@@ -1,5 +1,7 @@
-"""The archive's table in catalogs that are servers: the one of REST that Iceberg's own tests run on."""
+"""The archive's table in catalogs that are servers: Glue's as moto plays it, and in the slow set the one of REST that
+Iceberg's own tests run on."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from tests.rest_catalog import RestCatalogServer
+from tests.s3 import HOME, S3Server
 from tests.unit.spark.catalogs import (
     check_a_stream_has_a_table_beside_it,
     check_the_table_is_kept,
@@ -15,18 +18,24 @@ from tests.unit.spark.catalogs import (
     named_catalog,
 )
 
-pytestmark = pytest.mark.slow
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with RestCatalogServer(tmp_path_factory.mktemp("rest")) as server:
+        yield {"type": "rest", "uri": server.url}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalogServer]:
-    with RestCatalogServer(tmp_path_factory.mktemp("rest")) as found:
-        yield found
+def glue(s3: S3Server) -> Iterator[dict[str, str]]:
+    with pytest.MonkeyPatch.context() as patch:
+        # What pyiceberg asks Glue with is installed beside the server that is asked, and behind everything of ours.
+        patch.setattr(sys, "path", [*sys.path, str(HOME)])
+        yield {"type": "glue", "glue__endpoint": s3.environment["AWS_ENDPOINT_URL"], "glue__region": "us-east-1"}
 
 
-@pytest.fixture
-def lake(server: RestCatalogServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
-    catalog = named_catalog(monkeypatch, type="rest", uri=server.url)
+@pytest.fixture(params=["glue", pytest.param("rest", marks=pytest.mark.slow)])
+def lake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
+    catalog = named_catalog(monkeypatch, **request.getfixturevalue(request.param))
     yield catalog
     for namespace in catalog.list_namespaces():
         for table in catalog.list_tables(namespace):

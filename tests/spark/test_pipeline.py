@@ -165,7 +165,7 @@ def processes_of(folder: Path) -> list[int]:
                 environment = Path(f"/proc/{name}/environ").read_bytes()
             except OSError:
                 continue
-            if b"topics.spark.pipeline.worker" in command and str(folder).encode() in environment:
+            if b"topics.spark.pipeline" in command and str(folder).encode() in environment:
                 found.append(int(name))
     return found
 

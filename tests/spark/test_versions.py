@@ -58,9 +58,12 @@ def test_the_connector_and_the_pipeline_run_on_it(pins: Path, tmp_path: Path) ->
 
 def run(overlay: Path, url: str, data: str) -> dict[str, Any]:
     path = os.pathsep.join([str(overlay), str(ROOT / "src"), str(ROOT)])
+    env = {**os.environ, "PYTHONPATH": path, "SPARK_HOME": str(overlay / "pyspark")}
+    # Spark waits ten seconds for the process of a stream; on a busy machine compiling takes most of them.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     done = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("version_child.py")), url, data],
-        env={**os.environ, "PYTHONPATH": path, "SPARK_HOME": str(overlay / "pyspark")},
+        env=env,
         capture_output=True,
         text=True,
         timeout=_PATIENCE_S,

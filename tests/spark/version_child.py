@@ -10,9 +10,7 @@ import sys
 import tempfile
 
 import pyspark
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from topics.config.settings import Settings
 from topics.spark.archive.reading import archived_records
@@ -22,18 +20,6 @@ from topics.spark.pipeline.worker import make_pipeline
 from topics.spark.session import SparkOptions, open_session
 from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
-
-
-def _run(writer: DataStreamWriter) -> None:
-    """Starts a query again where Spark gave its process ten seconds to come up and the machine did not: a query that is
-    started again goes on from its checkpoint."""
-    for attempt in range(10):
-        try:
-            writer.start().awaitTermination()
-            return
-        except StreamingQueryException as error:
-            if "failed to connect back" not in str(error) or attempt == 9:
-                raise
 
 
 def main(url: str, data: str) -> None:
@@ -54,13 +40,14 @@ def main(url: str, data: str) -> None:
     with tempfile.TemporaryDirectory() as checkpoint:
         for _ in range(2):
             # The second run finds everything done.
-            _run(
+            copying = (
                 stream.select(f.col("data"), f.lit(None).cast("string").alias("tag"), f.col("seq"))
                 .writeStream.format("topics")
                 .options(url=url, topic="copy")
                 .option("checkpointLocation", checkpoint)
                 .trigger(availableNow=True)
             )
+            copying.start().awaitTermination()
     frame = spark.createDataFrame([("1",), ("2",)], "data string")
     frame.write.format("topics").options(url=url, topic="written").mode("append").save()
     print(json.dumps(told))

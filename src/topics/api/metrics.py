@@ -141,6 +141,13 @@ def _search_metrics(stats: SearchStats) -> Iterator[Metric]:
         stats.scanned_bytes,
     )
     yield _counter("topics_search_processes_lost", "Searching processes that ended.", stats.processes_lost)
+    fetches = CounterMetricFamily(
+        "topics_search_companion_fetches", "Companions asked of the object store, by outcome.", labels=["outcome"]
+    )
+    for outcome, count in stats.fetches.items():
+        fetches.add_metric([outcome], count)
+    yield fetches
+    yield _gauge("topics_search_cache_bytes", "Companions of the object store on the local disk.", stats.cache_bytes)
     yield _gauge("topics_search_index_bytes", "Memory of the indexes of searched streams.", stats.memory_bytes)
 
 

@@ -1,7 +1,7 @@
 """Long requests: read, encoded and handed on bit by bit, in turns with everyone else.
 
-The work is a generator that yields wherever others may have their turn. What it raises is refused, like what a handler
-raises.
+The work is a generator that yields wherever others may have their turn, or a pause where there is nothing to go on
+with before something else has happened. What it raises is refused, like what a handler raises.
 """
 
 import logging
@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Sequence
 from topics.api.calls import Call
 from topics.core.errors import BatchTooLargeError, InvalidRequestError, RecordTooLargeError, TopicsError
 from topics.core.limits import KIB, MIB, Limits
-from topics.core.records import Record, check_each
+from topics.core.records import Record, Values, check_each
+from topics.http.turns import Pause
 from topics.wire.drafts import Draft, Drafted, Place
 from topics.wire.portions import BESIDE_BYTES, LARGE_BYTES, Kind, Portions, find_array
 
@@ -28,15 +29,15 @@ _DRAFTS_MAX = 3
 
 _log = logging.getLogger(__name__)
 
-Work = Generator[None, None, None]
+Work = Generator[Pause | None, None, None]
 
 
 def do_in_turns(call: Call, work: Work, refuse: Callable[[TopicsError], None]) -> None:
     """Does the work, a bit in each turn."""
 
-    def step() -> bool:
+    def step() -> bool | Pause:
         try:
-            next(work)
+            return next(work) or False
         except StopIteration:
             return True
         except TopicsError as error:
@@ -47,7 +48,6 @@ def do_in_turns(call: Call, work: Work, refuse: Callable[[TopicsError], None]) -
             _log.exception("a request failed", extra={"method": head.method, "path": head.path})
             refuse(TopicsError("the server made a mistake; it is in its log"))
             return True
-        return False
 
     call.exchange.work_in_turns(step)
 
@@ -107,7 +107,7 @@ def kind_of_records(what: str, limits: Limits) -> Kind:
 
 def is_heavy(records: Sequence[Record]) -> bool:
     """Whether a batch that came in a short body takes long all the same: it has many records that are not plain."""
-    if len(records) <= _HEAVY_METAS:
+    if type(records) is Values or len(records) <= _HEAVY_METAS:
         return False
     if len(records) <= _HEAVY_RECORDS:
         return any(record.meta is not None for record in records)
@@ -122,33 +122,37 @@ def drafted(
     ts: int | None = None,
     place: Place | None = None,
     checks: bool = False,
-) -> Generator[None, None, Sequence[Record]]:
+) -> Generator[Pause | None, None, Sequence[Record]]:
     """The records with their fragments, where these are better made before it is their turn. `place` is that of the
-    data of a lone one. With `checks` each of them is looked at before, as in `core.records.check_records`."""
+    data of a lone one. With `checks` each of them is looked at before, as in `core.records.check_records`. Many bytes
+    wait for the segment before theirs to be written, so that nobody else has to."""
     nbytes, has_meta = 0, False
     for begin in range(0, len(records), _HEAVY_RECORDS):
         some = records[begin : begin + _HEAVY_RECORDS]
         nbytes += sum([len(record.data) for record in some])
         has_meta = has_meta or any(record.meta is not None for record in some)
-        yield
+        yield None
     if nbytes <= _HEAVY_BYTES and len(records) <= (_HEAVY_METAS if has_meta else _HEAVY_RECORDS):
         return records
     if checks:
         for begin in range(0, len(records), _HEAVY_METAS):
             check_each(records, call.engine.core.limits, begin, begin + _HEAVY_METAS)
-            yield
-    drafting = call.engine.core.drafting
+            yield None
+    core, sealer = call.engine.core, call.engine.sealer
+    while sealer.is_behind(core.by_name.get(topic), nbytes):
+        yield sealer.when_written
+    drafting = core.drafting
     while topic in drafting:
         # One at a time: each would take the numbers of the others.
-        yield
+        yield None
     drafting.add(topic)
     try:
         for tries_left in reversed(range(_DRAFTS_MAX)):
-            first_seq, now = call.engine.core.next_numbers(topic, ts)
-            draft = Draft(records, first_seq, now, node, place, call.engine.core.next_base(topic))
+            first_seq, now = core.next_numbers(topic, ts)
+            draft = Draft(records, first_seq, now, node, place, core.next_base(topic))
             while not draft.step():
-                yield
-            numbers = call.engine.core.next_numbers(topic, draft.ts)
+                yield None
+            numbers = core.next_numbers(topic, draft.ts)
             # To write very many numbers over takes longer than a step may.
             moved = numbers != (first_seq, now) and len(records) > _RENUMBERED_MAX and tries_left
             if not moved and draft.fits(len(records), *numbers, node):

@@ -298,6 +298,9 @@ class Settings(EngineSettings, frozen=True, kw_only=True):
         Literal["auto", "off"],
         _text("Whether the pipeline makes indexes of what is sealed of streams that can be searched or have keys."),
     ] = "auto"
+    search_cache_bytes: Annotated[
+        int, _number("Bytes of index families from an object store that are kept on the local disk.")
+    ] = 4 * GIB
     search_erase_ms: Annotated[
         int, _number("How long values of deleted entries, which nobody is shown, may stay in index families.")
     ] = 86_400_000

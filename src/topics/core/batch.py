@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from topics.core.config import TopicConfigPatch
-from topics.core.records import Record
+from topics.core.records import Record, Values
 
 if TYPE_CHECKING:
     Records = Sequence[Record]
@@ -33,4 +33,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def payload_bytes(records: Sequence[Record]) -> int:
     """What records count against caps and quotas."""
+    if type(records) is Values:
+        return sum(records.plain.sizes)
     return sum([len(record.data) + len(record.meta or b"") for record in records])

@@ -399,15 +399,8 @@ class Engine:
 
     def watch_topic(self, topic: Topic, woken: Callable[[], None]) -> Callable[[], None]:
         """Calls back once after the next change of a topic at hand; returns a function that takes the wish back."""
-        if topic.waiters is None:
-            topic.waiters = []
-        topic.waiters.append(woken)
-
-        def cancel() -> None:
-            if topic.waiters is not None and woken in topic.waiters:
-                topic.waiters.remove(woken)
-
-        return cancel
+        topic.tell_next(woken)
+        return lambda: topic.tell_no_more(woken)
 
     def info(self, name: str, touch: bool = True, streams: bool = False) -> TopicInfo:
         """A topic's state; `touch` counts as consuming it. With `streams` its name may be any stream's."""

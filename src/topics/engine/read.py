@@ -19,7 +19,7 @@ from topics.core.errors import CorruptSegmentError, RetryLaterError
 from topics.core.loss import LossReason, Tombstone
 from topics.core.rows import TRAIT_META, TRAIT_TAGS
 from topics.engine.state.losses import lost_from
-from topics.engine.state.runs import Run, RunReader, Segment, has_nodes, live_ranges
+from topics.engine.state.runs import Block, Run, RunReader, Segment, has_nodes, live_ranges
 from topics.engine.topic import SEQ_BASE, Inheritance, Topic
 from topics.storage.segments import SegmentDamaged
 from topics.wire.cuts import Range, fitting, project, without_nodes
@@ -131,6 +131,24 @@ def plan_read(topic: Topic, request: ReadRequest) -> ReadPlan:
     return ReadPlan(
         topic.name, topic.id, request, start, end, runs, topic.head, earliest, tombstone, suffixes, topic.epoch
     )
+
+
+def last_block(topic: Topic, cursor: int, up_to: int) -> Block | None:
+    """The last block, where a read from this cursor up to a seq would give all of it, and that is all there is. Told
+    without a plan: it is what everyone reads who has followed the topic so far."""
+    block = topic.tail[-1] if topic.tail else None
+    if (
+        block is None
+        or block.first_seq != cursor + 1
+        or cursor + block.count != topic.head
+        or up_to != topic.head
+        or block.live != block.count
+        or block.flags is not None
+        or topic.lost is not None
+        or block.first_seq < topic.earliest
+    ):
+        return None
+    return block
 
 
 def _plan_anew(topic: Topic, request: ReadRequest) -> ReadPlan:

@@ -220,6 +220,18 @@ class Topic:
     def next_seq(self) -> int:
         return self.head + 1
 
+    def tell_next(self, woken: Callable[[], None]) -> None:
+        """Calls back once after the next change."""
+        if self.waiters is None:
+            self.waiters = [woken]
+        else:
+            self.waiters.append(woken)
+
+    def tell_no_more(self, woken: Callable[[], None]) -> None:
+        """Takes that wish back, where it is still to be fulfilled."""
+        if self.waiters is not None and woken in self.waiters:
+            self.waiters.remove(woken)
+
     def runs_from(self, seq: int) -> Iterator[Run]:
         """The runs that hold `seq` or anything behind it, in order."""
         segments, tail = self.segments, self.tail

@@ -344,25 +344,28 @@ class WritePath:
         pieces: list[bytes] = []
         for kind, topic_id, body in shared:
             pieces += shard.frame(kind, topic_id, body)
-        needs_sync = False
+        needs_sync = unlogged = False
         for part in parts:
+            topic = part.topic
             sealed = self._seal(shard, part)
             pieces += sealed
-            last = part.topic.staged_head if part.first_seq else 0
-            needs_sync = needs_sync or self.waits(part.topic, last, bool(sealed), gate)
+            unlogged = unlogged or not topic.rules.logged
+            last = topic.staged_head if part.first_seq else 0
+            needs_sync = needs_sync or self.waits(topic, last, bool(sealed), gate)
         # What an ephemeral topic is given with another's frames must not be overtaken by what comes without any.
-        needs_sync = needs_sync or (bool(pieces) and not all(part.topic.rules.logged for part in parts))
+        needs_sync = needs_sync or (bool(pieces) and unlogged)
         bundle = Bundle(pieces, needs_sync, parts, finished, decides)
-        for part in parts:
-            part.needs_sync = needs_sync
-            part.topic.sync_inflight += needs_sync
+        for part in parts if needs_sync else ():
+            part.needs_sync = True
+            part.topic.sync_inflight += 1
         if pieces or needs_sync:
             shard.submit(bundle)
         else:
             bundle.committed(AT_ONCE)
         for part in parts:
-            if part.first_seq and part.topic.staged_head + part.topic.reserve // 2 >= part.topic.ceiling_staged:
-                self._reserve_ahead(part.topic, shard)
+            topic = part.topic
+            if part.first_seq and topic.staged_head + topic.reserve // 2 >= topic.ceiling_staged:
+                self._reserve_ahead(topic, shard)
 
     def note(self, topic: Topic, kind: FrameKind, body: bytes) -> None:
         """Logs a frame that nobody waits for, where that is possible."""

@@ -46,8 +46,9 @@ class Destination(NamedTuple):
     base: int
 
 
-def encode_forwards(pattern: bytes, destinations: Sequence[Destination]) -> bytes:
-    """A FORWARDS; `pattern` is the body of a FORWARD in which those four numbers do not count."""
+def encode_forwards(pattern: bytes, destinations: Sequence[tuple[int, int, int, int]]) -> bytes:
+    """A FORWARDS to these, each the numbers of a `Destination`; `pattern` is the body of a FORWARD in which they do not
+    count."""
     columns = [_encode_column(column) for column in zip(*destinations, strict=True)]
     return b"".join([_HEAD.pack(len(destinations), len(pattern)), pattern, *columns])
 

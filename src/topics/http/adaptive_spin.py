@@ -6,8 +6,8 @@ here within that time, looking for it again and again is quicker, for the client
 
 Whether it is likely is learned. A request that came soon after the last one, whether the loop slept meanwhile or not,
 speaks for staying awake, and one that did not speaks against it, twice as strongly. So a server with little to do
-sleeps like any other, and so does one whose clients need the processor to send their next request. While a thread of
-our own is at work on the answers, the loop sleeps as well: it would only take the processor from the thread.
+sleeps like any other, and so does one whose clients need the processor to send their next request. While a thread or
+a process of our own is at work on the answers, the loop sleeps as well: it would only take the processor from it.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class AdaptiveSpin:
         self.awake = window_s <= 0
         self._heard = 0
         self.busy: list[Callable[[], bool]] = []
-        """Each tells whether threads are at work on what was asked."""
+        """Each tells whether somebody else is at work on what was asked."""
 
     def rouse(self) -> None:
         """A client was heard by a loop that is not awake. One that is finds out for itself."""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from topics.http.errors import Fault, HttpError
 from topics.http.limits import HttpLimits
-from topics.system.memory import reserve_memory
+from topics.system.reserved import reserve_memory
 
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 # A file may be several gzip files in a row. Each costs a decompressor, and an empty one has 20 bytes: hence a bound.

@@ -11,6 +11,7 @@ from topics.http.encodings import accepts_gzip, compress
 from topics.http.messages import Answer, RequestHead
 from topics.http.render import LENGTH_LINES, Renderer, connection_line, is_bodiless
 from topics.http.streams import Stream, Upgrade
+from topics.http.turns import Step
 from topics.http.unread import FLOOR_BYTES, Account
 
 _VARY = ("vary", "accept-encoding")
@@ -54,7 +55,7 @@ class Channel(Protocol):
         """Compresses on a thread and calls `done` on the loop."""
         ...
 
-    def work_in_turns(self, exchange: "Exchange", step: Callable[[], bool]) -> None: ...
+    def work_in_turns(self, exchange: "Exchange", step: Step) -> None: ...
 
 
 class Exchange(msgspec.Struct, eq=False):
@@ -95,9 +96,10 @@ class Exchange(msgspec.Struct, eq=False):
         """How many bytes the answer may have: less, the more of its account's answers and of all lie unread."""
         return FLOOR_BYTES if self.channel is None else self.channel.room(account)
 
-    def work_in_turns(self, step: Callable[[], bool]) -> None:
-        """Calls `step` in turns with everyone else who has much to do, until it returns True or the client is gone.
-        No later request of the connection is begun before, so that their order stays what it was."""
+    def work_in_turns(self, step: Step) -> None:
+        """Calls `step` in turns with everyone else who has much to do, until it returns True or the client is gone; it
+        may ask for a pause (`http.turns`). No later request of the connection is begun before, so that their order
+        stays what it was."""
         if self.channel is not None:
             self.channel.work_in_turns(self, step)
 

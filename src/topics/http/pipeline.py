@@ -20,6 +20,7 @@ from topics.http.messages import RequestHead
 from topics.http.render import CONTINUE, LENGTH_LINES
 from topics.http.steps import Steps
 from topics.http.streams import Stream, Upgrade
+from topics.http.turns import Step
 from topics.http.unread import MUCH_BYTES, NOBODY, Account
 
 # Small answers of one turn are sent together, up to this many; a large one is sent at once.
@@ -207,7 +208,7 @@ class Pipeline:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         self.occupied = True
         self._hub.wait_in_line(Steps(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done))
 

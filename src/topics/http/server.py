@@ -46,7 +46,7 @@ class HttpServer:
         return frozenset(self._hub.connections)
 
     def sleep_while(self, busy: Callable[[], bool]) -> None:
-        """Threads are at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
+        """Somebody is at work on what was asked while `busy` says so, and the loop leaves the processor to them."""
         self._hub.spin.busy.append(busy)
 
     @property

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from topics.http.exchange import Exchange
-from topics.http.turns import SLICE_S, Waiting
+from topics.http.turns import SLICE_S, Pause, Step, Waiting
 
 # Steps of one turn, however short they are.
 _STEPS_MAX = 32
@@ -20,7 +20,7 @@ class Steps:
     def __init__(
         self,
         exchange: Exchange,
-        step: Callable[[], bool],
+        step: Step,
         monotonic: Callable[[], float],
         get_in_line: Callable[[Waiting], None],
         done: Callable[[], None],
@@ -34,15 +34,20 @@ class Steps:
     def take_turn(self) -> None:
         end = self._monotonic() + SLICE_S
         for _ in range(_STEPS_MAX):
-            if self._is_over():
+            over = self._go_on()
+            if over is True:
                 self._exchange.large_body = None
                 self._done()
+                return
+            if over is not False:
+                # It keeps its place before later work of the connection, and takes no turns for nothing.
+                over(lambda: self._get_in_line(self))
                 return
             if self._monotonic() >= end:
                 break
         self._get_in_line(self)
 
-    def _is_over(self) -> bool:
+    def _go_on(self) -> bool | Pause:
         if self._exchange.gone:
             return True
         try:

@@ -17,6 +17,11 @@ GREEDY_S = 0.1
 _TURN_S = 0.002
 """What those in line may use together before the loop looks for what came in meanwhile."""
 
+Pause = Callable[[Callable[[], None]], None]
+"""Is given what to call, once and on the loop's thread, when there is something to go on with."""
+Step = Callable[[], bool | Pause]
+"""Does a bit of some work: True when it is done, False when more is left, or a pause before the rest."""
+
 
 class Waiting(Protocol):
     """A connection in line."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from topics.core.errors import InvalidRequestError, quoted
+from topics.schema.bits import MAPS, Steps, in_one_go, pieces_of
 from topics.schema.limits import MAX_PATTERN_BYTES, MAX_PATTERNS, MAX_SCHEMA_WEIGHT, MAX_UNEVALUATED
 
 DRAFT_4: Final = "draft-04"
@@ -40,13 +41,10 @@ _PATTERN_OPTIONS: Final = jsonschema_rs.RegexOptions(size_limit=MAX_PATTERN_BYTE
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _DATA: Final = frozenset(("const", "enum", "default", "examples"))
 """Keywords whose values are data, in which nothing is a keyword."""
-_MAPS: Final = frozenset(
-    ("properties", "patternProperties", "definitions", "$defs", "dependentSchemas", "dependencies", "dependentRequired")
-)
-"""Keywords whose members have names of the writer's choice."""
 _LIST_WEIGHTS: Final = {"anyOf": 1.0, "oneOf": 1.0, "allOf": 1.0, "enum": 1.0}
 _MAP_WEIGHTS: Final = {"patternProperties": 2.0, "dependencies": 2.0, "dependentSchemas": 2.0, "dependentRequired": 2.0}
 _WEIGHTS: Final = {"not": 40.0, "contains": 4.0, "if": 2.0}
+_LOOKED_AT_ONCE: Final = 5_000
 
 
 def draft_of(schema: dict[str, Any]) -> str:
@@ -62,27 +60,50 @@ def draft_of(schema: dict[str, Any]) -> str:
 
 def check_schema(schema: object, what: str = "schema") -> dict[str, Any]:
     """`schema` itself when it can be installed, otherwise a refusal."""
+    return in_one_go(check_schema_in_steps(schema, what))
+
+
+def check_schema_in_steps(schema: object, what: str = "schema") -> Steps[dict[str, Any]]:
+    """`check_schema`, a few milliseconds at a time: a schema may have thousands of members."""
     if not isinstance(schema, dict):
         raise InvalidRequestError(f"{what} must be a JSON object", field=what)
-    _refuse_references(schema, what)
-    keywords = list(_keywords(schema))
-    patterns = sum(1 for name, _ in keywords if name == "pattern")
-    patterns += sum(len(value) for name, value in keywords if name == "patternProperties" and isinstance(value, dict))
+    yield from _refuse_references(schema, what)
+    yield
+    yield from _refuse_costs(schema, what)
+    draft = draft_of(schema)
+    for piece in pieces_of(schema):
+        yield
+        compile_schema(piece, draft, what)
+    return schema
+
+
+def _refuse_costs(schema: dict[str, Any], what: str) -> Steps[None]:
+    """Refuses what makes every entry dear."""
+    patterns = unevaluated = 0
+    weight = 1.0
+    for number, (name, value) in enumerate(_keywords(schema), 1):
+        if name == "pattern":
+            patterns += 1
+        elif name == "patternProperties" and isinstance(value, dict):
+            patterns += len(value)
+        elif name.startswith("unevaluated"):
+            unevaluated += 1
+        weight += _weight(name, value)
+        if not number % _LOOKED_AT_ONCE:
+            yield
     if patterns > MAX_PATTERNS:
         raise InvalidRequestError(f"{what} has more than {MAX_PATTERNS} patterns", field=what, max=MAX_PATTERNS)
-    if sum(1 for name, _ in keywords if name.startswith("unevaluated")) > MAX_UNEVALUATED:
+    if unevaluated > MAX_UNEVALUATED:
         raise InvalidRequestError(
             f"{what} has more than {MAX_UNEVALUATED} times unevaluatedProperties or unevaluatedItems",
             max=MAX_UNEVALUATED,
         )
-    if weight_of(schema) > MAX_SCHEMA_WEIGHT:
+    if weight > MAX_SCHEMA_WEIGHT:
         raise InvalidRequestError(
             f"{what} tries too many alternatives for one value: branches, patterns, dependencies and values of enum",
             field=what,
             max=MAX_SCHEMA_WEIGHT,
         )
-    compile_schema(schema, draft_of(schema), what)
-    return schema
 
 
 def compile_schema(schema: dict[str, Any] | bool, draft: str, what: str = "schema") -> jsonschema_rs.Validator:
@@ -139,24 +160,28 @@ def _short(error: Exception) -> str:
     return quoted(text)[1:-1].replace('\\"', '"')
 
 
-def _refuse_references(value: object, what: str) -> None:
+def _refuse_references(schema: object, what: str) -> Steps[None]:
     """A reference anywhere is refused, even where it could only be data: nobody has to argue what a position means."""
-    if isinstance(value, dict):
-        found = _REFERENCES & value.keys()
-        if found:
-            raise InvalidRequestError(f"{what}: {min(found)} is not supported", field=what)
-        for member in value.values():
-            _refuse_references(member, what)
-    elif isinstance(value, list):
-        for element in value:
-            _refuse_references(element, what)
+    waiting, looked = [schema], 0
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            found = _REFERENCES & value.keys()
+            if found:
+                raise InvalidRequestError(f"{what}: {min(found)} is not supported", field=what)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        looked += 1
+        if not looked % _LOOKED_AT_ONCE:
+            yield
 
 
 def _subschemas(name: str, value: object) -> Iterator[object]:
     """What of a keyword's value may be a schema."""
     if name in _DATA:
         return
-    if name in _MAPS:
+    if name in MAPS:
         if isinstance(value, dict):
             yield from value.values()
     elif isinstance(value, list):
@@ -212,7 +237,7 @@ def _plain(schema: Any) -> Any:
             continue
         if name in _DATA:
             plain[name] = value
-        elif name in _MAPS and isinstance(value, dict):
+        elif name in MAPS and isinstance(value, dict):
             plain[name] = {member: _plain(below) for member, below in value.items()}
         elif isinstance(value, list):
             plain[name] = [_plain(below) for below in value]

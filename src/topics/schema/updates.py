@@ -14,8 +14,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from topics.core.errors import InvalidRequestError
+from topics.schema.bits import Steps, in_one_go
 from topics.schema.documents import check_api_version, convert, encode, parse_request, refuse_others
-from topics.schema.jsonschemas import check_schema
+from topics.schema.jsonschemas import check_schema_in_steps
 from topics.schema.lenses import Lens, check_lens_place, parse_lens
 from topics.schema.limits import MAX_REGISTRY_BYTES
 from topics.schema.pointers import parse_pointer
@@ -39,12 +40,21 @@ class SchemaUpdate(msgspec.Struct, frozen=True, kw_only=True):
 
 def parse_update(body: bytes) -> SchemaUpdate:
     """Reads the body of `POST _schema`, and refuses whatever needs no look at the stream to be refused."""
+    return in_one_go(parse_update_in_steps(body))
+
+
+def parse_update_in_steps(body: bytes) -> Steps[SchemaUpdate]:
+    """`parse_update`, a few milliseconds at a time."""
     document = parse_request(_WHAT, body)
     refuse_others(_WHAT, document, _KNOWN)
     check_api_version(_WHAT, document, REGISTRY_API_VERSION)
     if not document.keys() & {"schema", "routingKey", "search"}:
         raise InvalidRequestError(f"{_WHAT} must have a schema, a routingKey or a search", field=_WHAT)
-    schema = check_schema(document["schema"]) if "schema" in document else UNSET
+    yield
+    schema: dict[str, Any] | UnsetType = UNSET
+    if "schema" in document:
+        schema = yield from check_schema_in_steps(document["schema"])
+        yield
     lens = document.get("lens", UNSET)
     if lens is None:
         lens = UNSET

@@ -34,6 +34,7 @@ class Kind(IntEnum):
     MORE = 8
     FINISH = 9
     SEEK = 10
+    CLOSE = 11
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True):
@@ -74,6 +75,12 @@ class Trim(_Head, frozen=True):
 
 class Drop(_Head, frozen=True):
     index: int
+
+
+class Close(_Head, frozen=True):
+    """A companion that is not asked again: its file is going, and must not take room because it is mapped."""
+
+    path: str
 
 
 class SearchQuery(msgspec.Struct, array_like=True, frozen=True, tag="search"):
@@ -224,10 +231,10 @@ class Answer(_Head, frozen=True):
 
 Question = Ask | More | Finish | Filter | Seek
 """What is answered."""
-Head = Open | Add | Trim | Drop | Question | Answer
+Head = Open | Add | Trim | Drop | Close | Question | Answer
 _KINDS: dict[type, Kind] = {
     Open: Kind.OPEN, Add: Kind.ADD, Trim: Kind.TRIM, Drop: Kind.DROP, Ask: Kind.ASK, More: Kind.MORE,
-    Finish: Kind.FINISH, Filter: Kind.FILTER, Seek: Kind.SEEK, Answer: Kind.ANSWER,
+    Finish: Kind.FINISH, Filter: Kind.FILTER, Seek: Kind.SEEK, Answer: Kind.ANSWER, Close: Kind.CLOSE,
 }  # fmt: skip
 _DECODERS: dict[Kind, Any] = {kind: msgspec.msgpack.Decoder(head).decode for head, kind in _KINDS.items()}
 

@@ -35,6 +35,9 @@ class SearchProcess(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._messages = Messages()
         self._asked: dict[int, ResultDone] = {}
+        self._answers: deque[tuple[ResultDone, Result | SearchUnavailableError]] = deque()
+        """What has come and waits for its turn."""
+        self._has_turn = False
         self._requests = 0
         self._paused = False
         self._waiting: deque[Callable[[], None]] = deque()
@@ -61,6 +64,11 @@ class SearchProcess(asyncio.Protocol):
             done(error)
             return
         self._asked[self._requests] = done
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for an answer."""
+        return bool(self._asked)
 
     @property
     def is_writable(self) -> bool:
@@ -113,7 +121,19 @@ class SearchProcess(asyncio.Protocol):
             assert isinstance(answer, Answer)
             done = self._asked.pop(answer.request, None)
             if done is not None:
-                done(answer.result or SearchUnavailableError(f"the search failed: {answer.problem}"))
+                result = answer.result or SearchUnavailableError(f"the search failed: {answer.problem}")
+                self._answers.append((done, result))
+        if self._answers and not self._has_turn:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Hands on one answer, and the next in another turn of the loop: to show what was found takes a while, and
+        whoever wants something else must not wait for all that was found at the same time."""
+        done, result = self._answers.popleft()
+        self._has_turn = bool(self._answers)
+        if self._has_turn:
+            asyncio.get_running_loop().call_soon(self._take_turn)
+        done(result)
 
     def pause_writing(self) -> None:
         self._paused = True

@@ -6,17 +6,18 @@ from typing import Any
 import msgspec
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation, parse_aggregation
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh.index import FreshPart
 from topics.indexing.parts import Ask as PlanAsk
 from topics.indexing.parts import Budget, Count, Span
 from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
-from topics.indexing.predicates import bind_search, fields_of
+from topics.indexing.predicates import fields_of
 from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.sorting import parse_sort
 from topics.searching.held import Held
+from topics.searching.known import known_aggregation, known_search
 from topics.searching.messages import AggregateQuery, CountQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
 
 _encode = msgspec.json.Encoder().encode
@@ -45,11 +46,11 @@ class Asked:
             return Listing(query.after, query.limit, self._budget)
         assert held.config is not None
         if isinstance(query, AggregateQuery):
-            self._aggregation = parse_aggregation(query.body, held.config, held.version)
+            self._aggregation = known_aggregation(query.body, held.registry)
             self._names = self._aggregation.needed_fields()
             return Adding(self._aggregation, self._budget)
         if isinstance(query, CountQuery):
-            terms = terms_of(bind_search(query.q, held.config).predicate)
+            terms = terms_of(known_search(query.q, held.registry).predicate)
             self._names = tuple(dict.fromkeys(term.field for term in terms))
             return Counting(Count(config=held.config, version=held.version, terms=terms), self._budget)
         asked = _plan_ask(held, query)
@@ -129,7 +130,7 @@ class Asked:
 
 def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
     assert held.config is not None
-    bound = bind_search(query.q, held.config)
+    bound = known_search(query.q, held.registry)
     return PlanAsk(
         config=held.config,
         version=held.version,

@@ -18,6 +18,7 @@ from topics.searching.messages import (
     Add,
     Answer,
     Ask,
+    Close,
     Drop,
     Filter,
     Finish,
@@ -58,6 +59,8 @@ class Worker:
         elif isinstance(head, Trim):
             if head.index in self._held:
                 self._held[head.index].trim(head.first)
+        elif isinstance(head, Close):
+            self._library.close(head.path)
         elif isinstance(head, Add):
             self._add(head, message.body)
         return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from pyspark.sql import SparkSession
 
+from topics.spark.interpreter import worker_python
 from topics.spark.java import java_home
 from topics.spark.shipping import ship
 from topics.system.machine import cpu_count
@@ -61,7 +62,7 @@ def open_session(options: SparkOptions | None = None) -> SparkSession:
     if options.remote is not None:
         spark = _connect(options)
     else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python() if options.is_local else sys.executable)
         if options.is_local:
             # The machine's own name may lead nowhere, and nothing outside it is needed.
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

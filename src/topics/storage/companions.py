@@ -6,16 +6,24 @@
 The folder has the number of the topic. A file that no manifest names means nothing, and whoever holds the pipeline
 removes it. Everything here can be made again from the segments, so a manifest that cannot be read is one that is not
 there.
+
+A companion whose segments are all in the cold tier is there as well, under the same name below `families/` of the cold
+folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the data
+folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the manifest,
+among those that are retired, before anything is written under it.
 """
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable
 
 import msgspec
 
 from topics.core.ranges import Ranges, difference, union
 from topics.indexing.companions.identity import Plan
+from topics.storage.companion_copies import fetch, send
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.places import is_object_store
 from topics.storage.replaced import read_whole, replace_file
 
 _MANIFEST = "manifest.json"
@@ -42,6 +50,10 @@ class CompanionFile(msgspec.Struct, frozen=True, kw_only=True):
     """How many entries of its range were gone already when it was made; None in files of earlier versions."""
     spoiled_ms: int | None = None
     """Since when it is known to hold entries that are gone."""
+    cold: bool = False
+    """Whether it is in the cold tier."""
+    digest: int | None = None
+    """XXH3-64 of all its bytes, if it is."""
 
 
 class Retired(msgspec.Struct, frozen=True):
@@ -49,6 +61,7 @@ class Retired(msgspec.Struct, frozen=True):
 
     name: str
     since_ms: int
+    cold: bool = False
 
 
 class FamilyManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,8 +90,10 @@ class FamilyManifest(msgspec.Struct, frozen=True, kw_only=True):
     def covered(self, generation: str) -> Ranges:
         return union([(file.first, file.last) for file in self.of(generation)])
 
-    def named(self) -> set[str]:
-        return {file.name for file in self.files} | {file.name for file in self.retired}
+    def named(self, cold: bool = False) -> set[str]:
+        """The names that something may be under, in the data folder or in the cold tier."""
+        counted = {file.name for file in self.files if file.cold == cold}
+        return counted | {file.name for file in self.retired if file.cold == cold}
 
 
 _encode = msgspec.json.Encoder().encode
@@ -89,15 +104,22 @@ class FamilyStore:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._root = layout.families
+        self._cold_root = layout.cold_families
 
-    def folder(self, topic_id: int) -> str:
-        return f"{self._root}/{topic_id:016x}"
+    @property
+    def has_cold(self) -> bool:
+        """Whether there is a cold tier."""
+        return self._cold_root is not None
 
-    def path(self, topic_id: int, name: str) -> str:
-        return f"{self.folder(topic_id)}/{name}"
+    def folder(self, topic_id: int, cold: bool = False) -> str:
+        return f"{self._cold_root if cold else self._root}/{topic_id:016x}"
 
-    def topic_ids(self) -> list[int]:
-        return [int(name, 16) for name in self._names(self._root) if len(name) == 16]
+    def path(self, topic_id: int, name: str, cold: bool = False) -> str:
+        return f"{self.folder(topic_id, cold)}/{name}"
+
+    def topic_ids(self, cold: bool = False) -> list[int]:
+        root = self._cold_root if cold else self._root
+        return [int(name, 16) for name in self._names(root or "") if len(name) == 16]
 
     def load(self, topic_id: int) -> FamilyManifest | None:
         """The manifest that counts; None where there is none that can be read."""
@@ -120,12 +142,32 @@ class FamilyStore:
         self._fs.make_dirs(self.folder(topic_id))
         return CompanionSink(self._fs, self.folder(topic_id), name)
 
-    def map(self, topic_id: int, name: str) -> memoryview:
-        file = self._fs.open(self.path(topic_id, name))
+    def map(self, topic_id: int, name: str, cold: bool = False) -> memoryview:
+        file = self._fs.open(self.path(topic_id, name, cold))
         try:
             return file.map()
         finally:
             file.close()
+
+    def map_near(self, topic_id: int, file: CompanionFile, run: str) -> memoryview:
+        """The same; what is in an object store is fetched to the disk for as long as it is mapped, and not into memory.
+        A crash leaves it under a name that no manifest has."""
+        path = self.path(topic_id, file.name, file.cold)
+        if not is_object_store(path):
+            return self.map(topic_id, file.name, file.cold)
+        name = f"{run}-{file.name}"
+        try:
+            fetch(self._fs, path, self.path(topic_id, name), file.digest)
+            return self.map(topic_id, name)
+        finally:
+            self.remove_files(topic_id, (name,))
+
+    def relocate(self, topic_id: int, name: str) -> int:
+        """Copies a companion into the cold tier, complete and synced; its digest. That in the data folder stays."""
+        self._fs.make_dirs(self.folder(topic_id, cold=True))
+        digest = send(self._fs, self.path(topic_id, name), self.path(topic_id, name, cold=True))
+        self._fs.sync_dir(self.folder(topic_id, cold=True))
+        return digest
 
     def sweep(self, topic_id: int, manifest: FamilyManifest | None) -> int:
         """Removes files that no manifest names: what a killed run left. Only whoever holds the pipeline may."""
@@ -134,15 +176,29 @@ class FamilyStore:
         self.remove_files(topic_id, stray)
         return len(stray)
 
-    def files(self, topic_id: int) -> list[str]:
-        return [name for name in self._names(self.folder(topic_id)) if name.endswith(_ENDING)]
+    def files(self, topic_id: int, cold: bool = False) -> list[str]:
+        return [name for name in self._names(self.folder(topic_id, cold)) if name.endswith(_ENDING)]
 
-    def remove_files(self, topic_id: int, names: Sequence[str]) -> None:
+    def remove_files(self, topic_id: int, names: Iterable[str], cold: bool = False) -> None:
         for name in names:
             try:
-                self._fs.remove(self.path(topic_id, name))
+                self._fs.remove(self.path(topic_id, name, cold))
             except FileNotFoundError:
                 continue
+
+    def remove_cold(self, topic_id: int, names: Iterable[str]) -> None:
+        """Removes files from the cold tier for good, and the folder with the last of them. Their manifest forgets them
+        next, and then nobody would look for what came back after a crash."""
+        folder = self.folder(topic_id, cold=True)
+        self.remove_files(topic_id, names, cold=True)
+        # A store has no folders, and each of these questions would be asked of it.
+        if is_object_store(folder):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.sync_dir(folder)
+            if not self._fs.list_dir(folder):
+                self._fs.remove_dir(folder)
+                self._fs.sync_dir(folder.rpartition("/")[0])
 
     def remove_topic(self, topic_id: int) -> None:
         """Removes everything of a stream, the manifest first: without it nothing counts."""

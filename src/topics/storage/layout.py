@@ -9,8 +9,10 @@ meta/newest                      the head of the newest snapshot once more, so t
 meta/catalog                     what readers of the sealed segments need to know, as of the last checkpoint
 topics/<16 hex digits>/seg-<20 digits>.data and .idx     sealed segments, the same below the cold folder
 near/                            copies of what is in the object store; can be fetched again
+near/families/                   companions among them; emptied by every start
 archive/                         sealed records as Parquet, kept by the pipeline; no part of the log
 families/<16 hex digits>/        companions of sealed segments, which make searches quick; no part of the log
+<cold>/families/                 those of them whose segments are all in the cold folder
 pipeline/                        what the pipeline remembers between its runs; no part of the log
 backup/                          which backups are this folder's, and log files that the next one wants
 restoring                        there while a restore is at work; no server starts then
@@ -76,6 +78,16 @@ class Layout(NamedTuple):
     def families(self) -> str:
         """What makes searches of history quick (`storage.companions`)."""
         return f"{self.root}/families"
+
+    @property
+    def cold_families(self) -> str | None:
+        """Those of them whose segments are all in the cold tier."""
+        return None if self.cold_root is None else f"{self.cold_root}/families"
+
+    @property
+    def near_families(self) -> str:
+        """Copies of these, where the cold tier is an object store (`streams.search.cached`)."""
+        return f"{self.near}/families"
 
     @property
     def pipeline(self) -> str:

@@ -95,8 +95,11 @@ class OpenSegment:
 
     def check(self, lo: int, hi: int) -> None:
         """Makes sure that the fragments lo up to hi are as they were written."""
-        first = self.view.start(lo) // CHUNK_BYTES
-        last = (self.view.start(hi) - 2) // CHUNK_BYTES
+        self.check_text(self.view.start(lo), self.view.start(hi) - 1)
+
+    def check_text(self, begin: int, end: int) -> None:
+        """The same for a part of the text."""
+        first, last = begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES
         if self._checked.find(0, first, last + 1) < 0:
             return
         for chunk in range(first, last + 1):

@@ -19,7 +19,7 @@ from topics.engine.transaction import Change, Gate
 from topics.formats.frame import FrameKind
 from topics.schema.contract import Contract
 from topics.schema.profiles.resource import decide_profile, parse_profile_update
-from topics.schema.updates import decide_update, parse_update
+from topics.schema.updates import SchemaUpdate, decide_update, parse_update
 from topics.storage.timing import CommitTiming
 from topics.streams.contents import is_json
 
@@ -46,8 +46,8 @@ class Contracts:
         self._engine = engine
         self._feature = engine.streams
 
-    def update_schema(self, name: str, body: bytes, done: ContractDone) -> None:
-        update = parse_update(body)
+    def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
+        update = parse_update(body) if isinstance(body, bytes) else body
 
         def decide(contract: Contract, place: Place) -> Contract:
             registry = decide_update(

@@ -9,6 +9,7 @@ than an answer ever needs it. `epoch` is the number of the stream itself: a stre
 another one, and an offset of the old one leads nowhere instead of to the wrong place.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -85,6 +86,15 @@ def offset_of(topic: Topic, position: Position) -> str:
     counter, in_block = position
     # Inside an entry means: inside one that the place's own epoch covers.
     return encode_offset(epoch_at(topic, counter + (in_block > 0)), counter, in_block)
+
+
+def offsets_of(topic: Topic, counters: Sequence[int]) -> list[str]:
+    """The offsets of many places between entries."""
+    state = stream_of(topic)
+    if state is not None and state.epochs:
+        return [offset_of(topic, Position(counter)) for counter in counters]
+    epoch = (topic.epoch & _U32) << 96 >> _BACK_BITS
+    return [_front(epoch | counter >> 8) + _BACKS[counter & 255] for counter in counters]
 
 
 def tail_offset(topic: Topic) -> str:

@@ -14,6 +14,7 @@ from topics.engine.streams.state import JSON_TYPE, StreamState, stream_of
 from topics.engine.topic import Topic
 from topics.schema.contract import Contract
 from topics.schema.promotion import Promoter
+from topics.schema.updates import SchemaUpdate
 from topics.streams.appending import AppendedDone, AppendRequest, StreamAppender
 from topics.streams.contracts import ContractDone, Contracts, contract_of
 from topics.streams.early import Later
@@ -70,8 +71,8 @@ class Streams:
         """What a stream promises about its entries."""
         return contract_of(self.topic(name))
 
-    def update_schema(self, name: str, body: bytes, done: ContractDone) -> None:
-        """Installs a schema, a routing key or a search description."""
+    def update_schema(self, name: str, body: bytes | SchemaUpdate, done: ContractDone) -> None:
+        """Installs a schema, a routing key or a search description; as it was sent, or read before."""
         self._check_writable(name)
         self._contracts.update_schema(name, body, done)
 

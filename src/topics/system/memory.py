@@ -8,11 +8,9 @@ and concurrent reads 2.3 to 3.0 times as fast. The price is up to 128 MiB of fre
 import contextlib
 import ctypes
 import gc
-import mmap
 from collections.abc import Callable, Iterator
 
 _MIB = 1024 * 1024
-_LARGE_PAGE_BYTES = 2 * _MIB
 
 # Parameter numbers of mallopt(3) and our values. Setting any of them stops glibc from adapting the threshold itself.
 _TUNING: tuple[tuple[int, int], ...] = (
@@ -54,20 +52,6 @@ def tune_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-
-
-def reserve_memory(nbytes: int) -> memoryview:
-    """Memory that costs nothing before it is written to, a page at a time; it goes back with the last view of it.
-
-    The pages are large ones where the system has them: to be given small ones takes four times as long as to copy
-    into them what they are for.
-    """
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if nbytes >= _LARGE_PAGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        # A kernel that was built without them refuses.
-        with contextlib.suppress(OSError):
-            memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
 
 
 def _find_mallopt() -> Callable[[int, int], int] | None:

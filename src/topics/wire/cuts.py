@@ -201,8 +201,10 @@ def data_parts(view: View, lo: int, hi: int) -> list[bytes | memoryview]:
 
 def data_span(view: View, index: int) -> Range:
     """Where one record's payload begins and ends in the text."""
-    meta, last = view.rows[3 * index + 1], view.rows[3 * index + 2]
-    return view.start(index) + (last >> 16), view.start(index + 1) - 2 - (last & 0xFFFF) - meta
+    rows, at, bias = view.rows, 3 * index, view.bias
+    last = rows[at + 2]
+    end = rows[at + 3] - bias if index + 1 < view.count else view.start(index + 1)
+    return rows[at] - bias + (last >> 16), end - 2 - (last & 0xFFFF) - rows[at + 1]
 
 
 def meta_of(view: View, index: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Self, cast
 from topics.core.limits import KIB, Limits
 from topics.core.records import PlainRecords, Record, check_batch, check_records
 from topics.core.rows import ROW_WORDS, SEQ_NAME, words
-from topics.system.memory import reserve_memory
+from topics.system.reserved import reserve_memory
 from topics.wire.fragments import Fragments, encode_fragments
 
 STEP_BYTES = 256 * KIB

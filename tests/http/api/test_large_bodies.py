@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +226,52 @@ def test_a_long_array_for_a_stream_with_a_schema(api: httpx.Client, name: str) -
         stored += page.json()
         offset = page.headers["stream-next-offset"]
     assert stored == values
+
+
+def test_long_bodies_that_wait_for_segments_keep_their_order(tmp_path: Path) -> None:
+    """Each of them has a segment cut, and comes when the one before it is written; short ones do not wait with them."""
+    bodies = [random.Random(number).randbytes(3 * MIB if number % 3 else 100) for number in range(9)]
+    said = [
+        b"POST /v1/stream/long HTTP/1.1\r\nhost: localhost\r\ncontent-type: image/png\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(body), body)
+        for body in bodies
+    ]
+    with (
+        LiveServer(tmp_path, pipeline="off", segment_max_bytes=str(2 * MIB)) as live,
+        httpx.Client(base_url=live.url, timeout=60.0) as api,
+    ):
+        wait_until_ready(live.url)
+        api.put("/v1/stream/long", headers={"content-type": "image/png"}).raise_for_status()
+        host, port = live.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            connection.sendall(b"".join(said))
+            heard = b""
+            while heard.count(b"HTTP/1.1 204") < len(bodies):
+                part = connection.recv(65536)
+                assert part, heard
+                heard += part
+        for _ in range(2):
+            held, offset = b"", "-1"
+            while True:
+                page = api.get("/v1/stream/long", params={"offset": offset})
+                held, offset = held + page.content, page.headers["stream-next-offset"]
+                if "stream-up-to-date" in page.headers:
+                    break
+            assert held == b"".join(bodies)
+            live.kill()
+            live.start()
+            wait_until_ready(live.url)
+        live.stop()
+
+
+def test_a_schema_of_thousands_of_members_is_installed_or_refused_as_a_short_one(api: httpx.Client, name: str) -> None:
+    url = f"/v1/stream/{name}"
+    api.put(url, headers=JSON).raise_for_status()
+    schema: dict[str, Any] = {"properties": {f"name{number}": {"type": "string"} for number in range(5000)}}
+    wrong = {"properties": {**schema["properties"], "last": {"type": "nothing"}}}
+    answer = api.post(f"{url}/_schema", json={"schema": wrong})
+    assert answer.status_code == 400 and "properties/last/type" in answer.json()["error"]["message"], answer.text
+    api.post(f"{url}/_schema", json={"schema": schema}).raise_for_status()
+    assert api.get(f"{url}/_schema").json()["schemas"]["1"] == schema
+    assert api.post(url, json=[{"name4999": "x"}]).is_success
+    assert api.post(url, json=[{"name4999": 7}]).status_code == 400

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import random
+from collections.abc import Callable
 
 from tests.http.protocol.memory import Memory, Wire
 from tests.http.protocol.support import App, get
@@ -11,6 +12,7 @@ from topics.http.connection import Connection
 from topics.http.exchange import Exchange
 from topics.http.messages import RequestHead
 from topics.http.reader import PIECE_BYTES
+from topics.http.turns import Pause
 
 LONG = random.Random(1).randbytes(2 * LARGE_BYTES) + b"the end"
 
@@ -107,6 +109,50 @@ def test_a_client_that_goes_away_ends_the_work() -> None:
     for _ in range(5):
         app.turn()
     assert len(app.seen) == steps < 10 and len(memory.hub.turns) == 0
+    assert memory.hub.budget.held_bytes == 0
+
+
+def test_a_pause_takes_no_turns_and_keeps_the_order() -> None:
+    app = Reader()
+    resumed: list[Callable[[], None]] = []
+    steps: list[bool | Pause] = [False, resumed.append, False, True]
+
+    def work(exchange: Exchange) -> None:
+        def step() -> bool | Pause:
+            outcome = steps.pop(0)
+            app.seen.append(f"{exchange.head.path} {len(steps)}")
+            if outcome is True:
+                exchange.respond(200, b"{}")
+            return outcome
+
+        if exchange.head.path == "/long":
+            exchange.work_in_turns(step)
+        else:
+            app.seen.append(exchange.head.path)
+            exchange.respond(200, b"{}")
+
+    app._handler = work
+    app.memory.send(post("/long") + get("/next"))
+    assert app.seen == ["/long 3", "/long 2"] and len(app.memory.hub.turns) == 0
+    (resume,) = resumed
+    resume()
+    app.memory.deliver()
+    assert app.seen == ["/long 3", "/long 2", "/long 1", "/long 0", "/next"]
+    app.exchanges.clear()
+    app.memory.leave()
+
+
+def test_a_client_that_goes_away_in_a_pause_ends_the_work() -> None:
+    app = Reader()
+    resumed: list[Callable[[], None]] = []
+    app._handler = lambda exchange: exchange.work_in_turns(lambda: resumed.append)
+    memory = app.memory
+    memory.send(post("/long"))
+    memory.wire.lose()
+    app.exchanges.clear()
+    resumed[0]()
+    app.turn()
+    assert len(resumed) == 1 and len(memory.hub.turns) == 0
     assert memory.hub.budget.held_bytes == 0
 
 

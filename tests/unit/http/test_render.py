@@ -64,3 +64,10 @@ def test_no_line_ends_in_headers(bad: str) -> None:
         header_lines([(bad, "x")])
     with pytest.raises(ValueError, match="line end"):
         header_lines([("x", bad)])
+    with pytest.raises(ValueError, match="line end: 'y'"):
+        header_lines([("x", "a: b"), ("y", bad), ("z", "c")])
+
+
+def test_the_lines_of_headers() -> None:
+    assert header_lines([]) == b""
+    assert header_lines([("x", "a: b"), ("y", "\u00e9")]) == b"x: a: b\r\ny: \xe9\r\n"

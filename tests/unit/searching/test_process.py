@@ -12,7 +12,7 @@ import pytest
 
 from topics.core.errors import SearchUnavailableError
 from topics.schema.registry import Registry, encode_registry
-from topics.searching.messages import Add, Ask, Filter, KeysQuery, Open, Piece, Result
+from topics.searching.messages import Add, Answer, Ask, Filter, Finish, KeysQuery, Open, Piece, Result, encode_message
 from topics.searching.process import SearchProcess
 
 NOTHING = encode_registry(Registry())
@@ -106,5 +106,54 @@ def test_who_has_much_to_send_waits_for_room() -> None:
         result = await keys(process)
         assert isinstance(result, Result) and result.looked_at == 1
         await process.close()
+
+    run(test)
+
+
+def test_answers_that_come_together_are_handed_on_in_turns() -> None:
+    """What is found at the same time is shown one by one, and everybody else has a turn in between."""
+
+    async def test() -> None:
+        process, loop = SearchProcess(), asyncio.get_running_loop()
+        seen: list[str] = []
+        sent: list[bytes] = []
+        process.send = lambda head, body=(): sent.append(b"")  # type: ignore[method-assign]
+        for number in range(3):
+            process.ask(
+                lambda request: Finish(request, 1),
+                lambda result, number=number: seen.append(f"answer {number}"),  # type: ignore[misc]
+            )
+        assert process.is_asked
+        together = b"".join(encode_message(Answer(request, Result())) for request in (1, 2, 3))
+        loop.call_soon(process.data_received, together)
+        for number in range(4):
+            await asyncio.sleep(0)
+            seen.append(f"turn {number}")
+        assert seen[:6] == ["answer 0", "turn 0", "answer 1", "turn 1", "answer 2", "turn 2"]
+        process.data_received(b"")
+        assert len(seen) == 7, "there is nothing left"
+        assert not process.is_asked
+
+    run(test)
+
+
+def test_an_answer_that_cannot_be_taken_keeps_nobody_from_theirs() -> None:
+    async def test() -> None:
+        process, loop = SearchProcess(), asyncio.get_running_loop()
+        problems: list[object] = []
+        loop.set_exception_handler(lambda _, context: problems.append(context["exception"]))
+        process.send = lambda head, body=(): None  # type: ignore[method-assign]
+        taken: list[object] = []
+
+        def fail(result: object) -> None:
+            raise ValueError("not this one")
+
+        for done in (taken.append, fail, taken.append):
+            process.ask(lambda request: Finish(request, 1), done)
+        process.data_received(b"".join(encode_message(Answer(request, Result())) for request in (1, 2, 3)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert taken == [Result(), Result()]
+        assert [str(problem) for problem in problems] == ["not this one"]
 
     run(test)

@@ -178,6 +178,22 @@ def test_it_is_in_the_session_of_the_server(tmp_path: Path) -> None:
     assert int(told.read_text()) == os.getsid(0)
 
 
+def test_starting_it_copies_nothing_of_the_server(tmp_path: Path) -> None:
+    """A fork holds the loop up for as long as it takes to copy the tables of all the memory that the server has."""
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))
+    told = tmp_path / "told"
+    made = make(tmp_path, f"import pathlib; pathlib.Path({str(told)!r}).touch()", [1])
+
+    async def scene() -> None:
+        made.start()
+        await until(told.exists)
+        await made.stop()
+
+    play(scene)
+    assert forks == []
+
+
 def test_a_launch_that_fails_in_any_way_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made = make(tmp_path, "", [1])
     made._command = ("/nonexistent/python",)

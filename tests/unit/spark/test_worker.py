@@ -39,7 +39,7 @@ def worker(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A real one, on a folder without anything to do."""
     env = {**os.environ, "TOPICS_DATA_DIR": str(folder), "TOPICS_ARCHIVE": "1", "TOPICS_PIPELINE_IDLE_MS": "600000"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "topics.spark.pipeline.worker"],
+        [sys.executable, "-m", "topics.spark.pipeline"],
         env=env,
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -66,6 +66,17 @@ def test_the_terminals_interrupt_passes_it_by(tmp_path: Path) -> None:
     with worker(tmp_path) as process:
         assert os.getpgid(process.pid) == process.pid
         assert os.getsid(process.pid) == os.getsid(0)
+
+
+def test_it_steps_back_before_it_loads_anything(tmp_path: Path) -> None:
+    script = (
+        "import runpy, sys, topics.system.machine as machine; "
+        'machine.step_back = lambda how: sys.exit(f\'{how} {sys.modules.keys() & {"numpy", "pyarrow", "pyspark"}}\'); '
+        "runpy.run_module('topics.spark.pipeline', run_name='__main__')"
+    )
+    env = {**os.environ, "TOPICS_DATA_DIR": str(tmp_path), "TOPICS_PIPELINE_PRIORITY": "low"}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "low set()"
 
 
 def test_it_ends_when_told_and_a_second_one_gives_way(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.unit.streams.conftest import append, create, delete, fork
 from topics.core.errors import InvalidRequestError, OffsetGoneError
 from topics.streams import Position, Streams
-from topics.streams.offsets import decode_offset, encode_offset, offset_of, read_offset, tail_offset
+from topics.streams.offsets import decode_offset, encode_offset, offset_of, offsets_of, read_offset, tail_offset
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 
@@ -78,3 +78,14 @@ def test_what_a_fork_inherited_keeps_its_offsets(streams: Streams) -> None:
     ):
         with pytest.raises(OffsetGoneError):
             read_offset(topic, foreign)
+
+
+def test_many_offsets_are_those_of_each(streams: Streams) -> None:
+    create(streams, "a", body=b"1")
+    append(streams, "a", b"2")
+    fork(streams, "f", "a")
+    append(streams, "f", b"x")
+    counters = [0, 1, 2, 3, 255, 256, 2**40 + 77, 2**64 - 1]
+    for name in ("a", "f"):
+        topic = streams.topic(name)
+        assert offsets_of(topic, counters) == [offset_of(topic, Position(counter)) for counter in counters]

@@ -4,16 +4,23 @@ thousand clients come back with the same cursor."""
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from topics.api.live.frames import Cursor, Frame, Source
+from topics.api.live.frames import Cursor, Frame
 from topics.engine.state.presence import removed_count
 
 if TYPE_CHECKING:
     from topics.api.live.feed import Feed
 
-Kin = tuple[int, Source]
-"""A topic by its id, and a source: what the feeds that make the same frames have in common."""
-
 CACHE_BYTES_MAX = 8 * 1024 * 1024
+
+
+class Kin:
+    """The feeds of one topic and one source, which make the same frames. Known by what it is: to compare sources takes
+    longer than to find a frame."""
+
+    __slots__ = ("feeds",)
+
+    def __init__(self) -> None:
+        self.feeds: list[Feed] = []
 
 
 class _Entry(NamedTuple):
@@ -53,9 +60,9 @@ class FrameCache:
         self._entries.move_to_end(key)
         return entry.frame
 
-    def forget(self, feed: "Feed") -> None:
-        """Nobody follows this feed any more, nor another of its kin."""
-        for key in [key for key in self._entries if key[0] == feed.kin]:
+    def forget(self, kin: Kin) -> None:
+        """Nobody follows these feeds any more."""
+        for key in [key for key in self._entries if key[0] is kin]:
             self._drop(key)
 
     def _drop(self, key: tuple[Kin, Cursor]) -> None:

@@ -33,11 +33,11 @@ _logger = logging.getLogger(__name__)
 class Feed:
     """Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
-    def __init__(self, topics: "TopicFeeds", source: Source) -> None:
+    def __init__(self, topics: "TopicFeeds", source: Source, kin: Kin) -> None:
         self.topics = topics
         self.topic: Topic = topics.topic
         self.source = source
-        self.kin: Kin = (self.topic.id, source)
+        self.kin = kin
         self.queued = False
         self.gone = False
         self.position: Cursor = _UNKNOWN if source.strong else source.place(self.topic.head)
@@ -81,10 +81,12 @@ class Feed:
     # What moves it.
 
     def changed(self) -> None:
-        """The topic changed, or the feed is new."""
-        if self.look_if_gone():
+        """The topic, which is not deleted, changed; or the feed is new."""
+        if self.gone:
             return
-        if self.source.strong:
+        if not self.source.sees(self.topic):
+            self.end()
+        elif self.source.strong:
             self._ask_for_durable()
         else:
             self._target = self.source.place(self.topic.head)
@@ -129,16 +131,31 @@ class Feed:
         if not self._live:
             self._move(self._target)
         elif self.position < self._target and not run_queue.hold(self):
-            shared = self.shared_frame(self.position, self._target)
-            if shared is not None:
-                self._frames.append(shared)
-                self._give_out(run_queue)
+            frame = self._frame_at_hand()
+            if frame is not None:
+                self._hand_out(frame, run_queue)
                 return
             self._reading = True
             self.read(self.position, self._target, self._got)
         elif self.position >= self._target and self.source.has_ended(self.topic):
             self._frames.append(self.caught_up_frame())
             self._give_out(run_queue)
+
+    def _frame_at_hand(self) -> Frame | None:
+        """The next frame where it takes no read: another feed just made it, or it is the topic's last block."""
+        topics, position, target = self.topics, self.position, self._target
+        if self.look_if_gone():
+            return None
+        # As a read would: time may have taken records that the frame holds.
+        topics.engine.core.expire(self.topic)
+        alone = len(self.kin.feeds) == 1
+        shared = None if alone else topics.cache.find(self, position, target)
+        if shared is not None:
+            return shared
+        frame = self.source.newest(topics.engine, self.topic, position, target)
+        if frame is not None and not alone:
+            topics.cache.put(self, frame, False)
+        return frame
 
     def _got(self, outcome: Found | TopicsError) -> None:
         self._reading = False
@@ -159,6 +176,19 @@ class Feed:
             # At once, as what a turn makes it also gives out: the next feed then has what came meanwhile.
             self._give_out(run_queue)
         else:
+            run_queue.add(self)
+
+    def _hand_out(self, frame: Frame, run_queue: RunQueue) -> None:
+        """Gives a frame to everyone at once, where there is allowance for that: mostly few follow a topic."""
+        cost = run_queue.cost(len(frame.data)) * len(self._live)
+        if cost > run_queue.left:
+            self._frames.append(frame)
+            self._give_out(run_queue)
+            return
+        run_queue.left -= cost
+        self._move(frame.cursor)
+        self._give(frame, list(self._live))
+        if self.position < self._target:
             run_queue.add(self)
 
     def _give_out(self, run_queue: RunQueue) -> None:
@@ -210,7 +240,8 @@ class Feed:
                     subscription.cancel()
 
     def _move(self, position: Cursor) -> None:
-        self.position = max(self.position, position)
+        if position > self.position:
+            self.position = position
         if self._ahead:
             waiting, self._ahead = self._ahead, []
             for subscription in waiting:

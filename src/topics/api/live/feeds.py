@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator
 
-from topics.api.live.cache import FrameCache
+from topics.api.live.cache import FrameCache, Kin
 from topics.api.live.feed import Feed
 from topics.api.live.frames import Cursor, Source
 from topics.api.live.run_queue import RunQueue
@@ -23,37 +23,39 @@ class TopicFeeds:
         self.run_queue = feeds.run_queue
         self.cache = feeds.cache
         self.topic = topic
-        self._by_source: dict[Source, list[Feed]] = {}
+        self._by_source: dict[Source, Kin] = {}
         self.waited_ms = 0
         """How long pressure kept the last news back."""
         self._gone = False
         self._left = False
-        self._unwatch = self._watch()
+        self.topic.tell_next(self._woken)
 
     def feed(self, source: Source) -> Feed:
         """A feed of the source that has room for one more."""
-        alike = self._by_source.setdefault(source, [])
-        found = next((feed for feed in alike if feed.has_room), None)
+        kin = self._by_source.get(source)
+        if kin is None:
+            kin = self._by_source[source] = Kin()
+        found = next((feed for feed in kin.feeds if feed.has_room), None)
         if found is None:
-            found = Feed(self, source)
-            alike.append(found)
+            found = Feed(self, source, kin)
+            kin.feeds.append(found)
             found.changed()
         return found
 
     def __iter__(self) -> Iterator[Feed]:
-        return itertools.chain.from_iterable(list(self._by_source.values()))
+        return itertools.chain.from_iterable([kin.feeds for kin in self._by_source.values()])
 
     def forget(self, feed: Feed) -> None:
         """Nobody follows this feed any more."""
-        alike = self._by_source.get(feed.source, [])
-        if feed in alike:
-            alike.remove(feed)
-        if not alike:
-            self.cache.forget(feed)
+        kin = feed.kin
+        if feed in kin.feeds:
+            kin.feeds.remove(feed)
+        if not kin.feeds:
+            self.cache.forget(kin)
             self._by_source.pop(feed.source, None)
         if not self._by_source and not self._gone:
             self._left = True
-            self._unwatch()
+            self.topic.tell_no_more(self._woken)
             self._feeds.forget(self)
 
     def look_if_gone(self) -> bool:
@@ -68,20 +70,17 @@ class TopicFeeds:
     def when_durable(self, done: Callable[[int], None]) -> None:
         when_durable(self.engine.core, self.topic, done)
 
-    def _watch(self) -> Callable[[], None]:
-        return self.engine.watch_topic(self.topic, self._woken)
-
     def _woken(self) -> None:
         if self._left:
             # Everyone left while the wake-ups of this tick were being given.
             return
         if not self.look_if_gone():
             # Put back before anything is read: what happens from now on wakes us again.
-            self._unwatch = self._watch()
+            self.topic.tell_next(self._woken)
             self.waited_ms = self.engine.core.scheduler.waited_ms
-            for feed in self:
-                feed.changed()
-        self.run_queue.run()
+            for kin in self._by_source.values():
+                for feed in kin.feeds:
+                    feed.changed()
 
 
 class Feeds:
@@ -89,6 +88,8 @@ class Feeds:
         self.engine = engine
         self.run_queue = run_queue
         self.cache = FrameCache()
+        # Once for all topics that changed: each connection then writes once what it is given of any of them.
+        engine.core.scheduler.after_tick.append(run_queue.run)
         self._by_topic: dict[int, TopicFeeds] = {}
 
     def subscribe(self, sink: Sink, topic: Topic, source: Source, cursor: Cursor, owner: object = None) -> Subscription:

@@ -8,7 +8,9 @@ import msgspec
 
 from topics.core.errors import TopicsError
 from topics.core.loss import LossReason, Tombstone
+from topics.core.rows import TRAIT_META, TRAIT_TAGS
 from topics.engine import Engine, ReadRequest, ReadResult
+from topics.engine.read import last_block
 from topics.engine.topic import Topic
 
 FROM_SEQ_TOO_OLD = "from_seq_too_old"
@@ -141,6 +143,11 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         """Reads from a cursor, not past another, at once or later. May raise TopicsError."""
         raise NotImplementedError
 
+    def newest(self, engine: Engine, topic: Topic, cursor: Cursor, up_to: Cursor) -> Frame | None:
+        """The frame that `read` and `frames` would make, where it can be told at once; None is always a right answer.
+        For those who have followed a topic so far, and so mostly want the block that came last."""
+        return None
+
     def behind(self, found: Any) -> Cursor:
         """The cursor behind what a read found."""
         raise NotImplementedError
@@ -187,6 +194,20 @@ class Projection(Source, frozen=True, kw_only=True):
             include_meta=self.include_meta, include_data=self.include_data, max_bytes=self.max_bytes, up_to=up_to,
         )  # fmt: skip
         engine.read(topic.name, request, done)
+
+    def newest(self, engine: Engine, topic: Topic, cursor: int, up_to: int) -> Frame | None:
+        block = last_block(topic, cursor, up_to)
+        if block is None or self.nodes or not self.include_data:
+            return None
+        text, count, traits = block.text, block.count, block.traits
+        if (traits & TRAIT_TAGS and not self.include_tags) or (traits & TRAIT_META and not self.include_meta):
+            return None
+        if count > self.limit or len(text) > self.max_bytes:
+            return None
+        engine.core.totals.reads += 1
+        engine.consumed(topic)
+        data = self.framing.records(RecordBatch(topic.name, text, cursor, up_to, up_to))
+        return Frame(FrameKind.RECORDS, data, cursor, up_to)
 
     def behind(self, found: ReadResult) -> int:
         return found.next_from_seq

@@ -52,6 +52,8 @@ class RunQueue:
         self.seconds = seconds
         self._queue: deque[Worker] = deque()
         self._held: list[Worker] = []
+        self.at_end: list[Run] = []
+        """Called once when this turn of delivery is over: connections then write what they have gathered."""
         self.left = ALLOWANCE
         self._begun: float | None = None
         """When this tick's delivery began; None while there was none."""
@@ -59,6 +61,7 @@ class RunQueue:
         """What delivery took since the last pause."""
         self._delivered_at = 0.0
         self._open_at = 0.0
+        """When the pause is over; 0 while there is none."""
         self.running = False
 
     def add(self, worker: Worker) -> None:
@@ -92,11 +95,24 @@ class RunQueue:
                     _logger.exception("a turn of live delivery failed")
         finally:
             self.running = False
+            if self.at_end:
+                self._finish()
+
+    def _finish(self) -> None:
+        last, self.at_end = self.at_end, []
+        for run in last:
+            try:
+                run()
+            except Exception:
+                _logger.exception("a turn of live delivery failed")
 
     def hold(self, worker: Worker) -> bool:
         """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
+        if not self._open_at and not self._held:
+            return False
         wait_s = self._open_at - self.seconds()
         if wait_s <= 0 and not self._held:
+            self._open_at = 0.0
             return False
         if not worker.queued:
             worker.queued = True

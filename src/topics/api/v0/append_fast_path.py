@@ -13,7 +13,7 @@ import msgspec
 
 from topics.api.app import Match, match_of
 from topics.api.calls import refuse
-from topics.api.v0.appends import LONE_APPENDED, decode_append, decode_ascii, log_times
+from topics.api.v0.appends import LONE_APPENDED, decode_ascii, decode_many, log_times
 from topics.core.batch import Batch
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import AppendResult, Engine
@@ -21,6 +21,8 @@ from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
 
 _encode = msgspec.json.Encoder().encode
+_MANY_BYTES = 2_000
+"""A body of so many usually has several records."""
 
 
 class AppendFastPath:
@@ -40,7 +42,10 @@ class AppendFastPath:
         if (counted and match.key.inflight >= counted) or not body:
             return None
         try:
-            batch = decode_ascii(body) if body.isascii() else decode_append(body)
+            if not body.isascii():
+                # A Raw payload is not looked at by the decoder, so bad UTF-8 in it must be found here.
+                body.decode()
+            batch = decode_ascii(body) if len(body) < _MANY_BYTES else decode_many(body)
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError.from_decode("append", error, body) from error
         records, append_lone = batch.records, engine.append_lone

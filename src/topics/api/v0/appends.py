@@ -4,13 +4,13 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import astuple, force_setattr, replace
 
 from topics.api.auth import Key, Scope
 from topics.api.isolation import check_config
 from topics.api.v0.bodies import decode_body
 from topics.core.config import TopicConfigPatch
-from topics.core.records import Record
+from topics.core.records import RawJson, Record, Values
 from topics.engine import AppendResult, Batch, Engine
 from topics.wire.v0 import AppendBody
 
@@ -26,6 +26,32 @@ _encode = msgspec.json.Encoder().encode
 decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
 """The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
 decode_append: Callable[[bytes], Batch] = partial(decode_body, "append", decode_ascii)
+
+
+class _Data(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A record that is nothing but data."""
+
+    data: RawJson
+
+
+class _PlainBody(AppendBody, frozen=True, kw_only=True, gc=False):
+    records: list[_Data]  # type: ignore[assignment]
+
+
+_decode_plain = msgspec.json.Decoder(_PlainBody).decode
+
+
+def decode_many(body: bytes) -> Batch:
+    """`decode_ascii` for a body that may have many records. Where all of them are nothing but data none of them is
+    looked at one by one; where one is not, that is usually seen at the first."""
+    try:
+        batch = _decode_plain(body)
+    except msgspec.ValidationError:
+        return decode_ascii(body)
+    force_setattr(batch, "records", Values([record.data for record in batch.records]))
+    return batch
+
+
 decode_records = msgspec.json.Decoder(list[Record]).decode
 """An array of records that was cut out of a body, for `api.portions`."""
 

@@ -116,6 +116,10 @@ class DiffSource(Projection, frozen=True, kw_only=True):
         # By the name, as every read: a topic that was made again while somebody waited is told as another one.
         _read(engine, topic.name, request, self.streams, self.filter, self.search, done)
 
+    def newest(self, engine: Engine, topic: Topic, cursor: int, up_to: int) -> Frame | None:
+        # An answer tells more than a frame does.
+        return None
+
     def frames(self, topic: Topic, found: ReadResult, cursor: int, too_old: bool) -> list[Frame]:
         return [found_frame(self, found, cursor)]
 

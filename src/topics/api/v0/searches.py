@@ -10,14 +10,13 @@ from topics.api.calls import Call
 from topics.api.errors import RequestTimeoutError
 from topics.api.openapi_operation import Operation, Parameter
 from topics.api.v1.deadlines import Pending
+from topics.api.v1.hits import show_hits, shown_seqs, topic_hits
 from topics.api.v1.routes import StreamsApi
-from topics.api.v1.search_answers import explain, show_hits, statistics_of
+from topics.api.v1.search_answers import explain, statistics_of
 from topics.api.v1.search_requests import SearchRequest, parse_search_call, tenant_of
 from topics.api.v1.searches import SEARCH_TIMEOUT_MS
 from topics.core.errors import TopicsError
 from topics.core.limits import MAX_U64
-from topics.indexing.values import number_json
-from topics.searching.messages import Hit
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
@@ -81,10 +80,7 @@ def _seq(value: object) -> int | None:
 
 
 def _answer(asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> dict[str, Any]:
-    def begin(hit: Hit) -> dict[str, Any]:
-        return {"$seq": hit.seq, "score": number_json(hit.score), "sort": [number_json(value) for value in hit.place]}
-
-    shown = show_hits(asked, outcome, fetched, begin, "data")
+    shown = show_hits(asked, outcome, fetched, topic_hits)
     statistics, place = statistics_of(asked, outcome), shown.next_place
     ranked = [statistics] if statistics else []
     explained = {"explain": explain(asked, outcome, lambda seq: seq, "seq")} if asked.explain else {}
@@ -92,7 +88,7 @@ def _answer(asked: SearchRequest, outcome: Outcome, fetched: Fetched) -> dict[st
         "topic": asked.topic.name,
         "hits": shown.hits,
         "total": shown.total,
-        "next_search_after": None if place is None else [*[number_json(value) for value in place], *ranked],
+        "next_search_after": None if place is None else [*shown_seqs(place), *ranked],
         "head_seq": outcome.head,
         "timed_out": outcome.spent == "time",
         "coverage": {

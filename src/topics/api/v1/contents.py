@@ -32,7 +32,7 @@ def with_content(call: Call, key: str | None, ts: int | None, then: Callable[[Co
     """Calls `then` with what the body brings, at once or when it is read. `key` and `ts` are those of its values."""
     exchange = call.exchange
     body, large = exchange.body, exchange.large_body
-    if large is None and (len(body) < _SHORT_BYTES or body.count(b",") < _MANY_VALUES):
+    if large is None and len(body) < _SHORT_BYTES:
         then(body)
         return
     content_type = exchange.head.headers.get("content-type", "")
@@ -43,6 +43,9 @@ def with_content(call: Call, key: str | None, ts: int | None, then: Callable[[Co
             raise InvalidRequestError("Content-Type: must say what a body of this length is", field="Content-Type")
         else:
             do_in_turns(call, _pack(call, large.view, content_type, key, ts, then), partial(refuse, call))
+        return
+    if large is None and body.count(b",") < _MANY_VALUES:
+        then(body)
         return
     view = memoryview(body) if large is None else large.view
     begin = bytes(view[:_SPACE_BYTES])

@@ -15,17 +15,17 @@ from topics.api.calls import Call
 from topics.api.errors import NotFoundError, RequestTimeoutError
 from topics.api.v1.answers import NO_STORE, answer, refuse
 from topics.api.v1.deadlines import Deadlines, Pending
-from topics.api.v1.search_answers import show_hits, shown_after, shown_place
+from topics.api.v1.hits import NamedHit, named_hits, shown_entries
+from topics.api.v1.search_answers import shown_after
 from topics.api.v1.search_requests import ManyRequest, SearchBody, SearchRequest, bind_request, parse_many, tenant_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
-from topics.indexing.predicates import bind_search
 from topics.indexing.sorting import OFFSET, SCORE
-from topics.indexing.values import number_json
 from topics.schema.search import SearchConfig
+from topics.searching.known import known_search
 from topics.searching.messages import Hit
 from topics.streams import Streams
-from topics.streams.offsets import Position, offset_of
+from topics.streams.contracts import contract_of
 from topics.streams.search.fetching import ANSWER_BYTES, Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
@@ -123,7 +123,7 @@ class ManySearch:
         body: SearchBody = msgspec.structs.replace(self._body, search_after=after)
         if not body.sort:
             # Offsets of several streams say nothing about each other; times do.
-            by_score = [SCORE] if bind_search(body.q or "", config).has_text else []
+            by_score = [SCORE] if known_search(body.q or "", contract_of(topic).registry).has_text else []
             body = msgspec.structs.replace(body, sort=[*by_score, config.primary_timestamp_field])
         return bind_request(body, topic, config, self._timeout_ms)
 
@@ -218,7 +218,7 @@ class ManySearch:
                 "entries": sum([outcome.result.looked_at for outcome in outcomes]),
             },
             "total": {"value": total, "relation": "eq" if exact else "gte"},
-            "hits": [shown for found in kept for shown in self._show(found)],
+            "hits": self._show(kept),
             "next_search_after": goes_on,
         }
         answer(self._call, 408 if timed_out else 200, (NO_STORE,), _encode(body), "application/json")
@@ -233,21 +233,16 @@ class ManySearch:
             kept.append(found)
         return kept
 
-    def _show(self, found: Found) -> list[dict[str, Any]]:
-        topic, asked = found.target
-
-        def begin(hit: Hit) -> dict[str, Any]:
-            return {
-                "stream": topic.name,
-                "offset": offset_of(topic, Position(hit.seq)),
-                "score": number_json(hit.score),
-                "sort": shown_place(asked, hit.place),
-            }
-
-        outcome = self._outcomes[topic.id]
-        one = msgspec.structs.replace(outcome, result=msgspec.structs.replace(outcome.result, hits=(found.hit,)))
-        entries = self._fetched[topic.id].entries
-        return show_hits(asked, one, Fetched(entries, 1), begin, "source").hits
+    def _show(self, kept: list[Found]) -> list[NamedHit]:
+        """The hits whose entries are still there, those of each stream made together."""
+        shown: dict[tuple[int, int], NamedHit] = {}
+        for topic, asked in self._targets:
+            entries = self._fetched[topic.id].entries if topic.id in self._fetched else {}
+            hits = [found.hit for found in kept if found.target.topic is topic and found.hit.seq in entries]
+            made = named_hits(asked, hits, shown_entries(asked, [entries[hit.seq] for hit in hits]))
+            shown |= {(topic.id, hit.seq): one for hit, one in zip(hits, made, strict=True)}
+        keys = [(found.target.topic.id, found.hit.seq) for found in kept]
+        return [shown[key] for key in keys if key in shown]
 
     def _places(self, page: list[Found], kept: list[Found]) -> dict[str, Any] | None:
         """Where the next page goes on in each stream; None behind the last one."""

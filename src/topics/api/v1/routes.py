@@ -33,14 +33,17 @@ from topics.config.settings import Settings
 from topics.core.durability import Durability
 from topics.core.errors import quoted
 from topics.engine import Engine
+from topics.engine.background import ThreadRunner
 from topics.engine.topic import Topic
+from topics.searching.messages import Close
 from topics.searching.process import SearchProcess
 from topics.storage.posix import PosixFileSystem
 from topics.streams import Position, Streams
+from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.coverage import HeldUp
 from topics.streams.search.families import FamilyCoverage
-from topics.streams.search.service import MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
+from topics.streams.search.service import CACHE_BYTES, MEMORY_BYTES, SCAN_BYTES, STREAM_BYTES, StreamSearch
 from topics.streams.search.stats import SearchStats
 from topics.streams.subscriptions import SubscriptionLimits, Subscriptions
 from topics.streams.system import Around, SystemOptions, SystemStreams
@@ -68,6 +71,7 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     search_stream_bytes: int = STREAM_BYTES
     search_memory_bytes: int = MEMORY_BYTES
     search_scan_bytes: int = SCAN_BYTES
+    search_cache_bytes: int = CACHE_BYTES
     max_searches: int = 0
     max_searches_per_key: int = 0
     webhook_loopback: bool = True
@@ -201,11 +205,23 @@ class StreamsApi:
             search = StreamSearch(
                 engine, self._searcher, _later, SystemClock.monotonic, self._options.search_stream_bytes,
                 self._options.search_memory_bytes, self._options.search_scan_bytes, self._options.max_searches,
-                self._options.max_searches_per_key,
-                Companions(PosixFileSystem(), engine.core.layout, SystemClock.monotonic),
+                self._options.max_searches_per_key, self._companions(engine),
             )  # fmt: skip
             self._streams = Streams(engine, Durability(self._options.streams_durability), _later, search)
         return self._streams
+
+    def _companions(self, engine: Engine) -> Companions:
+        layout, far = engine.core.layout, engine.core.store.far
+
+        def let_go(path: str) -> None:
+            if self._searcher.child_pid is not None:
+                self._searcher.send(Close(path))
+
+        cache = None
+        if far is not None:
+            runner = ThreadRunner("companions", asyncio.get_running_loop().call_soon_threadsafe)
+            cache = CompanionCache(far, layout, self._options.search_cache_bytes, runner, let_go)
+        return Companions(PosixFileSystem(), layout, SystemClock.monotonic, cache, let_go)
 
     def subscriptions(self, engine: Engine) -> Subscriptions:
         """The subscriptions of an engine; asking for them begins to serve them."""
@@ -222,6 +238,11 @@ class StreamsApi:
         self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
         self._system.start()
 
+    @property
+    def searching(self) -> bool:
+        """Whether the searching process is at work on what was asked."""
+        return self._searcher.is_asked
+
     def search_stats(self) -> SearchStats:
         return SearchStats() if self._streams is None else self._streams.search.stats()
 
@@ -229,6 +250,10 @@ class StreamsApi:
         """Ends calls of webhooks that are on their way, and the searching process."""
         await self.webhooks.close()
         await self._searcher.close()
+        companions = None if self._streams is None else self._streams.search.companions
+        if companions is not None and companions.cache is not None:
+            # A piece of a companion may be on its way: nobody waits for it on the loop.
+            await asyncio.get_running_loop().run_in_executor(None, companions.cache.close)
 
     def _get(self, call: Call) -> None:
         streams = self._of(call)

@@ -1,98 +1,42 @@
 """Answers of searches. What has no counterpart here keeps its type and is 0, null or empty."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from topics.api.v1.answers import Header
+from topics.api.v1.hits import show_hits, shown_place, stream_hits
 from topics.api.v1.search_requests import SearchRequest
 from topics.core.moments import write_time
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.indexing.aggregation import Aggregation
-from topics.indexing.extraction import declared_fields
 from topics.indexing.grammar import parse_query, print_query
-from topics.indexing.predicates import bind_search
 from topics.indexing.ranking import Statistics, shown_term, terms_of
-from topics.indexing.sorting import OFFSET
-from topics.indexing.values import number_json, write_date
-from topics.schema.documents import parse
-from topics.searching.messages import Hit
+from topics.indexing.values import write_date
 from topics.streams.offsets import Position, offset_of
 from topics.streams.search.families import families_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.packing import chain_of
 
-HitBegin = Callable[[Hit], dict[str, Any]]
-
 _ZEROS = (
     "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
     "scanned_segment_time_ms", "exact_candidate_time_ms",
 )  # fmt: skip
-_HEADERS = (
+_TOLD = (
     "indexed_segments", "indexed_segment_time_ms", "fts_section_get_ms", "fts_decode_ms", "fts_clause_estimate_ms",
     "scanned_segments", "scanned_segment_time_ms", "scanned_tail_docs", "scanned_tail_time_ms",
     "exact_candidate_time_ms", "candidate_doc_ids", "decoded_records", "json_parse_time_ms",
     "segment_payload_bytes_fetched", "sort_time_ms", "peak_hits_held",
 )  # fmt: skip
-
-
-class Shown(NamedTuple):
-    """The hits of a search as answers show them, whatever they call an offset."""
-
-    hits: list[dict[str, Any]]
-    total: dict[str, Any]
-    next_place: list[Any] | None
-    decoded: int
-    """How many entries were read."""
-
-
-def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, begin: HitBegin, source: str) -> Shown:
-    """`begin` makes the first members of a hit, `source` is the name of the entry in it."""
-    result, found = outcome.result, fetched.entries
-    # Where the entries were too large for one answer, the page is shorter.
-    reached = result.hits[: fetched.reached]
-    fields_in = declared_fields(asked.config, asked.version)
-    # An entry that was removed since it was found is no hit any more.
-    hits = [
-        {**begin(hit), **_shown_entry(asked, found[hit.seq], fields_in, source)} for hit in reached if hit.seq in found
-    ]
-    goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
-    exact = outcome.complete
-    total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
-    if asked.track_total:
-        total = {"value": result.matched, "relation": "eq" if exact else "gte"}
-    return Shown(hits, total, reached[-1].place if goes_on else None, len(found))
-
-
-def _shown_entry(
-    asked: SearchRequest, raw: bytes, fields_in: Callable[[object], dict[str, object]], source: str
-) -> dict[str, Any]:
-    entry = parse("entry", raw)
-    fields = fields_in(entry)
-    if asked.fields is not None:
-        fields = {name: fields[name] for name in asked.fields if name in fields}
-    shown: dict[str, Any] = {"fields": fields}
-    if asked.highlight is not None:
-        shown["highlights"] = asked.highlight.of(entry)
-    if asked.source:
-        shown[source] = msgspec.Raw(raw)
-    return shown
+_HEADERS = tuple((f"search-{name.replace('_', '-')}", name) for name in _TOLD)
 
 
 def search_body(asked: SearchRequest, outcome: Outcome, fetched: Fetched, spent_ms: float) -> dict[str, Any]:
     topic = asked.topic
-
-    def begin(hit: Hit) -> dict[str, Any]:
-        return {
-            "offset": offset_of(topic, Position(hit.seq)),
-            "score": number_json(hit.score),
-            "sort": shown_place(asked, hit.place),
-        }
-
-    shown = show_hits(asked, outcome, fetched, begin, "source")
+    shown = show_hits(asked, outcome, fetched, stream_hits)
     took = int(spent_ms)
     explained = {"explain": _explain(asked, outcome)} if asked.explain else {}
     return {
@@ -152,7 +96,7 @@ def explain(asked: SearchRequest, outcome: Outcome, show: Callable[[int], Any], 
 
 def _explained_rank(asked: SearchRequest, outcome: Outcome) -> dict[str, Any]:
     """What a ranking was made with."""
-    counted = Statistics(terms_of(bind_search(asked.query.q, asked.config).predicate))
+    counted = Statistics(terms_of(asked.predicate))
     counted.add(statistics_of(asked, outcome))
     return {
         "name": "bm25",
@@ -178,17 +122,10 @@ def shown_after(asked: SearchRequest, outcome: Outcome, place: list[Any]) -> lis
     return [*shown_place(asked, place), *([statistics] if statistics else [])]
 
 
-def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
-    return [
-        offset_of(asked.topic, Position(value)) if key.name == OFFSET else number_json(value)
-        for key, value in zip(asked.sort.keys, place, strict=True)
-    ]
-
-
 def _search_coverage(asked: SearchRequest, outcome: Outcome, took: int, decoded: int) -> dict[str, Any]:
     result, families = outcome.result, list[str]()
     if outcome.indexed_segments:
-        families = families_of(bind_search(asked.query.q, asked.config).predicate, asked.sort.fields, asked.config)
+        families = families_of(asked.predicate, asked.sort.fields, asked.config)
     return {
         **_coverage(asked.topic, outcome),
         "indexed_segments": outcome.indexed_segments,
@@ -242,7 +179,7 @@ def search_headers(body: dict[str, Any]) -> tuple[Header, ...]:
         ("search-total-relation", body["total"]["relation"]),
         ("search-coverage-complete", _flag(coverage["complete"])),
         ("search-index-families-used", ",".join(coverage["index_families_used"])),
-        *((f"search-{name.replace('_', '-')}", str(coverage[name])) for name in _HEADERS),
+        *[(header, str(coverage[name])) for header, name in _HEADERS],
     )
 
 

@@ -5,15 +5,17 @@ from typing import Any, Final, Literal, TypeGuard
 import msgspec
 
 from topics.api.calls import Call
+from topics.api.v1.hit_fields import HitFields, hit_fields_of
 from topics.core.errors import InvalidRequestError, quoted
 from topics.engine.topic import Topic
 from topics.indexing.highlights import Highlighter
 from topics.indexing.limits import DEFAULT_PAGE_HITS, DEFAULT_PAGE_KEYS, MAX_PAGE_HITS, MAX_PAGE_KEYS
-from topics.indexing.predicates import Predicate, bind_search
+from topics.indexing.predicates import Predicate
 from topics.indexing.ranking import Statistics, terms_of
 from topics.indexing.sorting import NumberOf, Place, Sort, parse_place, parse_sort
 from topics.schema.limits import MAX_KEY_BYTES
 from topics.schema.search import SearchConfig
+from topics.searching.known import known_search
 from topics.searching.messages import KeysQuery, SearchQuery
 from topics.streams.contracts import contract_of
 from topics.streams.offsets import read_offset
@@ -31,8 +33,9 @@ _STATISTIC_MAX: Final = 1 << 53
 class SearchRequest(msgspec.Struct, frozen=True, kw_only=True):
     topic: Topic
     config: SearchConfig
-    version: int
     query: SearchQuery
+    predicate: Predicate
+    shows: HitFields
     sort: Sort
     timeout_ms: int
     track_total: bool
@@ -96,7 +99,8 @@ def bind_request(
     if timeout_ms < 0:
         raise InvalidRequestError("timeout_ms must not be negative", field="timeout_ms")
     q = body.q or ""
-    bound = bind_search(q, config)
+    registry = contract_of(topic).registry
+    bound = known_search(q, registry)
     items = body.sort.split(",") if isinstance(body.sort, str) else body.sort or []
     sort = parse_sort(items, config, bound.has_text)
     after: list[Any] | None = None
@@ -105,19 +109,19 @@ def bind_request(
         place, statistics = _parse_after(body, sort, config, bound.predicate, number_of or read_text)
         after = list(place)
     fields = None if body.fields is None else _declared(body.fields, config, "fields")
-    version = contract_of(topic).registry.current_version
     return SearchRequest(
         topic=topic,
         config=config,
-        version=version,
         query=SearchQuery(q, tuple(items), size, after, body.track_total, body.rank is not None, statistics),
+        predicate=bound.predicate,
+        shows=hit_fields_of(registry),
         sort=sort,
         timeout_ms=min(timeout_ms, max_timeout_ms),
         track_total=body.track_total,
         explain=body.explain,
         source=body.source,
         fields=fields,
-        highlight=_highlighter(body.highlight, bound.predicate, config, version),
+        highlight=_highlighter(body.highlight, bound.predicate, config, registry.current_version),
     )
 
 

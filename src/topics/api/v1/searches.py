@@ -14,7 +14,7 @@ from topics.api.v1.search_answers import aggregate_body, keys_body, search_body,
 from topics.api.v1.search_requests import SearchRequest, parse_keys, parse_search_call, tenant_of
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine.topic import Topic
-from topics.indexing.aggregation import parse_aggregation
+from topics.searching.known import known_aggregation
 from topics.searching.messages import AggregateQuery, Query
 from topics.streams import Streams
 from topics.streams.contracts import contract_of
@@ -72,8 +72,8 @@ class SearchRoutes:
 
     def aggregate(self, call: Call, streams: Streams) -> None:
         topic = streams.topic(call.topic)
-        registry = contract_of(topic).registry
-        ask = parse_aggregation(call.exchange.body, search_config_of(topic), registry.current_version)
+        search_config_of(topic)
+        ask = known_aggregation(call.exchange.body, contract_of(topic).registry)
         streams.touch(topic)
 
         def render(outcome: Outcome, pending: Pending) -> None:

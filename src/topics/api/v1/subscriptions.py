@@ -121,7 +121,7 @@ class SubscriptionsApi:
         streams: list[dict[str, object]] = []
         for begin in range(0, len(names), _DESCRIBED_AT_ONCE):
             streams += service.describe_streams(found, names[begin : begin + _DESCRIBED_AT_ONCE])
-            yield
+            yield None
         self._answer(call, found, status, streams)
 
     def _answer(self, call: Call, found: Subscription, status: int, streams: list[dict[str, object]]) -> None:

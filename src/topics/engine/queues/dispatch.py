@@ -197,9 +197,7 @@ class Dispatcher:
         topic = queue.jobs.topic
         if not queue.watching and self._hungry(queue):
             queue.watching = True
-            if topic.waiters is None:
-                topic.waiters = []
-            topic.waiters.append(lambda: self._changed(queue))
+            topic.tell_next(lambda: self._changed(queue))
         moment = queue.book.next_change()
         if queue.alarm is not None and queue.alarm.action is not None:
             if moment is not None and queue.alarm.due <= moment:

@@ -20,7 +20,7 @@ from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, SharedFrame, Transaction
 from topics.formats.block import BASE_MAX
-from topics.formats.forwards import Destination, encode_forwards
+from topics.formats.forwards import encode_forwards
 from topics.formats.frame import FrameKind
 from topics.formats.routing import ROUTER_ID_BYTES, ForwardShape, SeqRange
 from topics.storage.timing import CommitTiming
@@ -143,10 +143,6 @@ class Forward(Transaction):
         text = block.text if block is not None and load.by_value else b""
         return FrameKind.FORWARD, load.frame(self.router, self.first_seq, self.ts, self.base, now, block), text
 
-    @property
-    def destination(self) -> Destination:
-        return Destination(self.router.id, self.topic.id, self.first_seq, self.base)
-
     def apply(self, timing: CommitTiming) -> None:
         core, dest, router, load = self._core, self.topic, self.router, self.load
         if load.lost:
@@ -172,7 +168,11 @@ def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
     for forward in forwards:
         if forward.topic.rules.logged and not forward.load.by_value:
             length = len(forward.block.text) if forward.block is not None else 0
-            groups.setdefault((id(forward.load), forward.ts, length), []).append(forward)
+            key = (id(forward.load), forward.ts, length)
+            if key in groups:
+                groups[key].append(forward)
+            else:
+                groups[key] = [forward]
         elif forward.topic.rules.logged:
             forward.frames = [forward.frame(now)]
     shared: list[SharedFrame] = []
@@ -182,7 +182,7 @@ def _share_frames(forwards: list[Forward], now: int) -> list[SharedFrame]:
                 forward.frames = [forward.frame(now)]
             continue
         source, pattern = group[0].router.source.id, group[0].frame(now)[1]
-        body = encode_forwards(pattern, [forward.destination for forward in group])
+        body = encode_forwards(pattern, [(one.router.id, one.topic.id, one.first_seq, one.base) for one in group])
         shared.append((FrameKind.FORWARDS, source, body))
     return shared
 

@@ -12,10 +12,9 @@ class Parcels:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._parcels: list[Parcel] = []
-        self._example: Parcel | None = None
-        """The last one that others may be like."""
-        self._cursor = 0
-        """Where its router stands."""
+        self._examples: dict[int, Parcel] = {}
+        """The last one that others may be like, by the shard of its destination. Its router stays where it is for as
+        long as this is an example."""
 
     def add(self, parcel: Parcel, is_example: bool) -> None:
         """`is_example` says that the outcome holds for every router of the source that differs in nothing that
@@ -23,24 +22,23 @@ class Parcels:
         parcel.router.inflight = True
         self._parcels.append(parcel)
         if is_example:
-            self._example, self._cursor = parcel, parcel.router.cursor
+            self._examples[parcel.dest.shard] = parcel
 
     def goes_along(self, router: Router) -> bool:
         """Forwards what another router of the same source just did, where all is the same but the destination.
 
         The checks are the pump's own, as far as their outcome may differ between the two.
         """
-        if self._example is None:
-            return False
-        known, like, load = self._example
         dest = router.dest
+        example = self._examples.get(dest.shard) if dest is not None else None
+        if example is None or dest is None:
+            return False
+        known, like, load = example
         if (
             router.source is not known.source
-            or router.cursor != self._cursor
-            or router.rules != known.rules
-            or dest is None
+            or router.cursor != known.cursor
+            or (router.rules is not known.rules and router.rules != known.rules)
             or (dest.staged_config is not like.staged_config and dest.staged_config != like.staged_config)
-            or dest.shard != like.shard
             or not dest.rules.usual
             or router.closing
             or router.inflight
@@ -55,5 +53,6 @@ class Parcels:
 
     def take(self) -> list[Parcel]:
         """Everything so far, to be sent."""
-        parcels, self._parcels, self._example = self._parcels, [], None
+        parcels, self._parcels = self._parcels, []
+        self._examples.clear()
         return parcels

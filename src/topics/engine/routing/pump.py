@@ -24,7 +24,7 @@ What holds a router up, and what lets it go on:
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from topics.core.errors import CorruptSegmentError, TopicNotFoundError, TopicsError
 from topics.core.routers import HOPS_MAX
@@ -94,7 +94,7 @@ class Pump:
                 self.watch(source)
                 self.rouse(source)
 
-        _tell(source, woken)
+        source.tell_next(woken)
 
     def rouse(self, source: Topic) -> None:
         """Every router of a source may have something to do."""
@@ -384,7 +384,7 @@ class Pump:
         self.stuck.add(router)
         if not router.listening:
             router.listening = True
-            _tell(dest, lambda: self._unblocked(router))
+            dest.tell_next(lambda: self._unblocked(router))
 
     def _unblocked(self, router: Router) -> None:
         router.listening = False
@@ -427,10 +427,3 @@ class Pump:
 
 def _code(outcome: object) -> str:
     return outcome.code if isinstance(outcome, TopicsError) else CorruptSegmentError.code
-
-
-def _tell(topic: Topic, woken: Callable[[], None]) -> None:
-    """Calls back once after the topic's next change."""
-    if topic.waiters is None:
-        topic.waiters = []
-    topic.waiters.append(woken)

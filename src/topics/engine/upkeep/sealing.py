@@ -22,7 +22,8 @@ from topics.formats.segment import SegmentHead
 from topics.storage.segments import SegmentDraft, SegmentKey
 
 _BACKLOG_BYTES = 32 * 1024 * 1024
-"""Past this much unwritten payload the log's writers are held back until the files have caught up."""
+"""Past this much payload that waits behind what is being written, the log's writers are held back until the files have
+caught up. What is being written does not count: a segment may be larger than this, and everyone would wait for it."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Sealer:
         """
         self._running = False
         self._idle: list[Callable[[object], None]] = []
+        self._watching: list[Callable[[], None]] = []
         self._unlisted: list[tuple[Topic, Segment]] = []
         """What was cut since the catalog was last published: guests on the files cannot know of it yet."""
         self.backlog_bytes = 0
@@ -85,9 +87,13 @@ class Sealer:
             self._unlisted.append((topic, segment))
             self.backlog_bytes += _memory(segment)
             self._waiting.append((topic, segment, bytes(segment.flags or segment.count)))
-        if self.backlog_bytes > _BACKLOG_BYTES:
+        if self._behind_bytes > _BACKLOG_BYTES:
             self._hold_back(True)
         self.resume()
+
+    @property
+    def _behind_bytes(self) -> int:
+        return self.backlog_bytes - (_memory(self._waiting[0][1]) if self._waiting else 0)
 
     def resume(self) -> None:
         """Starts writing, or starts again after a failure."""
@@ -113,6 +119,22 @@ class Sealer:
             self._idle.append(then)
             self.resume()
 
+    def is_behind(self, topic: Topic | None, nbytes: int) -> bool:
+        """Whether so many bytes should come to a topic later: they would have its tail cut while an earlier segment is
+        still being written, and in the end the writers of all topics would be held back for them."""
+        if not self._running or topic is None or not topic.config.durability.logged:
+            return False
+        return topic.tail_bytes + nbytes >= self._core.options.segment_max_bytes
+
+    def when_written(self, then: Callable[[], None]) -> None:
+        """Calls back when the segment that is being written is, or could not be."""
+        self._watching.append(then)
+
+    def _tell_written(self) -> None:
+        watching, self._watching = self._watching, []
+        for then in watching:
+            then()
+
     def check_room(self) -> None:
         """Refuses writes when sealing fails for so long that memory would fill up."""
         if self.failures and self.backlog_bytes > 4 * _BACKLOG_BYTES:
@@ -135,12 +157,14 @@ class Sealer:
             # A segment nobody wants any more keeps its blocks: a read planned before may still come for them.
             self._waiting.popleft()
             self.backlog_bytes -= _memory(segment)
-            if self.backlog_bytes <= _BACKLOG_BYTES // 2:
+            if self._behind_bytes <= _BACKLOG_BYTES // 2:
                 self._hold_back(False)
+            self._tell_written()
         self._running = False
         if failure is not None:
             self.failures += 1
             self._hold_back(False)
+            self._tell_written()
             _log.error("a segment could not be written; it stays in memory", extra={"error": str(failure)})
         elif self._waiting:
             self.resume()

@@ -14,7 +14,6 @@ is on its way. What streams have to send and may not counts as unread, for whoev
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
 
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
@@ -32,7 +31,7 @@ from topics.http.progress import Phase, Progress
 from topics.http.steps import Steps
 from topics.http.streams import Upgrade
 from topics.http.tls import end_sending
-from topics.http.turns import GREEDY_S, SLICE_S
+from topics.http.turns import GREEDY_S, SLICE_S, Step
 from topics.http.unread import MUCH_BYTES, Account, Meter
 
 # Steps of a turn, however short they take.
@@ -274,7 +273,7 @@ class Http2Connection(asyncio.Protocol):
         if account is not self._meter.account:
             self._meter.charge(account)
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         """One after the other: with a hundred at once a connection would have a hundred turns."""
         steps = Steps(exchange, step, self._hub.monotonic, self._hub.wait_in_line, self._work_done)
         self._works.append(steps)

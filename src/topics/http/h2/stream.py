@@ -17,6 +17,7 @@ from topics.http.messages import RequestHead
 from topics.http.progress import Phase, Progress
 from topics.http.render import LENGTH_LINES
 from topics.http.streams import Stream, Upgrade
+from topics.http.turns import Step
 from topics.http.unread import FLOOR_BYTES, Account, Meter
 
 _UNCOUNTED_BYTES = 4 * 1024
@@ -45,7 +46,7 @@ class Owner(Protocol):
         """Says whom the bytes belong to that are given to the system."""
         ...
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None: ...
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None: ...
 
 
 class Http2Stream:
@@ -160,7 +161,7 @@ class Http2Stream:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         compress_later(body, done)
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         self._owner.work_in_turns(exchange, step)
 
     # What an answer without an end calls.

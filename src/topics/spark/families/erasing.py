@@ -36,12 +36,13 @@ def gone_of(topic: CatalogTopic, first: int, last: int) -> int:
     """How many entries of a range are gone. Where the first live entry lies in a segment with deletes some are counted
     twice, which only makes the count greater."""
     left = 0
-    for segment in _within(topic, first, last):
+    for segment in within(topic, first, last):
         left += segment.last_seq - max(segment.first_seq, topic.earliest) + 1 - segment.marked
     return last - first + 1 - left
 
 
-def _within(topic: CatalogTopic, first: int, last: int) -> Iterator[CatalogSegment]:
+def within(topic: CatalogTopic, first: int, last: int) -> Iterator[CatalogSegment]:
+    """The segments that have live entries of a range."""
     for segment in topic.segments:
         if segment.first_seq <= last and segment.last_seq >= max(first, topic.earliest):
             yield segment
@@ -72,7 +73,7 @@ def due_ms(manifest: FamilyManifest, erase_ms: int) -> int | None:
 def rewrites(manifest: FamilyManifest, topic: CatalogTopic, erase_ms: int, now_ms: int) -> Iterator[Rewrite]:
     for file in manifest.of(manifest.generation):
         if file.spoiled_ms is not None and file.spoiled_ms + erase_ms <= now_ms:
-            refs = tuple(ref_of(topic, segment) for segment in _within(topic, file.first, file.last))
+            refs = tuple(ref_of(topic, segment) for segment in within(topic, file.first, file.last))
             yield Rewrite(
                 manifest.topic_id, manifest.topic, manifest.epoch, manifest.generation, topic.contract, file, refs
             )

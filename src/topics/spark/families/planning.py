@@ -108,7 +108,7 @@ def _without(manifest: FamilyManifest, gone: Sequence[CompanionFile], now_ms: in
     if not gone:
         return manifest
     names = {file.name for file in gone}
-    retired = (*manifest.retired, *(Retired(file.name, now_ms) for file in gone))
+    retired = (*manifest.retired, *(Retired(file.name, now_ms, file.cold) for file in gone))
     left = tuple(file for file in manifest.files if file.name not in names)
     return _changed(manifest, now_ms, files=left, retired=retired)
 
@@ -138,13 +138,9 @@ def outdated(manifest: FamilyManifest, now_ms: int) -> FamilyManifest:
     return _changed(manifest, now_ms, files=files, plans=plans)
 
 
-def forgotten(manifest: FamilyManifest, now_ms: int, rules: FamilyRules) -> tuple[FamilyManifest, list[str]]:
-    """A manifest without the files whose time is over, and those."""
-    over = [one.name for one in manifest.retired if one.since_ms + rules.retire_ms <= now_ms]
-    if not over:
-        return manifest, []
-    left = tuple(one for one in manifest.retired if one.name not in over)
-    return _changed(manifest, now_ms, retired=left), over
+def over(manifest: FamilyManifest, now_ms: int, rules: FamilyRules) -> list[Retired]:
+    """The retired files whose time is over."""
+    return [one for one in manifest.retired if one.since_ms + rules.retire_ms <= now_ms]
 
 
 class Merge(msgspec.Struct, frozen=True, tag="merge"):

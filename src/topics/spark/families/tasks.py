@@ -10,11 +10,14 @@ from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
 from topics.spark.families.erasing import Rewrite, pieces
+from topics.spark.families.moving import Move, Moved
 from topics.spark.families.planning import Merge, subject_of
 from topics.spark.segments import SegmentGoneError, SegmentRef, read_segment
+from topics.storage.companion_copies import CopyDamagedError
 from topics.storage.companions import CompanionFile, CompanionSink, FamilyStore, companion_name
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.objects.store import StoreUnavailable
 
 
 class FamilyMade(msgspec.Struct):
@@ -30,6 +33,9 @@ class FamilyMade(msgspec.Struct):
     text_bytes: int = 0
     segments: int = 0
     is_merged: bool = False
+    moved: list[Moved] = []
+    cold_problem: str = ""
+    """What the cold tier could not do just now. Nothing was made then, and nobody is to blame."""
 
 
 class FamilyOutcome(msgspec.Struct):
@@ -116,7 +122,10 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     """Some companions of a stream as one."""
     files = work.files
     name = companion_name(files[0].first, files[-1].last, files[0].generation, run)
-    sources = [Companion(store.map(work.topic_id, file.name)) for file in files]
+    try:
+        sources = [Companion(store.map_near(work.topic_id, file, run)) for file in files]
+    except StoreUnavailable as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, files[0].generation, error)
     for source in sources:
         # What is damaged must not be written again under a checksum that is right.
         source.check()
@@ -132,6 +141,24 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     return FamilyMade(
         work.topic_id, work.epoch, work.topic, head.generation, [made], replaced, head.rows, is_merged=True
     )
+
+
+def move_file(store: FamilyStore, work: Move) -> FamilyMade:
+    """A companion copied into the cold tier."""
+    name = work.file.name
+    try:
+        moved = Moved(name, store.relocate(work.topic_id, name))
+    except FileNotFoundError:
+        raise
+    except (OSError, CopyDamagedError) as error:
+        return _put_off(work.topic_id, work.epoch, work.topic, work.generation, error)
+    return FamilyMade(work.topic_id, work.epoch, work.topic, work.generation, moved=[moved])
+
+
+def _put_off(topic_id: int, epoch: int, topic: str, generation: str, error: Exception) -> FamilyMade:
+    """What the cold tier is in the way of is tried again later. It costs the stream nothing else: its new entries are
+    in the data folder."""
+    return FamilyMade(topic_id, epoch, topic, generation, cold_problem=f"{type(error).__name__}: {error}")
 
 
 def rewrite_file(fs: FileSystem, layout: Layout, run: str, now_ms: int, work: Rewrite) -> FamilyMade:

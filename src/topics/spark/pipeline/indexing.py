@@ -1,5 +1,6 @@
 """The index families as a product of the pipeline."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -7,23 +8,29 @@ import pyarrow as pa
 
 from topics.formats.catalog import CatalogTopic
 from topics.spark.families.erasing import Rewrite, due_ms, gone_of, known_gone, rewrites
+from topics.spark.families.moving import Move, announced, emptied, moves, with_moved, without_retired
 from topics.spark.families.planning import (
     FamilyRules,
     Merge,
-    forgotten,
     merges,
+    over,
     settled,
     subject_of,
     uncovered,
     with_files,
 )
-from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files, rewrite_file
+from topics.spark.families.tasks import FamilyMade, FamilyOutcome, Indexing, merge_files, move_file, rewrite_file
 from topics.spark.pipeline.products import Chore, Gain, ShutOut, View, Want
 from topics.spark.pipeline.status import FAMILIES
-from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
+from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore, Retired
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.objects.store import StoreUnavailable
 from topics.system.dice import Dice
+
+COLD_RETRY_MS = 60_000
+
+_log = logging.getLogger(__name__)
 
 
 class _Charge(msgspec.Struct, frozen=True):
@@ -40,9 +47,11 @@ class FamilyTasks:
 
     def chore(self, fs: FileSystem, layout: Layout, charge: bytes, work: bytes) -> bytes:
         found = msgspec.msgpack.decode(charge, type=_Charge)
-        asked = msgspec.msgpack.decode(work, type=Merge | Rewrite)
+        asked = msgspec.msgpack.decode(work, type=Merge | Rewrite | Move)
         if isinstance(asked, Rewrite):
             made = rewrite_file(fs, layout, found.run, found.now_ms, asked)
+        elif isinstance(asked, Move):
+            made = move_file(FamilyStore(fs, layout), asked)
         else:
             made = merge_files(FamilyStore(fs, layout), found.run, found.now_ms, asked)
         return msgspec.msgpack.encode(FamilyOutcome([made]))
@@ -73,25 +82,69 @@ class FamilyProduct:
         """Whether what was made of another history is gone."""
         self._now_ms = 0
         self._shut_out = ShutOut()
+        self._cold_after_ms = 0
+        """When the cold tier is tried again that was away."""
 
     def settle(self, view: View, now_ms: int, shut_out: ShutOut) -> None:
         self._load()
         self._topics, self._now_ms, self._shut_out = view.topics, now_ms, shut_out
         anew = view.history.takes_over and not self._began_anew
+        if anew and self._store.has_cold:
+            self._remove_strangers()
         self._began_anew |= anew
         for topic_id, manifest in list(self._manifests.items()):
             topic = view.topics.get(topic_id)
             if topic is None or topic.epoch != manifest.epoch or anew:
-                self._store.remove_topic(topic_id)
-                del self._manifests[topic_id]
+                self._drop(manifest, now_ms)
             else:
                 self._settle(manifest, topic, now_ms)
 
+    def _drop(self, manifest: FamilyManifest, now_ms: int) -> None:
+        """Removes everything of a stream. While its cold tier is away, a manifest stays of which nothing counts."""
+        topic_id = manifest.topic_id
+        if manifest.named(cold=True) and self._store.has_cold:
+            if manifest.files:
+                manifest = emptied(manifest, now_ms)
+                self._save(manifest)
+            if not self._remove_cold(topic_id, manifest.named(cold=True), now_ms):
+                return
+        self._store.remove_topic(topic_id)
+        del self._manifests[topic_id]
+
     def _settle(self, manifest: FamilyManifest, topic: CatalogTopic, now_ms: int) -> None:
-        changed, over = forgotten(settled(manifest, topic, now_ms), now_ms, self._rules)
+        changed = settled(manifest, topic, now_ms)
         if changed is not manifest:
             self._save(changed)
-        self._store.remove_files(manifest.topic_id, over)
+        past = over(changed, now_ms, self._rules)
+        self._store.remove_files(changed.topic_id, [one.name for one in past if not one.cold])
+        cold = {one.name for one in past if one.cold}
+        if cold and not self._remove_cold(changed.topic_id, cold, now_ms):
+            past = [one for one in past if not one.cold]
+        if past:
+            self._save(without_retired(changed, past, now_ms))
+
+    def _remove_cold(self, topic_id: int, names: set[str], now_ms: int) -> bool:
+        """Removes files from the cold tier; whether they are gone. One that is away is left alone for a while, and
+        costs nobody a round: what is new is in the data folder."""
+        if not self._store.has_cold or now_ms < self._cold_after_ms:
+            return False
+        try:
+            self._store.remove_cold(topic_id, names)
+        except StoreUnavailable as error:
+            self._leave_alone(error.why, now_ms)
+            return False
+        return True
+
+    def _leave_alone(self, why: str, now_ms: int) -> None:
+        if now_ms >= self._cold_after_ms:
+            _log.warning("the cold tier of companions is left alone for a minute", extra={"why": why})
+        self._cold_after_ms = now_ms + COLD_RETRY_MS
+
+    def _remove_strangers(self) -> None:
+        """Removes from the cold tier what a folder had that this one has taken the place of."""
+        for topic_id in self._store.topic_ids(cold=True):
+            if topic_id not in self._manifests:
+                self._store.remove_cold(topic_id, self._store.files(topic_id, cold=True))
 
     def wants(self, topic: CatalogTopic) -> list[Want]:
         return [Want(ref, topic.contract) for ref in uncovered(topic, self._manifests.get(topic.topic_id))]
@@ -99,19 +152,31 @@ class FamilyProduct:
     def chores(self, now_ms: int, shut_out: ShutOut) -> list[Chore]:
         return [
             Chore(one.topic, one.topic_id, msgspec.msgpack.encode(one), one.bytes)
-            for topic_id, manifest in self._manifests.items()
+            for topic_id, manifest in list(self._manifests.items())
             if topic_id not in shut_out.topics and topic_id in self._topics
             for one in self._chores_of(manifest, self._topics[topic_id], now_ms)
         ]
 
-    def _chores_of(self, manifest: FamilyManifest, topic: CatalogTopic, now_ms: int) -> Iterator[Merge | Rewrite]:
-        """What is to be erased comes first, and is not merged in the same round."""
+    def _chores_of(
+        self, manifest: FamilyManifest, topic: CatalogTopic, now_ms: int
+    ) -> Iterator[Merge | Rewrite | Move]:
+        """What is to be erased comes first, and is not merged in the same round; what is merged is not moved before."""
         again = list(rewrites(manifest, topic, self._rules.erase_ms, now_ms))
         yield from again
         names = {one.file.name for one in again}
+        away = now_ms < self._cold_after_ms
         for one in merges(manifest, topic, self._rules):
-            if not names & {file.name for file in one.files}:
+            merged = {file.name for file in one.files}
+            if not names & merged and not (away and any(file.cold for file in one.files)):
                 yield one
+            names |= merged
+        if self._store.has_cold and not away:
+            yield from self._announced(manifest, list(moves(manifest, topic, names)), now_ms)
+
+    def _announced(self, manifest: FamilyManifest, found: list[Move], now_ms: int) -> list[Move]:
+        if found:
+            self._save(announced(manifest, [one.file.name for one in found], now_ms))
+        return found
 
     def charge(self) -> bytes:
         return msgspec.msgpack.encode(_Charge(self._dice.token(8).hex(), self._now_ms))
@@ -121,7 +186,10 @@ class FamilyProduct:
         by_topic: dict[int, list[FamilyMade]] = {}
         for encoded in outcomes:
             for made in msgspec.msgpack.decode(encoded, type=FamilyOutcome).made:
-                by_topic.setdefault(made.topic_id, []).append(made)
+                if made.cold_problem:
+                    self._leave_alone(made.cold_problem, now_ms)
+                else:
+                    by_topic.setdefault(made.topic_id, []).append(made)
         for topic_id, made_of_it in by_topic.items():
             self._publish(topic_id, made_of_it, now_ms)
             gain.topics.add(topic_id)
@@ -145,18 +213,26 @@ class FamilyProduct:
             )  # fmt: skip
         for made in made_of_it:
             if made.generation == manifest.generation and made.epoch == manifest.epoch:
-                manifest = with_files(manifest, _weighed(made, manifest, topic), made.replaced, now_ms)
+                if made.moved:
+                    manifest = with_moved(manifest, made.moved, now_ms)
+                else:
+                    manifest = with_files(manifest, _weighed(made, manifest, topic), made.replaced, now_ms)
         self._save(settled(manifest, topic, now_ms))
 
     def due_ms(self) -> int | None:
-        moments: list[int] = []
+        # Whatever was put off, such as a move, is looked for again then.
+        moments = [self._cold_after_ms] if self._cold_after_ms > self._now_ms else []
         for topic_id, kept in self._manifests.items():
             if topic_id in self._shut_out.topics:
                 continue
-            moments += [one.since_ms + self._rules.retire_ms for one in kept.retired]
+            moments += [self._due_ms(one) for one in kept.retired if self._store.has_cold or not one.cold]
             erased_ms = due_ms(kept, self._rules.erase_ms)
             moments += [] if erased_ms is None else [erased_ms]
         return min(moments, default=None)
+
+    def _due_ms(self, one: Retired) -> int:
+        due = one.since_ms + self._rules.retire_ms
+        return max(due, self._cold_after_ms) if one.cold else due
 
     def confirmed(self, number: int) -> int:
         """What was deleted is looked up by whoever searches."""
@@ -174,6 +250,8 @@ class FamilyProduct:
             manifest = self._store.load(topic_id)
             self._store.sweep(topic_id, manifest)
             if manifest is None:
+                if self._store.has_cold:
+                    self._store.remove_cold(topic_id, self._store.files(topic_id, cold=True))
                 self._store.remove_topic(topic_id)
             else:
                 self._manifests[topic_id] = manifest

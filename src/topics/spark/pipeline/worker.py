@@ -1,6 +1,6 @@
 """The process that runs the pipeline: rounds while there is work, a while of waiting, then the end.
 
-`python -m topics.spark.pipeline.worker` reads the settings from the environment, as the server does that starts it.
+`python -m topics.spark.pipeline` reads the settings from the environment, as the server does that starts it.
 Spark is started with the first piece of work. The process may be ended at any moment: what is published is published,
 and what is not is done again. It ends by itself when its standard input does, so that it never outlives its server.
 
@@ -48,7 +48,6 @@ from topics.storage.places import absolute, check_place
 from topics.system.clock import Clock, SystemClock
 from topics.system.dice import SystemDice
 from topics.system.logs import configure_logs
-from topics.system.machine import step_back
 
 _log = logging.getLogger(__name__)
 
@@ -234,8 +233,6 @@ def main() -> int:
     if os.getpgrp() != os.getpid():
         # The server ends this process and Java with it when it drains; the terminal's Ctrl-C is not for them.
         os.setpgrp()
-    # The server comes first: a job that is a little slower harms nobody.
-    step_back(settings.pipeline_priority)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     fs, clock = files_of(settings), SystemClock()
     layout = layout_of(settings)
@@ -277,10 +274,3 @@ def _end_with_the_server() -> None:
     while sys.stdin.buffer.read(1024):
         pass
     os._exit(0)
-
-
-if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # Spark's threads would hold up a normal end; its own process ends when this one's pipes close.
-    os._exit(code)

@@ -7,7 +7,10 @@ from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout, number_in
 from topics.storage.segments import SegmentKey
 
-_OWN = (".topics.lock", "archive", "machine", "meta", "near", "pipeline", "repair", "reserve", "topics", "wal")
+_OWN = (
+    ".topics.lock", "archive", "backup", "families", "machine", "meta", "near", "pipeline", "repair", "reserve",
+    "topics", "wal",
+)  # fmt: skip
 _OWN_META = ("catalog", "newest")
 
 

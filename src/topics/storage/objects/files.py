@@ -74,7 +74,7 @@ class WrittenObject:
     """An object on its way into the store. `pieces` is what it begins with; None fetches that when it is needed."""
 
     def __init__(
-        self, store: ObjectStore, copies: NearCopies | None, name: str, pieces: list[bytes] | None = None
+        self, store: ObjectStore, copies: NearCopies | None, name: str, pieces: list[BytesLike] | None = None
     ) -> None:
         self._store = store
         self._copies = copies
@@ -86,9 +86,8 @@ class WrittenObject:
         return self._joined()[offset : offset + length]
 
     def write_at(self, offset: int, data: BytesLike) -> None:
-        with memoryview(data) as view, view.cast("B") as flat:
-            new = bytes(flat)
-        if not new:
+        new = _lasting(data)
+        if not len(new):
             return
         pieces, self._changed = self._all(), True
         if offset == sum(map(len, pieces)):
@@ -101,7 +100,7 @@ class WrittenObject:
         self._pieces = [bytes(whole)]
 
     def write_whole(self, pieces: Sequence[BytesLike]) -> None:
-        self._pieces, self._changed = [bytes(piece) for piece in pieces], True
+        self._pieces, self._changed = [_lasting(piece) for piece in pieces], True
 
     def size(self) -> int:
         return sum(map(len, self._all()))
@@ -129,7 +128,7 @@ class WrittenObject:
     def close(self) -> None:
         """What was not synced is forgotten: an object cut short must not take the place of a whole one."""
 
-    def _all(self) -> list[bytes]:
+    def _all(self) -> list[BytesLike]:
         """The bytes so far. They begin with what the store has, whatever a copy nearby says."""
         if self._pieces is None:
             try:
@@ -140,9 +139,19 @@ class WrittenObject:
 
     def _joined(self) -> bytes:
         pieces = self._all()
-        if len(pieces) != 1:
-            self._pieces = pieces = [b"".join(pieces)]
-        return pieces[0]
+        if len(pieces) == 1 and isinstance(pieces[0], bytes):
+            return pieces[0]
+        whole = b"".join(pieces)
+        self._pieces = [whole]
+        return whole
+
+
+def _lasting(data: BytesLike) -> bytes | memoryview:
+    """Bytes that nobody changes. Those of a mapped file are left where they are: it may be larger than the memory."""
+    if isinstance(data, memoryview) and data.readonly and data.itemsize == 1 and data.contiguous:
+        return data
+    with memoryview(data) as view, view.cast("B") as flat:
+        return bytes(flat)
 
 
 def _read_only() -> OSError:

@@ -70,7 +70,7 @@ class Asking:
         """The number of the question, while it waits for further parts."""
         self._enough = False
         self._spent: str | None = None
-        self._waits_for_entries = False
+        self._waits_for_entries = self._waits_for_companion = False
         self._steps = Steps(self._step)
         self._cancel: Callable[[], None] = lambda: None
 
@@ -128,11 +128,14 @@ class Asking:
             self._ask_fresh()
 
     def _late(self) -> None:
-        """The time is over: who waits for entries to be brought goes on with those that are there."""
+        """The time is over: who waits for entries to be brought, or for a companion, goes on with what is there."""
         self._spent = "time"
         if self._waits_for_entries:
             self._waits_for_entries = False
             self._ask_fresh()
+        elif self._waits_for_companion:
+            self._waits_for_companion = False
+            self._next()
 
     def _ask_fresh(self) -> None:
         followed, wanted = self._followed, self._wanted
@@ -191,20 +194,43 @@ class Asking:
                 last = part.first - 1
         return found + stretches(self._topic, first, last, PACK_BYTES)
 
+    def _fetch(self, companions: Companions, part: IndexedStretch) -> None:
+        """The entries that it has are as far away, so the query waits. What is not there then is not chosen again."""
+        self._waits_for_companion = True
+
+        def done() -> None:
+            # Until then it is what is left, and if the time is over meanwhile, what is missed.
+            if self._waits_for_companion:
+                self._waits_for_companion = False
+                self._left.pop()
+                self._lay_out_again(part)
+
+        companions.fetch(self._topic, part, done)
+
+    def _lay_out_again(self, part: IndexedStretch) -> None:
+        """What a companion was to answer for, as it can be looked at now."""
+        instead = self._laid_out(part.first, part.last)
+        self._left += instead if self._ascending else reversed(instead)
+        self._next()
+
     def _look_up(self, part: IndexedStretch) -> None:
+        companions = self._means.companions
+        assert companions is not None
+        if not companions.is_near(part):
+            self._fetch(companions, part)
+            return
         self._left.pop()
+        companions.begin(part)
         stretch = Stretch(part.first, part.last)
         removed, asked = self._removed(stretch), self._asked
         assert asked is not None
         mapped = Mapped(part.path, part.first, part.last)
 
         def told(result: Result | SearchUnavailableError) -> None:
+            companions.end(part)
             if isinstance(result, Result) and result.unreadable:
-                assert self._means.companions is not None
-                self._means.companions.distrust(self._topic, part.path, result.unreadable)
-                instead = self._laid_out(part.first, part.last)
-                self._left += instead if self._ascending else reversed(instead)
-                self._next()
+                companions.distrust(self._topic, part.path, result.unreadable)
+                self._lay_out_again(part)
             else:
                 self._indexed.append(stretch)
                 self._told(result)

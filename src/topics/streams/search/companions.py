@@ -1,10 +1,12 @@
 """Which companions a query is asked of: those that the manifest of its stream names and that have all it needs.
 
 The manifest is looked at again when it may have changed. A companion that turns out not to be readable is left alone
-from then on, and what it would have answered for is scanned.
+from then on, and what it would have answered for is scanned. One in an object store is asked once it was fetched
+(`streams.search.cached`); while it cannot be, it is left alone for a moment.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,14 +21,19 @@ from topics.indexing.ranking import terms_of
 from topics.indexing.sorting import parse_sort
 from topics.schema.contract import decode_contract
 from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query
-from topics.storage.companions import FamilyManifest, FamilyStore
+from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
+from topics.storage.places import is_object_store
+from topics.streams.search.cached import CompanionCache, Fetched, Remote
 from topics.streams.search.packing import chain_of
 
 LOOK_AGAIN_S = 1.0
 """How old what is known of a manifest may be."""
+RETRY_S = 5.0
+"""So long a companion is left alone that could not be fetched."""
 _KNOWN_MAX = 10_000
+_TIDIED_AT_A_TIME = 20
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +44,9 @@ class IndexedStretch(NamedTuple):
     first: int
     last: int
     path: str
+    topic_id: int = 0
+    remote: Remote | None = None
+    """Where it is fetched from, to that path; None where it is there already."""
 
 
 class _Known(NamedTuple):
@@ -45,11 +55,27 @@ class _Known(NamedTuple):
 
 
 class Companions:
-    def __init__(self, fs: FileSystem, layout: Layout, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        now: Callable[[], float],
+        cache: CompanionCache | None = None,
+        let_go: Callable[[str], None] = lambda path: None,
+    ) -> None:
+        """The `cache` is for those in an object store; `let_go` is told of paths that are not asked again."""
         self._store = FamilyStore(fs, layout)
+        self._cold_root = layout.cold_root
         self._now = now
+        self.cache = cache
+        self._let_go = let_go
         self._known: dict[int, _Known] = {}
         self._distrusted: set[str] = set()
+        self._not_before: dict[str, float] = {}
+        """When those are tried again that could not be fetched."""
+        self._too_large: set[str] = set()
+        self._asked: OrderedDict[int, set[str]] = OrderedDict()
+        """The paths that were asked or fetched, by topic."""
         self.unreadable = 0
         """How often a companion could not be read."""
 
@@ -81,6 +107,88 @@ class Companions:
             _log.error("a companion cannot be read; it is not asked", extra={"topic": topic.name, "error": problem})
         self._distrusted.add(path)
 
+    # Those that have to be fetched
+
+    def is_near(self, part: IndexedStretch) -> bool:
+        """Whether it can be asked at once."""
+        return part.remote is None or (self.cache is not None and part.path in self.cache)
+
+    def fetch(self, topic: Topic, part: IndexedStretch, done: Callable[[], None]) -> None:
+        """Has a companion fetched. It is near when that is `done`, or it is not chosen for a while."""
+        assert self.cache is not None and part.remote is not None
+
+        def fetched(outcome: Fetched) -> None:
+            if outcome is Fetched.DAMAGED:
+                self.distrust(topic, part.path, "it is not in the cold tier, or not what was put there")
+            elif outcome is not Fetched.OK:
+                self._not_before[part.path] = self._now() + RETRY_S
+            done()
+
+        self._note(part)
+        self.cache.fetch(part.path, part.remote, fetched)
+
+    def begin(self, part: IndexedStretch) -> None:
+        """Somebody asks a companion that is near; it stays there until the `end` of that."""
+        self._note(part)
+        if self.cache is not None and part.remote is not None:
+            self.cache.use(part.path)
+
+    def end(self, part: IndexedStretch) -> None:
+        if self.cache is not None and part.remote is not None:
+            self.cache.unused(part.path)
+
+    def _note(self, part: IndexedStretch) -> None:
+        self._asked.setdefault(part.topic_id, set()).add(part.path)
+
+    def tidy(self) -> None:
+        """Lets go of a few that were asked and that no manifest names any more. They would keep their room on the disk
+        for as long as they are mapped, and what was erased would live on in a copy."""
+        for _ in range(min(_TIDIED_AT_A_TIME, len(self._asked))):
+            topic_id, paths = self._asked.popitem(last=False)
+            try:
+                manifest = self._store.load(topic_id)
+            except OSError:
+                self._asked[topic_id] = paths
+                continue
+            named = set() if manifest is None else {self._path(topic_id, file) for file in manifest.files}
+            left = {path for path in paths if path in named or not self._forgets(path)}
+            if left:
+                self._asked[topic_id] = left
+
+    def _forgets(self, path: str) -> bool:
+        """Whether nobody is at a path; then it is let go of."""
+        if self.cache is not None and not self.cache.drop(path):
+            return False
+        self._let_go(path)
+        self._not_before.pop(path, None)
+        return True
+
+    def _path(self, topic_id: int, file: CompanionFile) -> str:
+        if file.cold and self.cache is not None:
+            return self.cache.path(topic_id, file.name)
+        return self._store.path(topic_id, file.name, file.cold)
+
+    def _remote(self, topic_id: int, file: CompanionFile) -> Remote | None:
+        if not file.cold or self.cache is None:
+            return None
+        return Remote(self._store.path(topic_id, file.name, cold=True), file.bytes, file.digest)
+
+    def _can_be_asked(self, path: str, file: CompanionFile) -> bool:
+        if path in self._distrusted:
+            return False
+        if not file.cold:
+            return True
+        if self.cache is None:
+            return self._cold_root is not None and not is_object_store(self._cold_root)
+        if file.bytes > self.cache.bytes_max:
+            if path not in self._too_large:
+                self._too_large.add(path)
+                _log.warning("a companion is larger than the cache for it; it is not asked", extra={"path": path})
+            return False
+        return self._now() >= self._not_before.get(path, 0.0)
+
+    # Choosing
+
     def covered_through(self, topic: Topic, description: Description) -> int:
         """Up to which seq all that is sealed has companions for any query that there is."""
         manifest = self.manifest(topic)
@@ -91,7 +199,7 @@ class Companions:
             [
                 (file.first, file.last)
                 for file in manifest.of(generation)
-                if self._store.path(topic.id, file.name) not in self._distrusted
+                if self._path(topic.id, file) not in self._distrusted
             ]
         )
         through = 0
@@ -120,7 +228,7 @@ class Companions:
         found: list[IndexedStretch] = []
         for part, begin, end in chain_of(topic):
             found += self._of_one(part, plan.generation, needs, max(begin, first), min(end, last))
-        return sorted(found)
+        return sorted(found, key=lambda part: part.first)
 
     def _of_one(self, topic: Topic, current: str, needs: Needs, first: int, last: int) -> list[IndexedStretch]:
         manifest = self.manifest(topic) if first <= last else None
@@ -132,12 +240,12 @@ class Companions:
         found: list[IndexedStretch] = []
         for generation in sorted(fitting, key=lambda name: name != current):
             for file in manifest.of(generation):
-                path = self._store.path(topic.id, file.name)
+                path = self._path(topic.id, file)
                 part = (max(file.first, first), min(file.last, last))
-                if part[0] > part[1] or path in self._distrusted:
+                if part[0] > part[1] or not self._can_be_asked(path, file):
                     continue
-                left = difference([part], covered)
-                found += [IndexedStretch(begin, end, path) for begin, end in left]
+                left, remote = difference([part], covered), self._remote(topic.id, file)
+                found += [IndexedStretch(begin, end, path, topic.id, remote) for begin, end in left]
                 covered = union(covered, left)
         return found
 

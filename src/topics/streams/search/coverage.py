@@ -27,6 +27,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     through_ms: int | None = None
     """When the last entry that it covers was appended; None where it covers none."""
     bytes: int = 0
+    cold_bytes: int = 0
+    """What of these is in the cold tier."""
     objects: int = 0
     runs: int = 0
     retired_runs: int = 0

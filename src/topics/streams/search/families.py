@@ -69,6 +69,7 @@ def _covered(topic: Topic, manifest: FamilyManifest) -> Coverage:
         stale=sum(stale),
         through_ms=max((file.last_ts for file in files), default=None),
         bytes=sum(file.bytes for file in files),
+        cold_bytes=sum(file.bytes for file in files if file.cold),
         objects=len(files),
         runs=len(files),
         retired_runs=len(manifest.retired),

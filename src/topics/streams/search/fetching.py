@@ -1,18 +1,20 @@
 """The entries of hits, one after the other until there is enough for one answer."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from topics.core.errors import TopicsError
 from topics.engine import Engine
-from topics.engine.state.runs import Segment
+from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
 from topics.schema.promotion import Promoter
-from topics.storage.segments import SegmentDamaged
+from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
-from topics.wire.cuts import data_of
+from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What the entries of one answer may have together; the one that crosses it is the last."""
@@ -49,14 +51,11 @@ class Fetch:
     def run(self) -> None:
         """Goes on until it has to wait. Entries that are nearby come at once, so this is a loop and no recursion."""
         self._running = True
-        while self._at < len(self._seqs) and self._size < ANSWER_BYTES and not self._waiting and self._failed is None:
+        while not self._waiting and self._failed is None:
+            self._take_nearby()
+            if self._at == len(self._seqs) or self._size >= ANSWER_BYTES:
+                break
             seq = self._seqs[self._at]
-            raw = self._nearby(seq)
-            if raw is not None:
-                self._entries[seq] = raw
-                self._size += len(raw)
-                self._at += 1
-                continue
             spec = ReadSpec(position=Position(seq - 1), max_records=1, max_bytes=1, up_to=seq)
             self._waiting = True
             try:
@@ -67,22 +66,25 @@ class Fetch:
         if not self._waiting:
             self._done(self._failed or Fetched(self._entries, self._at))
 
-    def _nearby(self, seq: int) -> bytes | None:
-        """An entry that is at hand, without a read of its own; None where only a read can tell what became of it."""
-        topic, reader, promoter = self._topic, self._engine.core.reader, self._promoter
-        run = topic.run_from(seq) if topic.origin is None and topic.earliest <= seq <= topic.head else None
-        if run is None or run.first_seq > seq or (isinstance(run, Segment) and run.cold and run.blocks is None):
-            return None
-        index = seq - run.first_seq
-        flags = reader.flags(topic.id, run)
-        if flags is not None and flags[index] == DELETED:
-            return None
-        try:
-            view, place, _, _ = next(reader.views(topic.id, run, index, index + 1))
-        except SegmentDamaged:
-            return None
-        raw = data_of(view, place)
-        return raw if promoter is None or seq > promoter.current_from else bytes(promoter.promote(seq - 1, raw))
+    def _take_nearby(self) -> None:
+        """Takes entries up to one that is not at hand. This is what nearly every hit costs, so it is done in few
+        steps."""
+        entry, entries, promoter, size = (
+            Nearby(self._engine, self._topic).entry,
+            self._entries,
+            self._promoter,
+            self._size,
+        )
+        for seq in self._seqs[self._at :]:
+            raw = entry(seq) if size < ANSWER_BYTES else None
+            if raw is None:
+                break
+            if promoter is not None and seq <= promoter.current_from:
+                raw = bytes(promoter.promote(seq - 1, raw))
+            entries[seq] = raw
+            size += len(raw)
+            self._at += 1
+        self._size = size
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         self._waiting = False
@@ -94,3 +96,72 @@ class Fetch:
         self._at += 1
         if not self._running:
             self.run()
+
+
+class Nearby:
+    """Entries that are at hand, without a read of their own. It is good for one turn of the loop: what it has found of
+    a run may be gone in the next. Hits that follow each other are mostly of one run, so that is looked for once."""
+
+    def __init__(self, engine: Engine, topic: Topic) -> None:
+        self._reader = engine.core.reader
+        self._topic = topic
+        self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
+        self._stretch = _NOTHING
+
+    def entry(self, seq: int) -> bytes | None:
+        """The text of an entry; None where only a read can tell what became of it."""
+        stretch = self._stretch
+        if not stretch.first <= seq <= stretch.last:
+            stretch = self._stretch = self._find(seq) if self._first <= seq <= self._last else _NOTHING
+            if not stretch.first <= seq <= stretch.last:
+                return None
+        index, flags = seq - stretch.first, stretch.flags
+        if flags is not None and flags[stretch.flags_at + index] == DELETED:
+            return None
+        view = stretch.view
+        begin, end = data_span(view, index)
+        if stretch.segment is not None:
+            try:
+                stretch.segment.check_text(begin, end)
+            except SegmentDamaged:
+                return None
+        return bytes(view.text[begin:end])
+
+    def _find(self, seq: int) -> "_Stretch":
+        """The stretch around an entry, if that is at hand."""
+        topic, reader = self._topic, self._reader
+        run = topic.run_from(seq)
+        if run is None or run.first_seq > seq:
+            return _NOTHING
+        flags = reader.flags(topic.id, run)
+        if isinstance(run, Block):
+            return _Stretch(run.first_seq, run.last_seq, run.view, flags)
+        # Looked at once: the sealer may take the blocks away at any moment.
+        blocks = run.blocks
+        if blocks is not None:
+            block = blocks[bisect_right(blocks, seq, key=_first_seq) - 1]
+            return _Stretch(block.first_seq, block.last_seq, block.view, flags, block.first_seq - run.first_seq)
+        if run.cold:
+            return _NOTHING
+        try:
+            opened = reader.store.open(SegmentKey(topic.id, run.first_seq, run.cold))
+        except SegmentDamaged:
+            return _NOTHING
+        return _Stretch(run.first_seq, run.last_seq, opened.view, flags, 0, opened)
+
+
+class _Stretch(NamedTuple):
+    """Entries that follow each other in one text."""
+
+    first: int
+    last: int
+    view: View
+    flags: bytes | bytearray | None
+    flags_at: int = 0
+    """Where the flag of the first one is."""
+    segment: OpenSegment | None = None
+    """Where the text is checked when it is first looked at."""
+
+
+_NOTHING = _Stretch(1, 0, View(b"", memoryview(b""), 0, 0), None)
+_first_seq = attrgetter("first_seq")

@@ -66,6 +66,11 @@ class Leaper:
         if part is None:
             done(None)
             return
+        if not self._companions.is_near(part):
+            # It may be some gigabytes: a read goes on meanwhile, and a later one finds it.
+            self._companions.fetch(self._topic, part, lambda: None)
+            done(None)
+            return
         most = min(limit, _SEQS_MAX)
         try:
             index = NO_INDEX if self._text is None else self._index()
@@ -75,6 +80,7 @@ class Leaper:
         mapped, key, text = Mapped(part.path, part.first, part.last), self._key, self._text or ""
 
         def told(result: Result | SearchUnavailableError) -> None:
+            self._companions.end(part)
             if isinstance(result, SearchUnavailableError) or result.spent:
                 done(None)
             elif result.unreadable:
@@ -85,6 +91,7 @@ class Leaper:
                 through = seqs[-1] if result.is_full and seqs else part.last
                 done(Leap(_windows(seqs), through))
 
+        self._companions.begin(part)
         self._searcher.ask(lambda request: Seek(request, index, mapped, key, text, most), told)
 
     def _next_part(self, cursor: int, end: int) -> IndexedStretch | None:

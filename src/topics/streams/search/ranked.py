@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from topics.core.errors import TopicsError
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
-from topics.indexing.predicates import bind_search
 from topics.indexing.ranking import terms_of
+from topics.searching.known import known_search
 from topics.searching.messages import CountQuery, SearchQuery
 from topics.streams.search.asking import Asking, Means
 from topics.streams.search.outcome import Outcome, OutcomeDone
@@ -31,9 +31,7 @@ class RankedAsking:
     def begin(self, description: Description, timeout_s: float) -> None:
         """Raises SearchUnavailableError."""
         self._description = description
-        config = description.contract.registry.search_config
-        assert config is not None
-        if not terms_of(bind_search(self._query.q, config).predicate):
+        if not terms_of(known_search(self._query.q, description.contract.registry).predicate):
             self._search(None)
             return
         half_s = timeout_s / 2

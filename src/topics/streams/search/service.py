@@ -27,6 +27,7 @@ from topics.streams.search.stats import SearchStats
 SCAN_BYTES = 512 * 1024 * 1024
 STREAM_BYTES = 128 * 1024 * 1024
 MEMORY_BYTES = 512 * 1024 * 1024
+CACHE_BYTES = 4 * 1024 * 1024 * 1024
 
 
 class StreamSearch:
@@ -58,6 +59,8 @@ class StreamSearch:
         """Queries that are being answered, by whose they are."""
         self._ahead = Ahead(engine, self._follower, later)
         self._stats = SearchStats()
+        if companions is not None:
+            engine.core.chores.append(companions.tidy)
 
     @property
     def under_way(self) -> int:
@@ -67,6 +70,10 @@ class StreamSearch:
     def stats(self) -> SearchStats:
         self._stats.memory_bytes = self._follower.memory_bytes
         self._stats.processes_lost = self._searcher.generation
+        cache = None if self.companions is None else self.companions.cache
+        if cache is not None:
+            self._stats.fetches = {str(outcome): count for outcome, count in cache.outcomes.items()}
+            self._stats.cache_bytes = cache.bytes
         return self._stats
 
     def _count(self, outcome: Outcome | TopicsError, seconds: float) -> None:

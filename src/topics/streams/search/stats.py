@@ -20,3 +20,7 @@ class SearchStats(msgspec.Struct, kw_only=True):
     processes_lost: int = 0
     memory_bytes: int = 0
     """What indexes take now, as far as it is known."""
+    fetches: dict[str, int] = {}
+    """Companions that were fetched from an object store, by what became of it (`streams.search.cached`)."""
+    cache_bytes: int = 0
+    """Companions of an object store on the local disk."""

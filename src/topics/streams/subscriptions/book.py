@@ -18,6 +18,8 @@ Outcome = Callable[[TopicsError | None], None]
 Change = dict[str, object]
 
 _REWRITE_AT = 1000
+_ACKS_TOGETHER = 500
+"""Places in streams that one change keeps: a record for each of ten thousand would hold the loop for long."""
 
 
 class Book:
@@ -104,7 +106,7 @@ class Book:
             # What was named at first may have been taken out since.
             state += [unlink_change(one, name) for name in one.request.streams if name not in one.links]
             state.append(link_change(one, [name for name, link in one.links.items() if link.explicit]))
-            state += [ack_change(one, name, link.acked) for name, link in one.links.items() if link.acked != START]
+            state += ack_changes(one, {name: link.acked for name, link in one.links.items()})
         return state
 
 
@@ -114,6 +116,9 @@ def _change(subscription: Subscription, op: str, change: dict[str, Any]) -> None
         subscription.generation = change["generation"]
     elif op == "ack":
         links.setdefault(change["path"], Link(explicit=False)).acked = change["offset"]
+    elif op == "acks":
+        for path, offset in change["offsets"].items():
+            links.setdefault(path, Link(explicit=False)).acked = offset
     elif op == "link":
         for path in change["paths"]:
             links.setdefault(path, Link(explicit=True)).explicit = True
@@ -132,8 +137,15 @@ def drop_change(subscription: Subscription) -> Change:
     return {"op": "drop", "id": subscription.id}
 
 
-def ack_change(subscription: Subscription, name: str, offset: str) -> Change:
-    return {"op": "ack", "id": subscription.id, "path": name, "offset": offset}
+def ack_changes(subscription: Subscription, offsets: dict[str, str]) -> list[Change]:
+    """How far some streams are acknowledged. Where that is the start there is nothing to keep."""
+    moved = [(name, offset) for name, offset in offsets.items() if offset != START]
+    if len(moved) == 1:
+        return [{"op": "ack", "id": subscription.id, "path": moved[0][0], "offset": moved[0][1]}]
+    return [
+        {"op": "acks", "id": subscription.id, "offsets": dict(moved[begin : begin + _ACKS_TOGETHER])}
+        for begin in range(0, len(moved), _ACKS_TOGETHER)
+    ]
 
 
 def link_change(subscription: Subscription, names: list[str]) -> Change:

@@ -12,7 +12,7 @@ from topics.streams.service import Streams
 from topics.streams.subscriptions.book import (
     Book,
     Outcome,
-    ack_change,
+    ack_changes,
     drop_change,
     generation_change,
     link_change,
@@ -160,9 +160,8 @@ class Subscriptions:
         if len(matching) > _KEPT_AT_ONCE:
             self._core.defer(lambda: _try(lambda: self._keep(made, matching[_KEPT_AT_ONCE:], done), done))
             return
-        changes = [put_change(made)]
-        changes += [ack_change(made, name, link.acked) for name, link in made.links.items() if link.acked != START]
-        self._book.write(changes, done)
+        acked = {name: link.acked for name, link in made.links.items()}
+        self._book.write([put_change(made), *ack_changes(made, acked)], done)
 
     def _come(self, subscription_id: str, owner: Owner) -> list[Callable[[], None]]:
         """One that was on its way is kept, or is not; gives those who waited for that."""
@@ -208,8 +207,7 @@ class Subscriptions:
         if len(explicit.union(names)) > STREAMS_MAX:
             raise InvalidRequestError(f"streams: at most {STREAMS_MAX} are allowed", field="streams", max=STREAMS_MAX)
         fresh = {name: self._links.tail(name) for name in names if name not in found.links}
-        changes = [link_change(found, names)]
-        changes += [ack_change(found, name, tail) for name, tail in fresh.items() if tail != START]
+        changes = [link_change(found, names), *ack_changes(found, fresh)]
 
         def written(error: TopicsError | None) -> None:
             for name in names if error is None else ():
@@ -316,7 +314,7 @@ class Subscriptions:
             self._wakes.consider(subscription)
 
         if moved:
-            self._book.write([ack_change(subscription, name, offset) for name, offset in moved.items()], written)
+            self._book.write(ack_changes(subscription, moved), written)
         else:
             written(None)
 

@@ -19,6 +19,7 @@ from topics.http.headers import Headers
 from topics.http.messages import RequestHead
 from topics.http.render import LENGTH_LINES, Renderer
 from topics.http.streams import Stream, Upgrade
+from topics.http.turns import Step
 from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 from topics.wire.v0 import AppendAnswer, AppendBody
 
@@ -55,7 +56,7 @@ class Client:
     def compress_later(self, body: bytes, done: Callable[[bytes], None]) -> None:
         raise NotImplementedError
 
-    def work_in_turns(self, exchange: Exchange, step: Callable[[], bool]) -> None:
+    def work_in_turns(self, exchange: Exchange, step: Step) -> None:
         raise NotImplementedError
 
     @property
@@ -205,7 +206,13 @@ def test_bad_bodies_are_refused_as_ever(body: bytes) -> None:
     assert values(world.engine, "a") == [0]
 
 
-@pytest.mark.parametrize("body", [b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}', b"{"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"records":[{"data":1},{"data":2}]}', b'{"records":[{"data":1}]}', b"{",
+        b'{"records":[{"data":1},{"data":"%b"}]}' % (b"x" * 3_000),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("plain", [True, False])
 def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
@@ -218,9 +225,9 @@ def test_no_body_is_decoded_twice(body: bytes, plain: bool, monkeypatch: pytest.
         decoded.append(text)
         return msgspec.json.decode(text, type=AppendBody)
 
-    monkeypatch.setattr(append_fast_path, "decode_ascii", decode)
-    for module in (append_fast_path, records):
-        monkeypatch.setattr(module, "decode_append", partial(decode_body, "append", decode))
+    for name in ("decode_ascii", "decode_many"):
+        monkeypatch.setattr(append_fast_path, name, decode)
+    monkeypatch.setattr(records, "decode_append", partial(decode_body, "append", decode))
     head = world.head()
     world.ask(head, body)
     world.ask(head, body)

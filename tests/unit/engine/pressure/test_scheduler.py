@@ -186,6 +186,27 @@ def test_a_round_gives_each_band_its_turns(bench: Bench) -> None:
     assert told == once * 2
 
 
+def test_what_a_tick_told_is_acted_on_once_behind_all_of_it(bench: Bench) -> None:
+    bench.scheduler.after_tick.append(lambda: bench.told.append("then"))
+    bench.wake(*(bench.topic(name) for name in "abc"))
+    assert bench.tick() == ["a", "b", "c", "then"]
+    bench.wake(bench.topic("d"))
+    assert bench.tick() == ["d", "then"]
+    bench.scheduler.set_policy(0.0, deferring=True)
+    bench.wake(bench.topic("e"), bench.topic("f"))
+    assert bench.tick() == ["e", "f", "then"]
+
+
+def test_who_is_left_of_many_comes_before_those_of_the_next_tick(bench: Bench) -> None:
+    many = [bench.topic(str(number)) for number in range(DELIVERIES_A_TICK + 3)]
+    bench.wake(*many)
+    assert bench.tick() == [topic.name for topic in many[:DELIVERIES_A_TICK]]
+    assert bench.scheduler.backlog == 3
+    bench.wake(bench.topic("later"))
+    assert bench.tick() == [*(topic.name for topic in many[DELIVERIES_A_TICK:]), "later"]
+    assert bench.scheduler.backlog == 0
+
+
 def test_a_watcher_that_fails_keeps_the_news_from_nobody(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> None:
         raise RuntimeError("broken")

@@ -93,6 +93,21 @@ def test_who_stands_elsewhere_does_not_go_along(engine: Engine) -> None:
     assert not parcels.goes_along(two)
 
 
+def test_each_shard_has_its_example(disk: FakeDisk) -> None:
+    engine = open_engine(disk, wal_shards=2)
+    names = [f"d{number}" for number in range(8)]
+    for name in names:
+        route(engine, "source", name)
+    routers = [router(engine, f"source->{name}") for name in names]
+    parcels = Parcels(engine.routing.registry)
+    firsts = {one.dest.shard: one for one in reversed(routers) if one.dest is not None}
+    assert len(firsts) == 2
+    for one in firsts.values():
+        parcels.add(parcel(one), is_example=True)
+    assert all(parcels.goes_along(one) for one in routers if one not in firsts.values())
+    assert {taken.router for taken in parcels.take()} == set(routers)
+
+
 @pytest.mark.parametrize("pair", [*permutations(("plain", "again"))])
 def test_two_routers_into_one_topic_each_copy_everything(engine: Engine, pair: tuple[str, str]) -> None:
     for name in pair:

@@ -353,8 +353,9 @@ def test_writers_are_held_back_while_too_much_is_unwritten(monkeypatch: pytest.M
     engine = open_engine()
     held: list[bool] = []
     engine.sealer.on_backlog.append(held.append)
-    append(engine, "t", "x" * 500)
-    move(engine, "t", "pending")
+    for _ in range(2):
+        append(engine, "t", "x" * 500)
+        move(engine, "t", "pending")
     assert held == []
     append(engine, "t", "x" * 500)
     move(engine, "t", "pending")
@@ -364,15 +365,57 @@ def test_writers_are_held_back_while_too_much_is_unwritten(monkeypatch: pytest.M
     assert engine.sealer.backlog_bytes == 0
 
 
-def test_a_failure_lets_the_writers_go_on(monkeypatch: pytest.MonkeyPatch, faulty: FaultyFileSystem) -> None:
-    monkeypatch.setattr(module, "_BACKLOG_BYTES", 10)
-    engine = open_engine(faulty, segment_max_events=2)
+def test_nobody_is_held_back_for_the_segment_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large it is: otherwise the writers of all topics would wait for every cut of a topic of large records."""
+    monkeypatch.setattr(module, "_BACKLOG_BYTES", 600)
+    engine = open_engine()
     held: list[bool] = []
     engine.sealer.on_backlog.append(held.append)
+    append(engine, "t", "x" * 5000)
+    move(engine, "t", "pending")
+    assert held == []
+
+
+def test_many_bytes_come_later_while_a_segment_is_written_and_they_would_cut_another() -> None:
+    engine = open_engine(segment_max_bytes=1000)
+    sealer, told = engine.sealer, list[str]()
+    append(engine, "t", "x" * 500)
+    append(engine, "other", 1)
+    assert not sealer.is_behind(topic(engine, "t"), 5000)
+    move(engine, "t", "pending")
+    assert sealer.is_behind(topic(engine, "t"), 5000)
+    assert not sealer.is_behind(topic(engine, "other"), 500)
+    assert not sealer.is_behind(None, 5000)
+    sealer.when_written(lambda: told.append("written"))
+    assert told == []
+    catch_up(engine)
+    assert told == ["written"]
+    assert not sealer.is_behind(topic(engine, "t"), 5000)
+
+
+def test_whoever_waits_for_a_segment_hears_that_it_cannot_be_written(faulty: FaultyFileSystem) -> None:
+    engine = open_engine(faulty, segment_max_events=2, segment_max_bytes=1000)
+    told: list[bool] = []
     append(engine, "t", 0)
+    engine.sealer.when_written(lambda: told.append(engine.sealer.is_behind(topic(engine, "t"), 5000)))
     fail_sealing(faulty)
     append(engine, "t", 1)
+    assert told == [False]
+
+
+def test_a_failure_lets_the_writers_go_on(monkeypatch: pytest.MonkeyPatch, faulty: FaultyFileSystem) -> None:
+    monkeypatch.setattr(module, "_BACKLOG_BYTES", 10)
+    engine = open_engine(faulty)
+    held: list[bool] = []
+    engine.sealer.on_backlog.append(held.append)
+    for value in range(2):
+        append(engine, "t", value)
+        move(engine, "t", "pending")
+    assert held == [True]
+    faulty.plan = FaultPlan(call=faulty.calls + 1, fault=Fault.ENOSPC)
+    catch_up(engine)
     assert held == [True, False]
+    assert engine.sealer.failures == 1
 
 
 def test_when_nothing_can_be_written_for_long_writes_are_refused(

@@ -17,6 +17,7 @@ one of after, whose seqs may look alike. It is 0 for nearly all watches, and a m
 import base64
 import struct
 from array import array
+from binascii import b2a_base64
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ MAPPED_TOPICS_MAX = 64
 _NARROW, _WIDE = 1, 2
 _NARROW_MAX = 2**32 - 1
 _HEAD = struct.Struct("<BI8s")
+_SEQ = struct.Struct("<I")
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _GENERATION = "$generation"
 """No topic's name begins so."""
 
@@ -51,22 +54,45 @@ def encode_map(cursors: dict[str, int], generation: int = 0) -> bytes:
 class IdWriter:
     """Writes the ids of one stream, whose topics do not change."""
 
-    __slots__ = ("_cursors", "_fingerprint", "_names", "generation")
+    __slots__ = ("_cursors", "_fingerprint", "_names", "_packed", "_places", "_text", "generation")
 
     def __init__(self, cursors: dict[str, int]) -> None:
         self.generation = 0
         self._cursors = cursors
         self._names = sorted(cursors)
         self._fingerprint = _fingerprint(self._names) if len(cursors) > MAPPED_TOPICS_MAX else b""
+        self._places = {name: _HEAD.size + _SEQ.size * number for number, name in enumerate(self._names)}
+        self._packed = bytearray()
+        self._text: bytearray | None = None
+        """The last id, and the same before it became text, where its seqs are of four bytes: the next one differs in
+        one seq, which lies in two groups of three bytes."""
 
     def write(self) -> bytes:
         """The id of the positions as they are now."""
+        self._text = None
         if not self._fingerprint:
             return encode_map(self._cursors, self.generation)
         seqs = list(map(self._cursors.__getitem__, self._names))
         kind, code = (_NARROW, "I") if max(seqs) <= _NARROW_MAX else (_WIDE, "Q")
-        head = _HEAD.pack(kind, self.generation, self._fingerprint)
-        return base64.urlsafe_b64encode(head + array(code, seqs).tobytes()).rstrip(b"=")
+        packed = _HEAD.pack(kind, self.generation, self._fingerprint) + array(code, seqs).tobytes()
+        text = _in_base64(packed).rstrip(b"=")
+        if kind == _NARROW:
+            # To whole groups: what fills the last one up is not part of the text.
+            self._packed, self._text = bytearray(packed + bytes(-len(packed) % 3)), bytearray(text)
+        return text
+
+    def move(self, topic: str, cursor: int) -> bytes | bytearray:
+        """Notes where one topic stands now; the id of the positions with that, which is good until the next move."""
+        self._cursors[topic] = cursor
+        text, packed = self._text, self._packed
+        if text is None or cursor > _NARROW_MAX:
+            return self.write()
+        place = self._places[topic]
+        _SEQ.pack_into(packed, place, cursor)
+        first, end = place // 3, (place + _SEQ.size + 2) // 3
+        begin = 4 * first
+        text[begin : 4 * end] = _in_base64(packed[3 * first : 3 * end])[: len(text) - begin]
+        return text
 
 
 def read_id(text: str, names: Iterable[str]) -> Positions | None:
@@ -93,6 +119,10 @@ def _unpack(raw: bytes, names: list[str]) -> Positions | None:
         return None
     seqs = array("I" if width == 4 else "Q", packed)
     return Positions(dict(zip(names, seqs, strict=True)), generation)
+
+
+def _in_base64(packed: bytes | bytearray) -> bytes:
+    return b2a_base64(packed, newline=False).translate(_URL_SAFE)
 
 
 def _fingerprint(names: list[str]) -> bytes:

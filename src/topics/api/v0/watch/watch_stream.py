@@ -57,16 +57,19 @@ class WatchStream(EventSink):
         except TopicNotFoundError:
             # Gone since the session was made. Its head is not known any more, but what was delivered of it.
             head = 0 if cursor == BEFORE_ALL else cursor
-            self.write(self._with_id(SHARED.deleted(topic, head, cursor)))
+            self.write(b"id: %b\n%b" % (self._ids.write(), SHARED.deleted(topic, head, cursor)))
 
     # What delivery calls.
 
     def transmit(self, subscription: Subscription, frame: Frame) -> None:
         topic = subscription.owner
         assert isinstance(topic, str)
-        self._session.cursors[topic] = frame.cursor
-        bare = frame.kind is FrameKind.ERROR or frame.kind is FrameKind.PACED
-        self.write(frame.data if bare else self._with_id(frame.data))
+        kind, cursor = frame.kind, frame.cursor
+        if kind is FrameKind.ERROR or kind is FrameKind.PACED:
+            self._session.cursors[topic] = cursor
+            self.gather(frame.data)
+        else:
+            self.gather(b"".join((b"id: ", self._ids.move(topic, cursor), b"\n", frame.data)))
 
     def end_subscription(self, subscription: Subscription) -> None:
         topic = subscription.owner
@@ -87,6 +90,7 @@ class WatchStream(EventSink):
 
     def _run_out(self) -> None:
         """No topic is left."""
+        self.flush()
         self.over()
         self._stream.close()
 
@@ -102,9 +106,6 @@ class WatchStream(EventSink):
             subscription.cancel()
         self._subscriptions.clear()
         self._live.sessions.detach(self._session, self)
-
-    def _with_id(self, text: bytes) -> bytes:
-        return b"id: %b\n%b" % (self._ids.write(), text)
 
 
 class SoloWatchStream(WatchStream):

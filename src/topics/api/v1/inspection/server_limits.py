@@ -26,7 +26,7 @@ def configured_limits(settings: Settings, shards: int) -> dict[str, Any]:
             "segment_cache_bytes": settings.cold_cache_bytes,
             "companion_toc_cache_bytes": 0,
             "companion_section_cache_bytes": 0,
-            "companion_file_cache_bytes": 0,
+            "companion_file_cache_bytes": settings.search_cache_bytes,
         },
         "concurrency": {
             "ingest": shards,

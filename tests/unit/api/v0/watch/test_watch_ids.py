@@ -36,6 +36,22 @@ def test_an_id_follows_the_positions_as_they_move() -> None:
     assert writer.write() != before
 
 
+@given(
+    st.integers(1, 80),
+    st.lists(st.tuples(st.integers(0, 79), st.one_of(st.integers(0, 300), SEQS)), min_size=1, max_size=40),
+)
+def test_an_id_that_is_moved_on_is_the_one_that_is_written_anew(count: int, moves: list[tuple[int, int]]) -> None:
+    cursors = {f"t{number}": number for number in range(count)}
+    writer = IdWriter(cursors)
+    writer.generation = 3
+    for number, seq in moves:
+        moved = bytes(writer.move(f"t{number % count}", seq))
+        assert cursors[f"t{number % count}"] == seq
+        anew = IdWriter(cursors)
+        anew.generation = 3
+        assert moved == anew.write()
+
+
 def test_an_id_of_many_topics_means_nothing_for_others() -> None:
     cursors = {f"t{number}": number for number in range(65)}
     text = IdWriter(cursors).write().decode()

@@ -1,0 +1,141 @@
+"""The hits of a search as answers show them.
+
+A page has hundreds of hits, so each is one value that is encoded with all the others in one go, and what can be had for
+all of them together is.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from topics.api.v1.search_requests import SearchRequest
+from topics.indexing.sorting import OFFSET, Sort
+from topics.indexing.values import number_json
+from topics.schema.documents import parse
+from topics.searching.messages import Hit
+from topics.streams.offsets import offsets_of
+from topics.streams.search.fetching import Fetched
+from topics.streams.search.outcome import Outcome
+
+Score = int | float
+Highlights = dict[str, Any] | UnsetType
+Source = msgspec.Raw | UnsetType
+
+
+class Entries(NamedTuple):
+    """What hits show of their entries, in the order of the hits."""
+
+    fields: Sequence[Any]
+    highlights: Sequence[Highlights]
+    sources: Sequence[Source]
+
+
+class StreamHit(msgspec.Struct, frozen=True, gc=False):
+    offset: str
+    score: Score
+    sort: list[Any]
+    fields: Any
+    highlights: Highlights = UNSET
+    source: Source = UNSET
+
+
+class TopicHit(msgspec.Struct, frozen=True, gc=False, rename={"seq": "$seq"}):
+    seq: int
+    score: Score
+    sort: list[Any]
+    fields: Any
+    highlights: Highlights = UNSET
+    data: Source = UNSET
+
+
+class NamedHit(msgspec.Struct, frozen=True, gc=False):
+    """A hit of one of several streams."""
+
+    stream: str
+    offset: str
+    score: Score
+    sort: list[Any]
+    fields: Any
+    highlights: Highlights = UNSET
+    source: Source = UNSET
+
+
+Make = Callable[[SearchRequest, Sequence[Hit], Entries], Sequence[Any]]
+"""From hits and what is shown of their entries to what the answer has: `stream_hits` and the like."""
+
+
+class Shown(NamedTuple):
+    """The hits of a search as answers show them, whatever they call an offset."""
+
+    hits: Sequence[Any]
+    total: dict[str, Any]
+    next_place: list[Any] | None
+    decoded: int
+    """How many entries were read."""
+
+
+def show_hits(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make) -> Shown:
+    result, found = outcome.result, fetched.entries
+    # Where the entries were too large for one answer, the page is shorter.
+    reached = result.hits[: fetched.reached]
+    # An entry that was removed since it was found is no hit any more.
+    kept = reached if len(found) == len(reached) else [hit for hit in reached if hit.seq in found]
+    hits = make(asked, kept, shown_entries(asked, [found[hit.seq] for hit in kept]))
+    goes_on = bool(reached) and (result.is_full or len(reached) < len(result.hits))
+    exact = outcome.complete
+    total: dict[str, Any] = {"value": len(hits), "relation": "eq" if exact and not goes_on else "gte"}
+    if asked.track_total:
+        total = {"value": result.matched, "relation": "eq" if exact else "gte"}
+    return Shown(hits, total, reached[-1].place if goes_on else None, len(found))
+
+
+def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:
+    """What hits show of their entries."""
+    nothing: list[Any] = [UNSET] * len(raws)
+    fields = asked.shows.of(raws, asked.fields)
+    highlights = nothing
+    if asked.highlight is not None:
+        highlights = [asked.highlight.of(parse("entry", raw)) for raw in raws]
+    return Entries(fields, highlights, list(map(msgspec.Raw, raws)) if asked.source else nothing)
+
+
+def stream_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[StreamHit]:
+    offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
+    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
+    return list(map(StreamHit, offsets, scores, places, *entries))
+
+
+def named_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[NamedHit]:
+    offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
+    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
+    return list(map(NamedHit, [asked.topic.name] * len(hits), offsets, scores, places, *entries))
+
+
+def topic_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[TopicHit]:
+    places, scores = [shown_seqs(hit.place) for hit in hits], [number_json(hit.score) for hit in hits]
+    return list(map(TopicHit, [hit.seq for hit in hits], scores, places, *entries))
+
+
+def shown_seqs(place: list[Any]) -> list[Any]:
+    """A place as /v0 tells it."""
+    return [number_json(value) for value in place]
+
+
+def shown_place(asked: SearchRequest, place: list[Any]) -> list[Any]:
+    """A place as /v1 tells it."""
+    names = [key.name for key in asked.sort.keys]
+    (offset,) = offsets_of(asked.topic, [place[names.index(OFFSET)]])
+    return [offset if name == OFFSET else number_json(value) for name, value in zip(names, place, strict=True)]
+
+
+def _shown_places(sort: Sort, hits: Sequence[Hit], offsets: list[str]) -> list[list[Any]]:
+    """The places of hits, whose offsets are known already."""
+    if len(sort.keys) == 1 and sort.keys[0].name == OFFSET:
+        return [[offset] for offset in offsets]
+    at = [key.name for key in sort.keys].index(OFFSET)
+    places: list[list[Any]] = [[number_json(value) for value in hit.place] for hit in hits]
+    for place, offset in zip(places, offsets, strict=True):
+        place[at] = offset
+    return places

@@ -1,0 +1,102 @@
+"""Companions on their way between the data folder and the cold tier, whole and told by a digest of all their bytes.
+
+A companion may be larger than the memory that a task has, so none is ever held: one that goes to an object store is
+sent out of its mapping, and one that comes from there is fetched a piece at a time.
+"""
+
+from collections.abc import Callable, Iterator
+
+from xxhash import xxh3_64
+
+from topics.storage.fs import File, FileSystem
+from topics.storage.objects.tiers import open_ranged
+from topics.storage.places import is_object_store
+
+PIECE_BYTES = 8 << 20
+
+
+class CopyDamagedError(ValueError):
+    """A copy is not what was copied."""
+
+
+class CopyStoppedError(Exception):
+    """Nobody wants the copy any more."""
+
+
+def send(fs: FileSystem, source: str, target: str) -> int:
+    """Copies a file of the data folder into the cold tier, synced, and reads it back there; the digest of its bytes.
+
+    The name is not synced. Raises CopyDamagedError where something else comes back than was sent.
+    """
+    mapped = _mapped(fs, source)
+    digest = _digest(mapped[at : at + PIECE_BYTES] for at in range(0, len(mapped), PIECE_BYTES))
+    # In one piece to a store, because it would have to join them; a folder takes as many as come.
+    step = len(mapped) if is_object_store(target) else PIECE_BYTES
+    writer = fs.open(target, create=True)
+    try:
+        writer.truncate(0)
+        for at in range(0, len(mapped), step):
+            writer.write_at(at, mapped[at : at + step])
+        writer.sync()
+    finally:
+        writer.close()
+    if digest_of(fs, target) != digest:
+        raise CopyDamagedError(f"{target} is not what was written")
+    return digest
+
+
+def fetch(
+    fs: FileSystem, source: str, target: str, digest: int | None, is_wanted: Callable[[], bool] = lambda: True
+) -> None:
+    """Copies a file of the cold tier to the local disk, where it need not survive a crash.
+
+    Raises CopyDamagedError for bytes that do not have the digest, if there is one, and leaves them to be removed;
+    CopyStoppedError as soon as it `is_wanted` no longer.
+    """
+    hashed = xxh3_64()
+    reader = open_ranged(fs, source)
+    try:
+        writer = fs.open(target, create=True)
+        try:
+            writer.truncate(0)
+            at = 0
+            for piece in _pieces(reader):
+                if not is_wanted():
+                    raise CopyStoppedError
+                writer.write_at(at, piece)
+                hashed.update(piece)
+                at += len(piece)
+        finally:
+            writer.close()
+    finally:
+        reader.close()
+    if digest is not None and hashed.intdigest() != digest:
+        raise CopyDamagedError(f"{source} is not what was written")
+
+
+def digest_of(fs: FileSystem, path: str) -> int:
+    reader = open_ranged(fs, path)
+    try:
+        return _digest(_pieces(reader))
+    finally:
+        reader.close()
+
+
+def _digest(pieces: Iterator[bytes] | Iterator[memoryview]) -> int:
+    hashed = xxh3_64()
+    for piece in pieces:
+        hashed.update(piece)
+    return int(hashed.intdigest())
+
+
+def _pieces(reader: File) -> Iterator[bytes]:
+    for at in range(0, reader.size(), PIECE_BYTES):
+        yield reader.read_at(at, PIECE_BYTES)
+
+
+def _mapped(fs: FileSystem, path: str) -> memoryview:
+    file = fs.open(path)
+    try:
+        return file.map()
+    finally:
+        file.close()

@@ -1,0 +1,95 @@
+"""A large schema is looked at in small bits, and what is refused of it is what was refused in one go."""
+
+import random
+from typing import Any
+
+import pytest
+
+from topics.core.errors import InvalidRequestError
+from topics.schema import bits
+from topics.schema.bits import in_one_go, pieces_of
+from topics.schema.jsonschemas import check_schema, check_schema_in_steps, compile_schema
+
+DRAFT = "draft-07"
+
+
+def wide(count: int, last: object) -> dict[str, Any]:
+    members: dict[str, Any] = {f"name{number}": {"type": "string"} for number in range(count)}
+    return {"type": "object", "required": ["name1"], "properties": {**members, "last": last}}
+
+
+def refusal(schema: dict[str, Any]) -> str:
+    with pytest.raises(InvalidRequestError) as refused:
+        check_schema(schema)
+    return refused.value.message
+
+
+def test_a_schema_of_few_members_is_one_piece() -> None:
+    schema = wide(3, {"properties": {"a": {"type": "number"}}})
+    assert list(pieces_of(schema)) == [schema]
+
+
+@pytest.mark.parametrize("above", [(), ("payload",), ("payload", "of", "it")])
+def test_a_large_one_is_many_small_pieces(above: tuple[str, ...]) -> None:
+    schema = wide(5000, {"enum": [1, 2]})
+    for name in reversed(above):
+        schema = {"properties": {name: schema, "beside": {"type": "null"}}}
+    pieces = list(pieces_of(schema))
+    assert len(pieces) > 10
+    assert max(map(bits._nodes_in, pieces)) < 2 * bits._PIECE_NODES
+    steps = check_schema_in_steps(schema)
+    assert sum(1 for _ in steps) >= len(pieces)
+    assert check_schema(schema) is schema
+
+
+@pytest.mark.parametrize("above", [(), ("payload",)])
+def test_what_is_wrong_with_it_is_told_with_its_place(above: tuple[str, ...]) -> None:
+    schema = wide(5000, {"type": "nothing"})
+    for name in reversed(above):
+        schema = {"properties": {name: schema}}
+    place = "/".join([*[f"properties/{name}" for name in above], "properties/last/type"])
+    assert f": {place}: " in refusal(schema)
+    assert "pattern" in refusal(wide(5000, {"pattern": "("})) or "regex" in refusal(wide(5000, {"pattern": "("}))
+    assert "$ref is not supported" in refusal(wide(5000, {"default": [{"$ref": "#"}]}))
+
+
+def draw_schema(dice: random.Random, depth: int) -> Any:
+    if not depth or dice.random() < 0.2:
+        return dice.choice((True, {}, {"type": "string"}, {"minimum": 3}, {"enum": [1]}, {"pattern": "a+"}))
+    if dice.random() < 0.04:
+        return dice.choice((7, {"type": "nothing"}, {"pattern": "("}, {"required": "a"}, {"minimum": "x"}))
+    schema: dict[str, Any] = {}
+    for keyword in dice.sample(sorted(bits.MAPS - {"dependentRequired", "patternProperties"}), dice.randrange(3)):
+        schema[keyword] = {f"m{number}": draw_schema(dice, depth - 1) for number in range(dice.randrange(6))}
+    if dice.random() < 0.3:
+        schema["anyOf"] = [draw_schema(dice, depth - 1) for _ in range(1, 3)]
+    if dice.random() < 0.2:
+        schema["items"] = draw_schema(dice, depth - 1)
+    return schema
+
+
+def can_be_compiled(schema: Any) -> bool:
+    try:
+        compile_schema(schema, DRAFT)
+    except InvalidRequestError:
+        return False
+    return True
+
+
+def test_the_pieces_are_right_exactly_where_the_whole_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bits, "_PIECE_NODES", 4)
+    dice, seen = random.Random(3), {True: 0, False: 0}
+    while min(seen.values()) < 100:
+        schema = draw_schema(dice, 4)
+        if isinstance(schema, dict):
+            whole = can_be_compiled(schema)
+            seen[whole] += 1
+            assert all(map(can_be_compiled, pieces_of(schema))) is whole, schema
+
+
+def test_steps_in_one_go_give_what_they_return() -> None:
+    def steps() -> bits.Steps[int]:
+        yield
+        return 7
+
+    assert in_one_go(steps()) == 7

@@ -1,0 +1,84 @@
+"""The entries of hits: wherever they are, what a fetch gives is what a read gives."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.conftest import HOMES, delete, move, open_with_cold
+from tests.unit.streams.conftest import append, create, fork, slice_of
+from tests.unit.streams.describing import JSON, update
+from topics.core.selectors import TagMatch
+from topics.streams import Position, Streams
+from topics.streams.search.fetching import Fetched, Nearby
+
+SEARCH = {
+    "primaryTimestampField": "time",
+    "fields": {"time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True}},
+}
+
+
+def fetch(streams: Streams, name: str, seqs: list[int]) -> Fetched:
+    answers: list[Any] = []
+    streams.search.fetch(streams.topic(name), seqs, answers.append)
+    (fetched,) = answers
+    assert isinstance(fetched, Fetched)
+    return fetched
+
+
+def read(streams: Streams, name: str, seq: int) -> bytes | None:
+    """One entry as a reader gets it."""
+    found = slice_of(streams, name, Position(seq - 1), max_records=1, up_to=seq)
+    return found.body[1:-1] if found.count else None
+
+
+def fill(streams: Streams, name: str, first: int) -> None:
+    append(streams, name, b'[{"n":%d},{"n":%d, "a":[]},{"n":%d}]' % (first, first + 1, first + 2), JSON)
+    append(streams, name, b'[{"n":%d}]' % (first + 3), JSON)
+
+
+@pytest.fixture
+def streams() -> Streams:
+    made = Streams(open_with_cold(segment_max_events=100))
+    create(made, "a", JSON)
+    update(made, "a", schema={"type": "object"}, search=SEARCH, routingKey={"jsonPointer": "/k", "required": False})
+    return made
+
+
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_fetch_gives_what_a_read_gives(streams: Streams, home: str, removed: bool) -> None:
+    fill(streams, "a", 1)
+    append(streams, "a", b'[{"n":5,"k":"gone"},{"n":6},{"n":7,"k":"gone"},{"n":8}]', JSON)
+    move(streams.engine, "a", home)
+    fill(streams, "a", 9)
+    if removed:
+        delete(streams.engine, "a", match=TagMatch("gone"))
+    expected = {seq: raw for seq in range(1, 13) if (raw := read(streams, "a", seq)) is not None}
+    assert len(expected) == (10 if removed else 12)
+    for order in (list(range(12, 0, -1)), [1, 12, 5, 7, 2, 11, 6, 3, 10, 8, 4, 9]):
+        assert fetch(streams, "a", order) == Fetched({seq: expected[seq] for seq in order if seq in expected}, 12)
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_what_is_at_hand_needs_no_read(streams: Streams, home: str) -> None:
+    fill(streams, "a", 1)
+    move(streams.engine, "a", home)
+    nearby = Nearby(streams.engine, streams.topic("a"))
+    found = [nearby.entry(seq) for seq in (4, 2, 3)]
+    assert found == ([None] * 3 if home == "cold" else [b'{"n":4}', b'{"n":2, "a":[]}', b'{"n":3}'])
+    assert [nearby.entry(seq) for seq in (0, 5)] == [None, None], "there is nothing there"
+
+
+def test_what_was_dropped_at_the_front_is_not_there(streams: Streams) -> None:
+    fill(streams, "a", 1)
+    move(streams.engine, "a", "sealed")
+    fill(streams, "a", 5)
+    delete(streams.engine, "a", before_seq=3)
+    assert list(fetch(streams, "a", [1, 2, 3, 6]).entries) == [3, 6]
+
+
+def test_a_fork_reads_what_it_inherited(streams: Streams) -> None:
+    fill(streams, "a", 1)
+    fork(streams, "f", "a")
+    fill(streams, "f", 5)
+    assert fetch(streams, "f", [6, 2]).entries == {6: b'{"n":6, "a":[]}', 2: b'{"n":2, "a":[]}'}
