@@ -144,8 +144,11 @@ def settle(disk: FakeDisk, clock: ManualClock, cold: str, seed: int) -> None:
     run_all(guest(disk, cold), clock, seed + 1, cold)
 
 
-def interrupted(cold: str, wreck: Callable[[ColdWorld, int], FakeDisk | None], first: int, step: int) -> int:
-    """Wrecks a run at one call after the other, and checks what is left and what becomes of it."""
+def interrupted(
+    cold: str, wreck: Callable[[ColdWorld, int], FakeDisk | None], first: int, step: int, deletes: bool = False
+) -> int:
+    """Wrecks a run at one call after the other, and checks what is left and what becomes of it, or that nothing is left
+    where the stream is deleted then."""
     call, runs = first, 0
     while True:
         world = prepare(cold)
@@ -158,10 +161,17 @@ def interrupted(cold: str, wreck: Callable[[ColdWorld, int], FakeDisk | None], f
         check(fs, cold)
         opened = ColdWorld(after, world.clock, cold)
         assert opened.answers("logs") == expected, call
+        if deletes:
+            opened.ask(lambda done, opened=opened: opened.streams.delete("logs", done))
+            opened.seal()
         settle(after, world.clock, cold, 100 + call)
         check(fs, cold)
-        check_settled(fs, cold)
-        assert opened.answers("logs") == expected, call
+        if deletes:
+            store = FamilyStore(fs, Layout("data", cold))
+            assert store.topic_ids() == store.topic_ids(cold=True) == [], call
+        else:
+            check_settled(fs, cold)
+            assert opened.answers("logs") == expected, call
         assert list(check_companions(fs, Layout("data", cold))) == []
         call, runs = call + step, runs + 1
 
@@ -193,6 +203,12 @@ def failing(world: ColdWorld, call: int) -> FakeDisk | None:
 def test_a_stop_at_any_call_leaves_a_complete_copy(cold: str, survival: Survival) -> None:
     """Every eleventh call."""
     assert interrupted(cold, stopping(survival), 1 if survival is Survival.NOTHING else 6, 11) > 10
+
+
+@each_tier
+def test_a_stream_that_is_deleted_after_a_stop_leaves_nothing_there(cold: str) -> None:
+    """Every thirteenth call."""
+    assert interrupted(cold, stopping(Survival.EVERYTHING), 3, 13, deletes=True) > 10
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Random lives of a stream whose sealed entries have companions: real files, made and merged by the pipeline, between
-appends, deletes, evolutions, new descriptions, forks and kills. Whatever of the stream is in merged companions, in
-single ones, in segments without one or in the tail, the answers are those of a plain filter."""
+appends, deletes, evolutions, new descriptions, forks, kills and moves to an object store. Whatever of the stream is in
+merged companions, in single ones, in segments without one or in the tail, here or there, the answers are those of a
+plain filter."""
 
 import json
 from functools import partial
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from tests.property.search_model import WORDS, SortItems, configs, plain_search, queries, sorts
 from tests.property.test_search_laws import plenty
-from tests.property.test_stream_search_laws import Life
+from tests.property.test_stream_search_laws import OPTIONS, Life
 from topics.core.selectors import DeleteSelector, parse_match
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.grammar import Node, print_query
@@ -22,6 +23,13 @@ from topics.indexing.plans import aggregate
 from topics.indexing.scans import Scan
 from topics.schema.search import SearchConfig
 from topics.searching.messages import AggregateQuery, KeysQuery
+from topics.spark.families.planning import RETIRE_MS
+from topics.storage.fs import FileSystem
+from topics.storage.layout import Layout
+from topics.storage.objects.copies import NearCopies
+from topics.storage.objects.tiers import tiered
+from topics.streams.search.cached import Fetched
+from topics.testing import FolderStore
 
 rows = st.fixed_dictionaries(
     {
@@ -35,16 +43,32 @@ rows = st.fixed_dictionaries(
 appends = st.tuples(st.just("append"), st.lists(rows, min_size=2, max_size=5))
 others = st.tuples(
     st.sampled_from(
-        ("delete", "delete before", "delete all", "evolve", "kill", "checkpoint", "fork", "look", "describe", "index")
+        (
+            "delete",
+            "delete before",
+            "delete all",
+            "evolve",
+            "kill",
+            "checkpoint",
+            "fork",
+            "look",
+            "describe",
+            "index",
+            "relocate",
+            "tidy",
+        )
     )
 )
-lives = st.lists(st.one_of(appends, others, st.just(("index",))), min_size=4, max_size=12)
+indexings = st.sampled_from((("index",), ("relocate",)))
+lives = st.lists(st.one_of(appends, others, indexings), min_size=4, max_size=12)
+COLD = "s3://bucket/cold"
 
 
 class Case(NamedTuple):
     config: SearchConfig
     steps: list[tuple[Any, ...]]
     held_bytes: int
+    cache_bytes: int
     asked: list[tuple[Node | None, SortItems, int]]
     is_grouped: bool
 
@@ -58,6 +82,7 @@ def cases(draw: st.DrawFn) -> Case:
         config,
         [*first, *draw(lives)],
         draw(st.sampled_from((0, 100, 400))),
+        draw(st.sampled_from((0, 12_000, 1 << 24))),
         draw(st.lists(asked, min_size=4, max_size=4)),
         draw(st.booleans()),
     )
@@ -65,10 +90,32 @@ def cases(draw: st.DrawFn) -> Case:
 
 class IndexedLife(Life):
     described = 0
+    layout = Layout("data", COLD)
+    options = msgspec.structs.replace(OPTIONS, cold_dir=COLD, hot_retain_segments=0)
+
+    def __init__(self, config: SearchConfig, held_bytes: int, cache_bytes: int) -> None:
+        self.cache_bytes = cache_bytes
+        super().__init__(config, held_bytes)
+
+    def files(self) -> FileSystem:
+        return tiered(self.disk, COLD, FolderStore(self.disk, "bucket"), NearCopies(self.disk, "data/near", 1 << 20))
+
+    def relocate(self) -> None:
+        """Moves segments to the store, and the companions behind them; those in the data folder go."""
+        for topic in list(self.engine.core.by_name.values()):
+            self.engine.run_job(self.engine.housekeeper.relocate(topic))
+        self.index()
+        self.clock.advance(RETIRE_MS)
+        self.index()
 
     def take(self, step: tuple[Any, ...]) -> None:
         if step[0] == "describe":
             self.describe()
+        elif step[0] == "relocate":
+            self.relocate()
+        elif step[0] == "tidy":
+            for chore in self.engine.core.chores:
+                chore()
         elif step[0] == "delete all":
             # Segments are gone as a whole then.
             for tag in ("odd", "even"):
@@ -91,7 +138,7 @@ class IndexedLife(Life):
 @given(cases())
 @effort(160)
 def test_the_answers_are_those_of_a_plain_filter(case: Case) -> None:
-    life = IndexedLife(case.config, case.held_bytes)
+    life = IndexedLife(case.config, case.held_bytes, case.cache_bytes)
     for step in case.steps:
         life.take(step)
     live = life.live()
@@ -114,7 +161,9 @@ def test_the_answers_are_those_of_a_plain_filter(case: Case) -> None:
     topic = life.streams.topic(life.name)
     keys = life.ask(lambda done: life.streams.search.query(topic, KeysQuery(None, 9), 3.0, done))
     assert list(keys.result.keys) == sorted({"odd" if number_of(value) % 2 else "even" for value in values})
-    event(f"companions: {bool(indexed)}, forks: {bool(life.forks)}, version {life.version}")
+    cache = life.streams.search.companions.cache if life.streams.search.companions is not None else None
+    fetched = cache is not None and cache.outcomes[Fetched.OK] > 0
+    event(f"companions: {bool(indexed)}, fetched: {fetched}, forks: {bool(life.forks)}, version {life.version}")
 
 
 def number_of(value: Any) -> int:

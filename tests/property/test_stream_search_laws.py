@@ -17,16 +17,19 @@ from tests.property.search_model import SortItems, configs, entries, judge, plai
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.core.selectors import DeleteSelector, parse_match
 from topics.engine import Engine, EngineOptions
+from topics.engine.background import InlineRunner
 from topics.indexing.grammar import Clause, Node, Text, print_query
 from topics.indexing.predicates import bind_filter
 from topics.schema.search import SearchConfig
-from topics.searching.messages import SearchQuery
+from topics.searching.messages import Close, SearchQuery
 from topics.spark.families.planning import FamilyRules
 from topics.spark.pipeline.executors import InlineExecutor
 from topics.spark.pipeline.indexing import FamilyProduct
 from topics.spark.pipeline.rounds import Pipeline
+from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
 from topics.streams import AppendRequest, CreateRequest, ForkFrom, Position, ReadSpec, Streams, StreamSlice
+from topics.streams.search.cached import CompanionCache
 from topics.streams.search.companions import Companions
 from topics.streams.search.outcome import Outcome
 from topics.streams.search.searcher import InlineSearcher, at_once
@@ -64,6 +67,10 @@ steps = st.lists(
 
 
 class Life:
+    layout = LAYOUT
+    options = OPTIONS
+    cache_bytes = 0
+
     def __init__(self, config: SearchConfig, held_bytes: int = 1 << 27) -> None:
         """`held_bytes` of the stream are in the index; what is older is scanned."""
         self.disk, self.clock, self.held_bytes = FakeDisk(), ManualClock(), held_bytes
@@ -76,14 +83,22 @@ class Life:
         self.ask(lambda done: self.streams.update_schema(self.name, json.dumps(body).encode(), done))
 
     def open(self) -> None:
-        self.engine = Engine.recover(self.disk, OPTIONS, self.clock, SeededDice(1), boot_id="a")
+        self.engine = Engine.recover(self.files(), self.options, self.clock, SeededDice(1), boot_id="a")
         now = self.clock.monotonic
         disk = self.disk
         searcher = InlineSearcher(now, lambda path: disk.open(path).map())
         # It looks at manifests each time it is asked.
-        companions = Companions(disk, LAYOUT, count().__next__)
+        far, cache = self.engine.core.store.far, None
+        if far is not None:
+            cache = CompanionCache(
+                far, self.layout, self.cache_bytes, InlineRunner(), lambda path: searcher.send(Close(path))
+            )
+        companions = Companions(disk, self.layout, count().__next__, cache)
         search = StreamSearch(self.engine, searcher, at_once, now, stream_bytes=self.held_bytes, companions=companions)
         self.streams = Streams(self.engine, search=search)
+
+    def files(self) -> FileSystem:
+        return self.disk
 
     @staticmethod
     def ask(ask: Callable[[Callable[[Any], None]], None]) -> Any:
@@ -128,8 +143,9 @@ class Life:
             self.engine.core.before_change(topic)
             self.engine.sealer.cut(topic)
         self.engine.run_job(self.engine.checkpointer.job())
-        product = FamilyProduct(self.disk, LAYOUT, FamilyRules(fan_out=2), SeededDice(self.count))
-        pipeline = Pipeline(self.disk, LAYOUT, [product], InlineExecutor(self.disk), self.clock)
+        fs = self.files()
+        product = FamilyProduct(fs, self.layout, FamilyRules(fan_out=2), SeededDice(self.count))
+        pipeline = Pipeline(fs, self.layout, [product], InlineExecutor(fs), self.clock)
         while pipeline.round():
             pass
         assert not pipeline.status.quarantined

@@ -49,12 +49,14 @@ class FakeEngine:
             by_name={},
             added=[],
             dice=SeededDice(1),
-            scheduler=SimpleNamespace(on_put_off=[]),
+            scheduler=SimpleNamespace(on_put_off=[], after_tick=[]),
             shards=[],
             applier=SimpleNamespace(appended=[]),
             sleepers=SimpleNamespace(names={}),
             room=SimpleNamespace(short=None),
             layout=Layout("nowhere"),
+            store=SimpleNamespace(far=None),
+            chores=[],
             quotas=SimpleNamespace(set_tenants=list),
         )
         self.streams = None

@@ -24,6 +24,8 @@ _HEAVY_RECORDS = 4_000
 _HEAVY_METAS = 500
 """So many records with meta are looked into, each of which is a parse of its own."""
 _RENUMBERED_MAX = 20_000
+_PAUSES_MAX = 8
+"""For how many segments a long batch waits at the most: others may have some cut without end."""
 _DRAFTS_MAX = 3
 """How often a draft is made again because its numbers do not fit any more, before it is left alone."""
 
@@ -139,7 +141,9 @@ def drafted(
             check_each(records, call.engine.core.limits, begin, begin + _HEAVY_METAS)
             yield None
     core, sealer = call.engine.core, call.engine.sealer
-    while sealer.is_behind(core.by_name.get(topic), nbytes):
+    pauses = 0
+    while pauses < _PAUSES_MAX and sealer.is_behind(core.by_name.get(topic), nbytes):
+        pauses += 1
         yield sealer.when_written
     drafting = core.drafting
     while topic in drafting:

@@ -61,6 +61,7 @@ from topics.core.rows import ROW_BYTES
 from topics.formats.block import LAYOUT_JSON
 
 CHUNK_BYTES = 64 * 1024
+_JOINED_BYTES = 1024 * 1024
 DELETED = 0xD5
 _DATA_MAGIC = b"TPSEG001"
 _INDEX_MAGIC = b"TPIDX001"
@@ -116,6 +117,26 @@ def encode_data(head: SegmentHead, texts: Sequence[bytes], flags: bytes) -> list
     ) + name  # fmt: skip
     chunks = b"".join(map(_CHECKSUM.pack, _chunk_digests(texts)))
     return [start, *texts, chunks, _CHECKSUM.pack(xxh3_64_intdigest(start + chunks)), flags]
+
+
+def join_texts(texts: list[bytes]) -> list[bytes]:
+    """Texts with a comma between two of them, as few pieces that are not long: to join all of them would keep the
+    interpreter from everyone else. A long text is a piece by itself, as to copy it would cost more than to write it."""
+    pieces: list[bytes] = []
+    some: list[bytes] = []
+    size = 0
+    for text in texts:
+        if some and size + len(text) > _JOINED_BYTES:
+            pieces += (_one(some), b",")
+            some, size = [], 0
+        some.append(text)
+        size += len(text)
+    return [*pieces, _one(some)]
+
+
+def _one(texts: list[bytes]) -> bytes:
+    """A lone text as it is, which may be a view (`wire.drafts`)."""
+    return texts[0] if len(texts) == 1 else b",".join(texts)
 
 
 def _chunk_digests(texts: Sequence[bytes]) -> Iterator[int]:

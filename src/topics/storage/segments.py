@@ -11,7 +11,6 @@ kept on the local disk (`storage.objects.copies`), and `index`, `flags` and `row
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from topics.core.errors import ColdStoreUnavailableError, RetryLaterError
@@ -24,6 +23,7 @@ from topics.formats.segment import (
     decode_head,
     encode_data,
     encode_index,
+    join_texts,
 )
 from topics.storage.fs import FileSystem
 from topics.storage.layout import Layout
@@ -156,7 +156,7 @@ class SegmentStore:
         head = draft.head
         self._make_folder(self._layout.topic(head.topic_id))
         path = self._layout.segment(head.topic_id, head.first_seq)
-        self._put(path + ".data", encode_data(head, _joined(draft.texts), draft.flags))
+        self._put(path + ".data", encode_data(head, join_texts(draft.texts), draft.flags))
         rows = b"".join(draft.rows)
         self._put(
             path + ".idx", encode_index(head.topic_id, head.first_seq, rows, draft.blocks, draft.tags, draft.written)
@@ -377,15 +377,3 @@ def _exactly(data: bytes, length: int) -> bytes:
     if len(data) != length:
         raise ValueError(f"it is shorter than its {length} delete flags")
     return data
-
-
-def _joined(texts: list[bytes]) -> list[bytes]:
-    """Texts with a comma between two of them, as few pieces: all as one, but for views (`wire.drafts`). Those are long,
-    and to copy them would cost more than to write them."""
-    pieces: list[bytes] = []
-    for are_views, run in groupby(texts, lambda text: isinstance(text, memoryview)):
-        for piece in run if are_views else [b",".join(run)]:
-            if pieces:
-                pieces.append(b",")
-            pieces.append(piece)
-    return pieces

@@ -1,6 +1,10 @@
+import random
+from typing import cast
+
 import pytest
 from xxhash import xxh3_64_intdigest
 
+from topics.formats import segment as module
 from topics.formats.segment import (
     CHUNK_BYTES,
     DELETED,
@@ -10,6 +14,7 @@ from topics.formats.segment import (
     decode_head,
     encode_data,
     encode_index,
+    join_texts,
 )
 
 TEXT = (
@@ -231,3 +236,22 @@ def test_a_text_in_pieces_is_the_text(cuts: list[int]) -> None:
     head = SegmentHead(5, 6, 9, 11, 1, 2, 1, 0, len(text), 0, "t")
     pieces = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert b"".join(encode_data(head, pieces, b"\x00")) == b"".join(encode_data(head, [text], b"\x00"))
+
+
+def test_texts_are_joined_in_pieces_that_nobody_has_to_wait_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To join 64 MiB in one go kept the interpreter from everyone else, and the file is the same either way."""
+    monkeypatch.setattr(module, "_JOINED_BYTES", 3 * CHUNK_BYTES)
+    dice = random.Random(5)
+    for _ in range(30):
+        sizes = [
+            dice.choice((10, 1000, CHUNK_BYTES - 1, CHUNK_BYTES, 4 * CHUNK_BYTES)) for _ in range(dice.randrange(1, 40))
+        ]
+        texts = [dice.randbytes(size) for size in sizes]
+        views = [cast(bytes, memoryview(text)) if dice.random() < 0.3 else text for text in texts]
+        pieces = join_texts(views)
+        assert b"".join(pieces) == b",".join(texts)
+        assert all(len(piece) <= 4 * CHUNK_BYTES for piece in pieces)
+        assert [piece for piece in pieces if len(piece) > 3 * CHUNK_BYTES + 40] == [
+            view for view in views if len(view) == 4 * CHUNK_BYTES
+        ]
+        assert b"".join(encode_data(HEAD, pieces, FLAGS)) == b"".join(encode_data(HEAD, [b",".join(texts)], FLAGS))

@@ -16,6 +16,8 @@ from tests.crash.test_families_follow_their_segments import (
     manifests,
     run_all,
 )
+from topics.api.v1.inspection.index_status import index_status
+from topics.api.v1.inspection.stream_details import storage_of
 from topics.core.selectors import DeleteSelector, parse_match
 from topics.engine.background import InlineRunner, Job
 from topics.searching.messages import SearchQuery
@@ -29,6 +31,7 @@ from topics.streams.reading import ReadSpec
 from topics.streams.search import leaping
 from topics.streams.search.cached import CompanionCache, Fetched, Remote
 from topics.streams.search.companions import Companions
+from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher
 from topics.streams.search.service import StreamSearch
 from topics.testing import FakeDisk, FolderStore, ManualClock, Survival
@@ -87,6 +90,33 @@ def test_companions_in_the_cold_tier_answer(cold: str) -> None:
         assert outcomes(world) == {"ok": 2}
         assert sorted(near_files(world)) == sorted(file.name for file in files_of(world))
         assert world.streams.search.stats().cache_bytes == sum(file.bytes for file in files_of(world))
+
+
+@each_tier
+def test_where_the_bytes_are_is_told(cold: str) -> None:
+    """Each once, whichever families are in it."""
+    world = ColdWorld(FakeDisk(), ManualClock(), cold)
+    world.create("logs")
+    for first in (0, 3):
+        world.append("logs", first, 3)
+        world.seal()
+    world.run(5)
+    assert world.streams.search.companions is not None
+    coverage = FamilyCoverage(world.streams.search.companions)
+    topic = world.streams.topic("logs")
+    for is_cold in (False, True):
+        world.clock.advance(2_000)
+        size = sum(file.bytes for file in files_of(world))
+        assert [file.cold for file in files_of(world)] == [is_cold]
+        storage, status = storage_of(topic, coverage), index_status(topic, coverage)["bundled_companions"]
+        assert storage["object_storage"]["indexes_bytes"] == str(size if is_cold else 0)
+        assert storage["local_storage"]["companion_cache_bytes"] == str(0 if is_cold else size)
+        assert status["bytes_at_rest"] == str(size)
+        assert status.get("cold_bytes_at_rest") == (str(size) if is_cold else None)
+        total = sum(int(storage[place]["total_bytes"]) for place in ("object_storage", "local_storage"))
+        assert total == size + sum(segment.text_bytes for segment in topic.segments)
+        world.relocate()
+        world.run(6)
 
 
 def test_a_start_empties_the_cache() -> None:

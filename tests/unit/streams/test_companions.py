@@ -1,15 +1,20 @@
 """Searches that are asked of companions: what becomes of those that are gone, damaged, or of another time."""
 
+import gc
+import weakref
+
 import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
 from topics.core.selectors import DeleteSelector, parse_match
-from topics.searching.messages import SearchQuery
+from topics.searching.messages import Close, SearchQuery
 from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
 from topics.storage.damage.companions import check_companions
+from topics.streams.search.companions import Companions
 from topics.streams.search.families import FamilyCoverage
-from topics.streams.search.service import description_of
+from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.service import StreamSearch, description_of
 from topics.testing import FakeDisk, ManualClock, Survival
 
 
@@ -167,3 +172,45 @@ def test_a_rebuild_makes_everything_again_while_the_old_ones_answer() -> None:
     assert not {file.name for file in after.files} & {file.name for file in manifest.files}
     world.clock.advance(2_000)
     assert world.answers("logs") == expected["logs"]
+
+
+def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
+    """It would keep its room on the disk."""
+    world = World(FakeDisk(), ManualClock())
+    world.create("logs")
+    mapped: dict[str, weakref.ref[Mapping]] = {}
+
+    def map_file(path: str) -> memoryview:
+        made = Mapping(world.disk.open(path).map())
+        mapped[path] = weakref.ref(made)
+        return memoryview(made)
+
+    searcher, gone = InlineSearcher(world.clock.monotonic, map_file), []
+
+    def let_go(path: str) -> None:
+        gone.append(path)
+        searcher.send(Close(path))
+
+    companions = Companions(world.disk, LAYOUT, world.clock.monotonic, None, let_go)
+    now = world.clock.monotonic
+    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=0, companions=companions)
+    for first in (0, 3):
+        world.append("logs", first, 3)
+        world.seal()
+        run_all(world.disk, world.clock, 1 + first)
+        world.clock.advance(31_000)
+        topic = world.streams.topic("logs")
+        outcome = world.ask(lambda done: search.query(topic, SearchQuery("word:all", (), 9), 3.0, done))  # noqa: B023
+        assert outcome.complete and outcome.indexed_segments == 1 + first // 3
+        companions.tidy()
+    store = FamilyStore(world.disk, LAYOUT)
+    manifest = store.load(topic.id)
+    assert manifest is not None and len(manifest.files) == 1
+    (merged,) = [store.path(topic.id, file.name) for file in manifest.files]
+    gc.collect()
+    assert [path for path, made in mapped.items() if made() is not None] == [merged]
+    assert gone and set(gone) == set(mapped) - {merged}
+
+
+class Mapping(bytearray):
+    """Bytes of which it can be told whether anybody has them."""

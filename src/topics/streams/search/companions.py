@@ -6,7 +6,6 @@ from then on, and what it would have answered for is scanned. One in an object s
 """
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -33,6 +32,7 @@ LOOK_AGAIN_S = 1.0
 RETRY_S = 5.0
 """So long a companion is left alone that could not be fetched."""
 _KNOWN_MAX = 10_000
+_TIDY_EVERY_S = 30.0
 _TIDIED_AT_A_TIME = 20
 
 _log = logging.getLogger(__name__)
@@ -74,8 +74,10 @@ class Companions:
         self._not_before: dict[str, float] = {}
         """When those are tried again that could not be fetched."""
         self._too_large: set[str] = set()
-        self._asked: OrderedDict[int, set[str]] = OrderedDict()
+        self._asked: dict[int, set[str]] = {}
         """The paths that were asked or fetched, by topic."""
+        self._untidied: list[int] = []
+        self._tidy_at = now()
         self.unreadable = 0
         """How often a companion could not be read."""
 
@@ -143,17 +145,23 @@ class Companions:
     def tidy(self) -> None:
         """Lets go of a few that were asked and that no manifest names any more. They would keep their room on the disk
         for as long as they are mapped, and what was erased would live on in a copy."""
-        for _ in range(min(_TIDIED_AT_A_TIME, len(self._asked))):
-            topic_id, paths = self._asked.popitem(last=False)
-            try:
-                manifest = self._store.load(topic_id)
-            except OSError:
-                self._asked[topic_id] = paths
-                continue
-            named = set() if manifest is None else {self._path(topic_id, file) for file in manifest.files}
-            left = {path for path in paths if path in named or not self._forgets(path)}
-            if left:
-                self._asked[topic_id] = left
+        if not self._untidied and self._now() >= self._tidy_at:
+            self._tidy_at = self._now() + _TIDY_EVERY_S
+            self._untidied = list(self._asked)
+        for topic_id in self._untidied[:_TIDIED_AT_A_TIME]:
+            self._tidy(topic_id)
+        del self._untidied[:_TIDIED_AT_A_TIME]
+
+    def _tidy(self, topic_id: int) -> None:
+        try:
+            manifest = self._store.load(topic_id)
+        except OSError:
+            return
+        named = set() if manifest is None else {self._path(topic_id, file) for file in manifest.files}
+        paths = self._asked.pop(topic_id, set())
+        left = {path for path in paths if path in named or not self._forgets(path)}
+        if left:
+            self._asked[topic_id] = left
 
     def _forgets(self, path: str) -> bool:
         """Whether nobody is at a path; then it is let go of."""

@@ -32,7 +32,7 @@ from topics.streams.subscriptions.signing import Signer
 from topics.streams.subscriptions.targets import check_url
 from topics.streams.subscriptions.wakes import Deliver, Wakes
 
-_KEPT_AT_ONCE = 500
+_KEPT_AT_ONCE = 250
 """Streams that a new subscription is given in one turn of the loop."""
 
 
@@ -157,8 +157,10 @@ class Subscriptions:
         for name in matching[:_KEPT_AT_ONCE]:
             if name not in made.links:
                 made.links[name] = Link(False, self._links.tail(name))
-        if len(matching) > _KEPT_AT_ONCE:
-            self._core.defer(lambda: _try(lambda: self._keep(made, matching[_KEPT_AT_ONCE:], done), done))
+        rest = matching[_KEPT_AT_ONCE:]
+        if rest or (matching and len(made.links) > _KEPT_AT_ONCE):
+            # To write down where very many stand takes a turn of its own.
+            self._core.defer(lambda: _try(lambda: self._keep(made, rest, done), done))
             return
         acked = {name: link.acked for name, link in made.links.items()}
         self._book.write([put_change(made), *ack_changes(made, acked)], done)

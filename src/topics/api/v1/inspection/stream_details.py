@@ -30,7 +30,7 @@ def stream_details(topic: Topic, streams: Streams) -> dict[str, Any]:
         "profile": msgspec.Raw(profile_json(contract.profile)),
         "schema": msgspec.Raw(registry_json(contract.registry, topic.name)),
         "index_status": index_status(topic, coverage),
-        "storage": _storage(topic, coverage),
+        "storage": storage_of(topic, coverage),
         # Requests to the object store are counted for the server as a whole.
         "object_store_requests": {**dict.fromkeys(_REQUESTS, "0"), "by_artifact": []},
     }
@@ -75,7 +75,7 @@ def _summary(topic: Topic) -> dict[str, Any]:
     }
 
 
-def _storage(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
+def storage_of(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     """Where the bytes of a stream are. Objects are what lies in the cold tier; local is what does not."""
     cold = [segment.text_bytes for segment in topic.segments if segment.cold]
     unwritten = sum([segment.text_bytes for segment in topic.segments if segment.blocks is not None])
@@ -85,7 +85,9 @@ def _storage(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
     exact = [
         coverage.of(topic, "exact", name) for name, field in (config.fields if config else {}).items() if field.exact
     ]
-    indexes = sum([one.bytes for one in (*runs.values(), *exact)])
+    # All families are in the same files.
+    companions = runs["companions"]
+    indexes, near = companions.cold_bytes, companions.bytes - companions.cold_bytes
     manifest, tail = coverage.manifest(topic).bytes or 0, tail_text_bytes(topic)
     return {
         "object_storage": {
@@ -102,11 +104,12 @@ def _storage(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
             "bundled_companion_object_count": runs["companions"].objects,
         },
         "local_storage": {
-            "total_bytes": str(tail + unwritten + local),
+            "total_bytes": str(tail + unwritten + local + near),
             "wal_retained_bytes": str(tail),
             "pending_tail_bytes": str(tail),
             "pending_sealed_segment_bytes": str(unwritten),
             "segment_cache_bytes": str(local),
+            "companion_cache_bytes": str(near),
             **dict.fromkeys(_NO_CACHES, "0"),
         },
         "companion_families": {
@@ -118,7 +121,6 @@ def _storage(topic: Topic, coverage: IndexCoverage) -> dict[str, Any]:
 
 _SECTIONS: tuple[Family, ...] = ("col", "fts", "agg", "mblk")
 _NO_CACHES = (
-    "routing_index_cache_bytes", "exact_index_cache_bytes", "lexicon_index_cache_bytes", "companion_cache_bytes",
-    "sqlite_shared_total_bytes",
+    "routing_index_cache_bytes", "exact_index_cache_bytes", "lexicon_index_cache_bytes", "sqlite_shared_total_bytes",
 )  # fmt: skip
 """Parts of a local store that this server does not have."""
