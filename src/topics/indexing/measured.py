@@ -28,7 +28,7 @@ class Counts:
         return len(self.numbers)
 
     def take(self, places: Array) -> "Counts":
-        return Counts(self.numbers[places])
+        return Counts(_wide(self.numbers[places]))
 
     def added(self, groups: Numbers, size: int) -> "Counts":
         """Those of one group together."""
@@ -70,10 +70,10 @@ class Buckets:
         return np.diff(self.ends, prepend=0)
 
     def take(self, places: Array) -> "Buckets":
-        lengths = self._lengths
-        chosen = lengths[places]
-        inside = ranges((self.ends - lengths)[places], chosen)
-        return Buckets(np.cumsum(chosen), self.exponents[inside], self.counts[inside])
+        begins = np.where(places > 0, _wide(self.ends[places - 1]), 0)
+        lengths = _wide(self.ends[places]) - begins
+        inside = ranges(begins, lengths)
+        return Buckets(np.cumsum(lengths), self.exponents[inside], _wide(self.counts[inside]))
 
     def added(self, groups: Numbers, size: int) -> "Buckets":
         return Buckets.of(np.repeat(groups, self._lengths), self.exponents, size, self.counts)
@@ -102,7 +102,7 @@ class Sums:
 
     def take(self, places: Array) -> "Sums":
         buckets = None if self.buckets is None else self.buckets.take(places)
-        return Sums(self.counts[places], self.sums[places], self.least[places], self.most[places], buckets)
+        return Sums(_wide(self.counts[places]), self.sums[places], self.least[places], self.most[places], buckets)
 
     def added(self, groups: Numbers, size: int) -> "Measured":
         if not _is_safe(self.sums):
@@ -213,6 +213,11 @@ def _exponents(values: Array) -> Array:
 def _is_safe(values: Array) -> bool:
     """Whether no sum of any of them can overflow."""
     return values.dtype == np.float64 or float(np.abs(values.astype(np.float64)).max(initial=0)) * len(values) < _SAFE
+
+
+def _wide(numbers: Array) -> Numbers:
+    """Those that are stored take as few bytes as they fit into, until they are taken."""
+    return numbers.astype(np.int64, copy=False)
 
 
 def _added(values: Array, groups: Numbers, size: int) -> Array:

@@ -24,8 +24,15 @@ def words_by_line(text: str) -> list[list[str]]:
     """
     small = text.lower()
     if small.isascii():
-        return list(map(str.split, small.translate(_BLANKS).split("\n")))
-    return list(map(_find_words, small.split("\n")))
+        return _words_of_ascii(small)
+    # One line in another script must not cost the others their quick way.
+    lines = small.split("\n")
+    plain = iter(_words_of_ascii("\n".join(filter(str.isascii, lines))))
+    return [next(plain) if line.isascii() else _find_words(line) for line in lines]
+
+
+def _words_of_ascii(text: str) -> list[list[str]]:
+    return list(map(str.split, text.translate(_BLANKS).split("\n")))
 
 
 def lowercase_v1(text: str) -> str:

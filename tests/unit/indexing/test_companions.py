@@ -16,6 +16,7 @@ from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.merging import merge
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.companions.rolling import read_rollup, write_rollups
+from topics.indexing.companions.stored import is_same
 from topics.indexing.companions.texts import MappedTexts, pack_strings
 from topics.indexing.groups import Dimension, Groups, regroup
 from topics.indexing.measured import Buckets, Counts, States, Sums
@@ -198,3 +199,20 @@ def test_texts_are_chosen_and_put_behind_each_other() -> None:
     assert list(MappedTexts(*texts_at(*first, np.array([2, 1])))) == ["bc", ""]
     assert list(MappedTexts(*texts_at(*first, np.zeros(0, np.int64)))) == []
     assert list(MappedTexts(*texts_behind([first, pack_strings([]), second]))) == ["a", "", "bc", "d"]
+
+
+@pytest.mark.parametrize("other", [None, "x"])
+def test_keys_that_are_a_field_are_merged_with_it(other: str | None) -> None:
+    described = registry(LOGS)
+    companions, rows = [], [Entry(n, {"requestId": f"r{n % 4}"}, 1, f"r{n % 4}") for n in range(6)]
+    rows[-1] = rows[-1]._replace(key=other or rows[-1].key)
+    for begin in (0, 3):
+        data = bytearray()
+        build(described, [rows[begin : begin + 3]], 1, begin, begin + 2, data.extend)
+        companions.append(Companion(bytes(data)))
+    merged = bytearray()
+    merge(companions, merged.extend, [(0, 0)])
+    key, field = Companion(bytes(merged)).key, Companion(bytes(merged)).column("requestId")
+    assert [field.texts[code] for code in field.values.tolist()] == ["r1", "r2", "r3", "r0", "r1"]
+    assert [key.texts[code] for code in key.values.tolist()] == ["r1", "r2", "r3", "r0", other or "r1"]
+    assert is_same(key, field) is (other is None)

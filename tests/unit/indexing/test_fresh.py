@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.indexing.helpers import LOGS, bound, plenty
+from tests.unit.indexing.helpers import CONFIG, LOGS, bound, plenty
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.fresh.arrays import Growing
@@ -174,3 +174,34 @@ def test_what_a_query_says_again_is_not_judged_again(monkeypatch: pytest.MonkeyP
 
 def asking(config: SearchConfig, predicate: Predicate) -> Count:
     return Count(config=config, version=1, terms=terms_of(predicate))
+
+
+def test_keys_that_are_a_field_are_its_column_until_one_differs() -> None:
+    index = FreshIndex(CONFIG, 1)
+
+    def add(number: int, request: Any, key: str | None) -> None:
+        index.add([Entry(number, {"requestId": request, "hidden": "a"}, 1, key)])
+
+    def keys() -> list[str]:
+        return [index.keys.dictionary.texts[code] for code in index.keys.values.filled.tolist()]
+
+    index.add([])
+    add(0, "a", "a")
+    shared = index.memory_bytes
+    assert index.keys is index.columns["requestId"]
+    add(1, "b", "b")
+    assert index.keys is index.columns["requestId"] and keys() == ["a", "b"]
+    # A field that is null is there, and a key that is not there is not.
+    add(2, None, None)
+    assert index.keys is not index.columns["requestId"] and index.memory_bytes > shared
+    add(3, "c", "d")
+    assert keys() == ["a", "b", "d"]
+    assert index.keys.has_field(4).tolist() == [True, True, False, True]
+    assert index.columns["requestId"].has_field(4).all()
+
+
+def test_keys_without_a_field_like_them_are_a_column_of_their_own() -> None:
+    index = FreshIndex(CONFIG, 1)
+    index.add([Entry(0, {"requestId": "a"}, 1, None), Entry(1, {"requestId": "b"}, 1, "b")])
+    index.add([Entry(2, {"requestId": "c"}, 1, "c")])
+    assert index.keys not in index.columns.values() and index.keys.has_field(3).tolist() == [False, True, True]

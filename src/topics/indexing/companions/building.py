@@ -29,10 +29,19 @@ def build(
 ) -> CompanionHead:
     """Writes the companion of the entries from `first` to `last`, which come in the order of their numbers; those that
     are missing are not live."""
-    index = FreshIndex(registry.search_config, registry.current_version)
+    index = unasked_index(registry)
     for entries in batches:
         index.add(entries)
     return freeze(index, registry, epoch, first, last, write, block_rows)
+
+
+def unasked_index(registry: Registry) -> FreshIndex:
+    """An index that is filled to be written down."""
+    index = FreshIndex(registry.search_config, registry.current_version)
+    for column in index.columns.values():
+        if isinstance(column, WordColumn):
+            column.has_postings = False
+    return index
 
 
 def freeze(
@@ -52,7 +61,8 @@ def freeze(
         writer.add("numbers", numbers)
     columns = {name: freeze_column(column, _kind(registry, name), rows) for name, column in index.columns.items()}
     fields = {name: write_column(writer, f"field/{name}", column, block_rows) for name, column in columns.items()}
-    key = write_column(writer, KEY, freeze_column(index.keys, "keyword", rows), block_rows)
+    same = [columns[name] for name, column in index.columns.items() if column is index.keys]
+    key = write_column(writer, KEY, same[0] if same else freeze_column(index.keys, "keyword", rows), block_rows)
     for (rollup, measure), states in index.sheet.states.items():
         write_summaries(writer, f"sums/{rollup}/{measure}", *pack_texts(map(pack_summary, states)))
     config = registry.search_config

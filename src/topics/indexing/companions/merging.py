@@ -16,7 +16,7 @@ from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import KEY, Companion, CompanionHead
 from topics.indexing.companions.rolling import Rolled, merge_groups, most_groups, read_rollup, write_rollups
-from topics.indexing.companions.stored import Array, StoredColumn, code_places, write_column
+from topics.indexing.companions.stored import Array, FieldHead, StoredColumn, code_places, is_same, write_column
 from topics.indexing.companions.summaries import write_summaries
 from topics.indexing.companions.texts import MappedTexts, narrow, narrowest
 
@@ -29,12 +29,17 @@ def merge(companions: Sequence[Companion], write: Write, removed: Sequence[SeqRa
     writer = SectionWriter(write)
     if rows != last.last - first.first + 1:
         writer.add("numbers", np.concatenate([source.numbers() for source in sources]))
-    fields = {}
+    fields: dict[str, FieldHead] = {}
+    key_head: FieldHead | None = None
     for name in first.fields:
         column = _join([source.column(companion.column(name)) for source, companion in _pairs(sources, companions)])
         fields[name] = write_column(writer, f"field/{name}", column, first.block_rows)
-    key = _join([source.column(companion.key) for source, companion in _pairs(sources, companions)])
-    key_head = write_column(writer, KEY, key, first.block_rows)
+        if key_head is None and all(is_same(companion.column(name), companion.key) for companion in companions):
+            # As ids are: what was merged for the field is what would be merged for the keys.
+            key_head = write_column(writer, KEY, column, first.block_rows)
+    if key_head is None:
+        key = _join([source.column(companion.key) for source, companion in _pairs(sources, companions)])
+        key_head = write_column(writer, KEY, key, first.block_rows)
     for name in first.plan.sums:
         write_summaries(writer, f"sums/{name}", *texts_behind([source.states(name) for source in sources]))
     whole = all(source.keep is None for source in sources)

@@ -89,6 +89,22 @@ class StoredColumn:
         return np.ones(self.rows, np.int64) if self.starts is None else np.diff(self.starts.astype(np.int64))
 
 
+def is_same(one: StoredColumn, other: StoredColumn) -> bool:
+    """Whether two columns of texts have the same."""
+    if one.kind != other.kind or not (one.is_text and other.is_text):
+        return False
+    pairs = [
+        (one.values, other.values),
+        (one.texts.ends, other.texts.ends),
+        (one.starts, other.starts),
+        (one.present, other.present),
+        (one.texts.raw, other.texts.raw),
+    ]
+    return all(
+        mine is theirs if mine is None or theirs is None else np.array_equal(mine, theirs) for mine, theirs in pairs
+    )
+
+
 def code_places(codes: Array, count: int, without: int | None = None) -> tuple[Array, Array]:
     """For each code where it stands, and where those of each code end. One code may be left out."""
     order = np.argsort(codes, kind="stable")

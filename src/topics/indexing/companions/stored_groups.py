@@ -99,7 +99,7 @@ class StoredRollup:
     def _measured(self, place: int) -> Measured:
         if f"{self._prefix}/of/{place}/states" in self._file:
             return States(StoredStates(self._array(f"of/{place}/states"), self._array(f"of/{place}/ends")))
-        counts = self._wide(f"of/{place}/counts")
+        counts = self._array(f"of/{place}/counts")
         if f"{self._prefix}/of/{place}/sums" not in self._file:
             return Counts(counts)
         sums, least, most = (self._array(f"of/{place}/{name}") for name in ("sums", "least", "most"))
@@ -108,11 +108,8 @@ class StoredRollup:
     def _buckets(self, place: int) -> Buckets | None:
         if f"{self._prefix}/of/{place}/stops" not in self._file:
             return None
-        stops, times = self._wide(f"of/{place}/stops"), self._wide(f"of/{place}/times")
+        stops, times = self._array(f"of/{place}/stops"), self._array(f"of/{place}/times")
         return Buckets(stops, self._array(f"of/{place}/powers"), times)
 
     def _array(self, name: str) -> Array:
         return self._file.array(f"{self._prefix}/{name}")
-
-    def _wide(self, name: str) -> Numbers:
-        return self._array(name).astype(np.int64)

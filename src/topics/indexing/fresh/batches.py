@@ -5,10 +5,11 @@ no others: what is not asked for is passed over by the decoder and never becomes
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import astuple
 
 from topics.schema.pointers import MISSING, finder
 
@@ -51,15 +52,16 @@ class _StructBatch:
         numbers: Sequence[int],
         structs: list[Any],
         keys: Sequence[str | None],
-        attributes: dict[str, str],
+        places: dict[str, int],
     ) -> None:
         self.numbers = numbers
         self.keys = keys
-        self._structs = structs
-        self._attributes = attributes
+        self._places = places
+        # A third of what it takes to ask each of them for each member.
+        self._members = list(chain.from_iterable(map(astuple, structs)))
 
     def found(self, pointer: Pointer) -> list[Any]:
-        members = list(map(attrgetter(self._attributes[pointer[0]]), self._structs))
+        members = self._members[self._places[pointer[0]] :: len(self._places)]
         if len(pointer) == 1:
             return members
         # What is missing is neither an object nor an array, so nothing is found in it.
@@ -77,11 +79,11 @@ class Decoder:
         names = list(dict.fromkeys(pointer[0] for pointer in pointers if pointer))
         # A pointer to the whole entry, and names that a struct cannot have, need entries as they are.
         can_have = not whole and all(pointers) and all(_is_plain(name) for name in names)
-        self._attributes = {name: f"member_{place}" for place, name in enumerate(names)}
+        self._places = {name: place for place, name in enumerate(names)}
         self._decode_all: Callable[[bytes], list[Any]] | None = None
         if can_have:
-            fields: list[Any] = [(attribute, Any, MISSING) for attribute in self._attributes.values()]
-            renamed = {attribute: name for name, attribute in self._attributes.items()}
+            renamed = {f"member_{place}": name for place, name in enumerate(names)}
+            fields: list[Any] = [(attribute, Any, MISSING) for attribute in renamed]
             struct = msgspec.defstruct("Entry", fields, rename=renamed, gc=False)
             self._decode_all = msgspec.json.Decoder(list[struct]).decode  # type: ignore[valid-type]
 
@@ -90,7 +92,7 @@ class Decoder:
             try:
                 structs = self._decode_all(b"[%b]" % b",".join(raws))
                 if len(structs) == len(raws):
-                    return _StructBatch(numbers, structs, keys, self._attributes)
+                    return _StructBatch(numbers, structs, keys, self._places)
             except (ValueError, RecursionError):
                 # One of them is no object, or cannot be read at all.
                 pass

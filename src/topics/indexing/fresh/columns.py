@@ -87,7 +87,10 @@ class Keywords(GrowingColumn, TextColumn):
 
 class WordColumn(Keywords, WordsColumn):
     """A column of words. Where a word stands is found in postings, which are made for a few thousand words at a time
-    and never touched again; only behind the last of them every word is looked at."""
+    and never touched again; only behind the last of them every word is looked at. One that is only to be written down
+    has none."""
+
+    has_postings = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,7 +142,7 @@ class WordColumn(Keywords, WordsColumn):
         )
 
     def _post(self) -> None:
-        while self.values.count - len(self._postings) * POSTING_WORDS >= POSTING_WORDS:
+        while self.has_postings and self.values.count - len(self._postings) * POSTING_WORDS >= POSTING_WORDS:
             begin = len(self._postings) * POSTING_WORDS
             codes = self.values.filled[begin : begin + POSTING_WORDS]
             order = np.argsort(codes, kind="stable")

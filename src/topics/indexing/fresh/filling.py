@@ -28,8 +28,8 @@ Encode = Callable[[list[Any]], NDArray[Any] | None]
 class Filler:
     """Fills the column of one field."""
 
-    def __init__(self, field: Field) -> None:
-        self.column = column_for(field)
+    def __init__(self, field: Field, column: GrowingColumn | None = None) -> None:
+        self.column = column_for(field) if column is None else column
         self._read = reader(field)
         self._kinds, self._encode = _encoder(field, self.column)
 
@@ -57,11 +57,16 @@ class Filler:
         return True
 
 
+def is_plain_keyword(field: Field) -> bool:
+    """Whether the values of a field are its texts as they are."""
+    return field.kind == "keyword" and (field.normalizer is UNSET or field.normalizer == "identity_v1")
+
+
 def _encoder(field: Field, column: GrowingColumn) -> tuple[frozenset[type], Encode]:
     """Which kinds of values can be taken at once, and how."""
     if isinstance(column, Keywords):
         dictionary = column.dictionary
-        if field.kind == "text" or field.normalizer is UNSET or field.normalizer == "identity_v1":
+        if field.kind == "text" or field.normalizer is UNSET or is_plain_keyword(field):
             return frozenset((str,)), dictionary.encode
         normalise = NORMALIZERS[field.normalizer]
         return frozenset((str,)), lambda values: dictionary.encode(list(map(normalise, values)))

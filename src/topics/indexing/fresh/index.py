@@ -11,7 +11,8 @@ from topics.indexing.extraction import pointer_of
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.batches import Batch, Decoder, PlainBatch, Pointer
 from topics.indexing.fresh.columns import GrowingColumn, Keywords
-from topics.indexing.fresh.filling import Filler
+from topics.indexing.fresh.filling import Filler, is_plain_keyword
+from topics.indexing.fresh.keys import Keys
 from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.sums import Sheet, total
@@ -19,10 +20,7 @@ from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import Predicate, has_scores
 from topics.schema.pointers import MISSING
-from topics.schema.search import Binding, Field, SearchConfig
-
-_KEY = Field(kind="keyword", bindings=(Binding(version=1, json_pointer=""),))
-"""Routing keys are a column as any other."""
+from topics.schema.search import SearchConfig
 
 
 class FreshIndex:
@@ -36,12 +34,15 @@ class FreshIndex:
         for queries that need none besides."""
         fields = {} if config is None else config.fields
         self._fillers: list[tuple[Pointer | None, Filler]] = []
+        alike: list[Filler] = []
         self.columns: dict[str, GrowingColumn] = {}
         for name in fields if names is None else dict.fromkeys(names):
             filler = Filler(fields[name])
             self.columns[name] = filler.column
             self._fillers.append((pointer_of(fields[name], version), filler))
-        self._keys = Filler(_KEY)
+            if is_plain_keyword(fields[name]):
+                alike.append(filler)
+        self._keys = Keys(alike)
         self._numbers = Growing(np.int64)
         self._sheet = Sheet(config if names is None else None)
         self.last = -1
@@ -49,7 +50,7 @@ class FreshIndex:
 
     @property
     def keys(self) -> Keywords:
-        assert isinstance(self._keys.column, Keywords)
+        """Routing keys are a column as any other, and may be that of a field."""
         return self._keys.column
 
     def decoder(self) -> Decoder:
@@ -64,9 +65,12 @@ class FreshIndex:
 
     def add_batch(self, batch: Batch) -> None:
         count = len(batch.numbers)
+        keys = [MISSING if key is None else key for key in batch.keys]
         for pointer, filler in self._fillers:
-            filler.fill([MISSING] * count if pointer is None else batch.found(pointer))
-        self._keys.fill([MISSING if key is None else key for key in batch.keys])
+            found = [MISSING] * count if pointer is None else batch.found(pointer)
+            self._keys.compare(filler, found, keys)
+            filler.fill(found)
+        self._keys.fill(keys)
         if self._sheet.needs_values:
             self._sheet.extend(batch.values())
         self._numbers.extend(batch.numbers)
@@ -94,8 +98,12 @@ class FreshIndex:
 
     @property
     def memory_bytes(self) -> int:
-        columns = sum(column.memory_bytes for column in (*self.columns.values(), self.keys))
-        return columns + self._numbers.memory_bytes + self._sheet.memory_bytes
+        columns = {id(column): column for column in (*self.columns.values(), self.keys)}
+        return (
+            sum(column.memory_bytes for column in columns.values())
+            + self._numbers.memory_bytes
+            + self._sheet.memory_bytes
+        )
 
 
 class FreshPart:

@@ -5,12 +5,11 @@ from collections.abc import Callable, Sequence
 import msgspec
 import pyarrow as pa
 
-from topics.indexing.companions.building import freeze
+from topics.indexing.companions.building import freeze, unasked_index
 from topics.indexing.companions.files import Write
 from topics.indexing.companions.mapped import Companion, CompanionHead
 from topics.indexing.companions.merging import merge
 from topics.indexing.entries import EntryReader
-from topics.indexing.fresh.index import FreshIndex
 from topics.spark.families.erasing import Rewrite, pieces
 from topics.spark.families.moving import Move, Moved
 from topics.spark.families.planning import Merge, subject_of
@@ -60,7 +59,7 @@ class _Run:
         self.text_bytes = 0
         self.segments = 0
         self.last_ts = 0
-        self.index = FreshIndex(self.registry.search_config, self.registry.current_version)
+        self.index = unasked_index(self.registry)
         self._decoder = self.index.decoder()
         self._reader = EntryReader(self.registry)
 
