@@ -138,7 +138,7 @@ class Mapped(msgspec.Struct, array_like=True, frozen=True):
 
 
 class More(_Head, frozen=True):
-    """Further parts of a query that stays: the entries of the body, those of a companion, and those of the index from
+    """Further parts of a query that stays: the entries of the body, those of companions, and those of the index from
     `first` to `last`; of all but the body, those that are not `removed`."""
 
     request: int
@@ -148,7 +148,8 @@ class More(_Head, frozen=True):
     first: int = 1
     last: int = 0
     removed: tuple[SeqRange, ...] = ()
-    mapped: Mapped | None = None
+    mapped: tuple[Mapped, ...] = ()
+    """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
 
 
 class Finish(_Head, frozen=True):
@@ -217,8 +218,10 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Entries that were looked at in companions."""
     rolled: bool = False
     """Whether some of an aggregation had been added up before."""
+    looked_up: int = 0
+    """How many of several companions were asked, the first ones."""
     unreadable: str = ""
-    """Why the companion that was to be asked cannot be; nothing was asked of it then."""
+    """Why the companion that was to be asked next cannot be; nothing was asked of it then."""
     counted: tuple[int, ...] = ()
     """The statistics that a ranking needs."""
 

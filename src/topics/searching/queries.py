@@ -91,10 +91,9 @@ class Asked:
     def enough(self) -> bool:
         return self._running.enough
 
-    @property
-    def progress(self) -> Result:
+    def progress(self, looked_up: int = 0, unreadable: str = "") -> Result:
         """What is told between two parts."""
-        return Result(enough=self._running.enough, spent=self._budget.spent)
+        return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
     def finish(self) -> Result:
         running = self._running

@@ -38,6 +38,8 @@ from topics.searching.seeking import seek
 _SEEK_S: Final = 1.0
 """Who has not found where to read on by then reads on where it was."""
 _NO_LIMIT: Final = 1 << 62
+_SLICE_S: Final = 0.005
+"""How long companions are asked for one query while others wait for theirs."""
 
 
 class Worker:
@@ -89,20 +91,30 @@ class Worker:
                 return Answer(head.request, self._asked.pop(head.asked).finish())
             asked = self._asked[head.asked]
             asked.take_entries(head.pieces, body)
-            if head.mapped is not None:
-                self._ask_companion(asked, head.mapped, head.removed)
+            looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed)
             asked.take_fresh(head.first, head.last, head.removed)
-            return Answer(head.request, asked.progress)
+            return Answer(head.request, asked.progress(looked_up, unreadable))
         except UnreadableError as error:
-            return Answer(head.request, Result(unreadable=str(error) or type(error).__name__))
+            return Answer(head.request, Result(unreadable=_reason(error)))
         except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 
-    def _ask_companion(self, asked: Asked, mapped: Mapped, removed: tuple[SeqRange, ...]) -> None:
-        """Raises UnreadableError, and then the query knows nothing of it."""
-        with self._opened(mapped.path) as companion:
-            asked.take_companion(companion, mapped.first, mapped.last, removed)
+    def _ask_companions(
+        self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...]
+    ) -> tuple[int, str]:
+        """Asks one after the other, and stops where others have waited long enough: how many, and why the next one
+        cannot be asked. The query knows nothing of that one then."""
+        end = self._now() + _SLICE_S
+        for number, one in enumerate(mapped):
+            if number and (asked.enough or self._now() >= end):
+                return number, ""
+            try:
+                with self._opened(one.path) as companion:
+                    asked.take_companion(companion, one.first, one.last, removed)
+            except UnreadableError as error:
+                return number, _reason(error)
+        return len(mapped), ""
 
     def _seek(self, head: Seek) -> Result:
         """Raises UnreadableError."""
@@ -131,7 +143,11 @@ class Worker:
         if not head.stays or asked.enough:
             return asked.finish()
         self._asked[head.request] = asked
-        return asked.progress
+        return asked.progress()
+
+
+def _reason(error: UnreadableError) -> str:
+    return str(error) or type(error).__name__
 
 
 def _filter(held: Held, head: Filter, body: memoryview) -> Result:

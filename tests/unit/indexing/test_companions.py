@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.indexing.helpers import LOGS, plenty
 from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.companions import totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
@@ -216,3 +217,24 @@ def test_keys_that_are_a_field_are_merged_with_it(other: str | None) -> None:
     assert [field.texts[code] for code in field.values.tolist()] == ["r1", "r2", "r3", "r0", "r1"]
     assert [key.texts[code] for code in key.values.tolist()] == ["r1", "r2", "r3", "r0", other or "r1"]
     assert is_same(key, field) is (other is None)
+
+
+def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = registry({**LOGS, **ROLLUPS})
+    rows = [
+        Entry(number, {"eventTime": 60_000 * number, "service": "a", "m": {"c": 1, "s": 2}}, 1)
+        for number in range(1, 9)
+    ]
+    one = companion(described, rows)
+    looked: list[str] = []
+    read = totals.read_rollup
+    monkeypatch.setattr(totals, "read_rollup", lambda *given: looked.append("rollup") or read(*given))  # type: ignore[func-returns-value]
+    config = described.search_config
+    assert config is not None
+    for begin, end, groups in ((0, 60_000, 0), (540_000, 900_000, 0), (60_000, 120_000, 1), (480_000, 540_000, 1)):
+        looked.clear()
+        asked = {"rollup": "load", "from": begin, "to": end, "interval": "1m"}
+        ask = parse_aggregation(msgspec.json.encode(asked), config, 1)
+        found = aggregate([part(one, described)], ask, plenty())
+        assert (len(found.table.groups), len(looked)) == (groups, groups)
+        assert found.coverage.looked_at == len(rows) and not found.coverage.missed

@@ -47,6 +47,8 @@ class Totals:
         """Whether anything that was added up ahead is made use of."""
 
     def steps(self, blocks: Iterable[int]) -> list[Step]:
+        if not self._overlaps():
+            return []
         rolled = self._rolled()
         if rolled is None:
             return [self._column_step(block, None) for block in blocks if self._has_times(block, None)]
@@ -56,6 +58,15 @@ class Totals:
             lambda: self._from_rollup(rolled, dirty),
             *(self._column_step(block, dirty) for block in blocks if self._has_times(block, dirty)),
         ]
+
+    def _overlaps(self) -> bool:
+        """Whether any entry may be of the asked time, as the head of the companion says."""
+        ask = self._ask
+        times = self._companion.head.fields.get(ask.rollup.timestamp_field)
+        if times is None or not isinstance(times.low, int) or not isinstance(times.high, int):
+            # Without a value in any row there is no least one either.
+            return times is None or bool(times.values)
+        return times.low < ask.to_ms and times.high >= ask.from_ms
 
     # Out of what was added up ahead
 

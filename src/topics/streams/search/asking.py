@@ -26,6 +26,8 @@ from topics.streams.search.stepping import Steps
 _LATE_S = 1.0
 """Who is late already gets what is there: the answer to it is a matter of milliseconds."""
 _NOTHING = Stretch(1, 0)
+_AT_ONCE = 64
+"""Companions that one question is about."""
 
 
 class Means(NamedTuple):
@@ -214,26 +216,40 @@ class Asking:
         self._next()
 
     def _look_up(self, part: IndexedStretch) -> None:
-        companions = self._means.companions
-        assert companions is not None
+        """Asks the companions that come next, several at once: each question goes to another process and back."""
+        companions, asked = self._means.companions, self._asked
+        assert companions is not None and asked is not None
         if not companions.is_near(part):
             self._fetch(companions, part)
             return
-        self._left.pop()
-        companions.begin(part)
-        stretch = Stretch(part.first, part.last)
-        removed, asked = self._removed(stretch), self._asked
-        assert asked is not None
-        mapped = Mapped(part.path, part.first, part.last)
+        parts: list[IndexedStretch] = []
+        while self._left and len(parts) < _AT_ONCE:
+            following = self._left[-1]
+            if not isinstance(following, IndexedStretch) or not companions.is_near(following):
+                break
+            parts.append(following)
+            self._left.pop()
+            companions.begin(following)
+        between = Stretch(min(one.first for one in parts), max(one.last for one in parts))
+        removed = self._removed(between)
+        mapped = tuple(Mapped(one.path, one.first, one.last) for one in parts)
 
         def told(result: Result | SearchUnavailableError) -> None:
-            companions.end(part)
-            if isinstance(result, Result) and result.unreadable:
-                companions.distrust(self._topic, part.path, result.unreadable)
-                self._lay_out_again(part)
-            else:
-                self._indexed.append(stretch)
+            for one in parts:
+                companions.end(one)
+            if not isinstance(result, Result):
                 self._told(result)
+                return
+            done, rest = parts[: result.looked_up], parts[result.looked_up :]
+            self._indexed += [Stretch(one.first, one.last) for one in done]
+            self._left += reversed(rest)
+            if result.unreadable:
+                self._left.pop()
+                self._enough, self._spent = result.enough, self._spent or result.spent
+                companions.distrust(self._topic, rest[0].path, result.unreadable)
+                self._lay_out_again(rest[0])
+            else:
+                self._take(result)
 
         self._means.searcher.ask(lambda request: More(request, asked, removed=removed, mapped=mapped), told)
 

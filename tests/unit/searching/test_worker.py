@@ -1,0 +1,91 @@
+"""What the searching process does with messages, without one."""
+
+from collections.abc import Callable
+
+from topics.indexing.companions.building import build
+from topics.indexing.parts import Entry
+from topics.schema.registry import Registry, encode_registry
+from topics.searching.messages import (
+    Answer,
+    Ask,
+    Finish,
+    KeysQuery,
+    Mapped,
+    Message,
+    Messages,
+    More,
+    Open,
+    Question,
+    Result,
+)
+from topics.searching.worker import Worker
+
+COUNT = 4
+
+
+def companion(first: int) -> memoryview:
+    data = bytearray()
+    rows = [Entry(number, None, 1, f"k{number}") for number in range(first, first + 10)]
+    build(Registry(), [rows], 1, first, first + 9, data.extend)
+    return memoryview(bytes(data))
+
+
+FILES = {str(first): companion(first) for first in range(10, 10 * (COUNT + 1), 10)}
+ALL = tuple(Mapped(name, int(name), int(name) + 9) for name in FILES)
+
+
+class Asking:
+    """A query for keys that waits for parts."""
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0, broken: str | None = None) -> None:
+        def map_file(path: str) -> memoryview:
+            if path == broken:
+                raise OSError("gone")
+            return FILES[path]
+
+        self._worker = Worker(now, map_file)
+        self._worker.take(Message(Open(1, encode_registry(Registry())), memoryview(b"")))
+        self.ask(Ask(1, 1, 1e9, 1, 0, (), KeysQuery(None, 100), stays=True))
+
+    def ask(self, question: Question) -> Result:
+        (answer,) = Messages().feed(self._worker.take(Message(question, memoryview(b""))) or b"")
+        assert isinstance(answer.head, Answer) and answer.head.result is not None, answer
+        return answer.head.result
+
+    def keys(self) -> set[str]:
+        return set(self.ask(Finish(9, 1)).keys)
+
+
+def expected(*names: str) -> set[str]:
+    return {f"k{number}" for name in names for number in range(int(name), int(name) + 10)}
+
+
+def test_companions_are_asked_together() -> None:
+    asking = Asking()
+    assert asking.ask(More(2, 1, mapped=ALL)).looked_up == COUNT
+    assert asking.keys() == expected(*FILES)
+
+
+def test_what_was_removed_is_left_out_of_each() -> None:
+    asking = Asking()
+    asking.ask(More(2, 1, mapped=ALL, removed=((15, 24), (49, 49))))
+    assert asking.keys() == expected(*FILES) - {f"k{number}" for number in (*range(15, 25), 49)}
+
+
+def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
+    asking = Asking(broken="30")
+    told = asking.ask(More(2, 1, mapped=ALL))
+    assert (told.looked_up, told.unreadable) == (2, "gone")
+    assert asking.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
+    assert asking.keys() == expected("10", "20", "40")
+
+
+def test_one_query_does_not_hold_up_the_others_for_long() -> None:
+    moments = iter(range(1, 1_000))
+    asking = Asking(now=lambda: next(moments))
+    left, rounds = ALL, 0
+    while left:
+        told = asking.ask(More(2 + rounds, 1, mapped=left))
+        assert told.looked_up == 1, "each goes on by one at least, and no further once the time is over"
+        left, rounds = left[told.looked_up :], rounds + 1
+    assert asking.keys() == expected(*FILES)
