@@ -227,8 +227,7 @@ def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.Monk
     ]
     one = companion(described, rows)
     looked: list[str] = []
-    read = totals.read_rollup
-    monkeypatch.setattr(totals, "read_rollup", lambda *given: looked.append("rollup") or read(*given))  # type: ignore[func-returns-value]
+    monkeypatch.setattr(totals, "read_rollup", lambda *given: looked.append("rollup") or read_rollup(*given))  # type: ignore[func-returns-value]
     config = described.search_config
     assert config is not None
     for begin, end, groups in ((0, 60_000, 0), (540_000, 900_000, 0), (60_000, 120_000, 1), (480_000, 540_000, 1)):
