@@ -214,12 +214,19 @@ class Load:
         return answer
 
 
+def _used_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 class Usage:
-    """Processor time used so far, in seconds: by the server, and by everything but it, the generator and ourselves."""
+    """Processor time used so far, in seconds: by the server, and by everything but it, processes that it has started,
+    the generator and ourselves."""
 
     def __init__(self, pid: int) -> None:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        self.server = (int(fields[11]) + int(fields[12])) / _TICKS
+        self.server = _used_s(pid)
+        started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = sum(_used_s(int(child)) for child in started)
         # user, nice, system, then idle and waiting for the disk, then interrupts and what the host took for others.
         ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
         busy = (sum(ticks[:3]) + sum(ticks[5:8])) / _TICKS
@@ -227,4 +234,4 @@ class Usage:
             usage.ru_utime + usage.ru_stime
             for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
         )
-        self.others = busy - self.server - own
+        self.others = busy - self.server - children - own
