@@ -66,17 +66,14 @@ class AdaptiveSpin:
         self._last = self._seconds()
 
     def _look(self) -> None:
-        said = self._said()
-        if said != self._heard:
-            # While they come it is asked for every turn, and has to be quick.
-            self._heard = said
-            self._last = self._looked = self._seconds()
-            self._credit = min(self._credit + 1, _CREDIT_MAX)
-            self._defer(self._look)
-            return
         now = self._seconds()
         turn_s, self._looked = now - self._looked, now
-        if turn_s > _WORK_S:
+        said = self._said()
+        if said != self._heard:
+            self._heard = said
+            self._last = now
+            self._learn(True)
+        elif turn_s > _WORK_S:
             # The time that the loop itself needs is not time in which a client was silent.
             self._last = now
         elif now - self._last >= self._window_s:
