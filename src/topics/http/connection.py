@@ -16,15 +16,14 @@ import asyncio
 import logging
 from typing import cast
 
-from topics.http.application import OneRequest
 from topics.http.bodies import LargeBody
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
 from topics.http.head_cache import HEAD_END, HeadCache
 from topics.http.hub import Hub
-from topics.http.messages import UNREAD_HEAD, RequestHead
+from topics.http.messages import UNREAD_HEAD, RequestHead, can_drop_body
 from topics.http.pipeline import Pipeline
-from topics.http.progress import Phase, Progress
+from topics.http.progress import Phase, Progress, limit_s
 from topics.http.reader import PIECE_BYTES, Http2Preface, InputOver, RequestReader, Upgraded
 from topics.http.streams import Upgrade
 from topics.http.tls import end_sending
@@ -32,7 +31,6 @@ from topics.http.turns import GREEDY_S, SLICE_S
 
 # Pieces and waiting requests that are dealt with in a slice, however short they take.
 _STEPS_MAX = 16
-
 _logger = logging.getLogger(__name__)
 
 
@@ -179,7 +177,7 @@ class Connection(asyncio.Protocol):
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
-        if length != 0 and not self._can_drop_body(head, length):
+        if length != 0 and not can_drop_body(head, length, hub.limits.discard_bytes):
             exchange.keep = exchange.plain = False
             self._input_over = self._must_linger = True
         exchange.respond(*verdict)
@@ -320,7 +318,7 @@ class Connection(asyncio.Protocol):
         phase, progress = self._phase(transport)
         step = self._hub.limits.body_step_bytes if phase is Phase.BODY else 1
         stuck_s = self._progress.look(phase, progress, now, step)
-        if phase is Phase.ANSWERING or stuck_s < self._limit_s(phase):
+        if phase is Phase.ANSWERING or stuck_s < limit_s(phase, self._hub.limits, bool(self._requests)):
             if not self._reading:
                 # It may only have been kept from going on by what others had left unread.
                 self.go_on()
@@ -400,7 +398,7 @@ class Connection(asyncio.Protocol):
         the reader like any other, and is told why."""
         hub, pipeline, heads = self._hub, self._pipeline, self._heads
         application = hub.application
-        if heads.admission is not application.admission and not self._admits(head):
+        if heads.admission is not application.admission and not heads.are_admitted(application):
             return False
         if hub.draining or len(body) > heads.limit:
             return False
@@ -424,7 +422,7 @@ class Connection(asyncio.Protocol):
         """Starts the requests that a piece begins with as far as their heads are known; what is left of it then."""
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
         while not (self._input_over or hub.draining) and (cut := heads.cut(data, at)) is not None:
-            if heads.admission is not hub.application.admission and not self._admits(heads.head):
+            if heads.admission is not hub.application.admission and not heads.are_admitted(hub.application):
                 break
             begin, end = cut
             if end - begin > heads.limit:
@@ -439,19 +437,6 @@ class Connection(asyncio.Protocol):
             self._fresh = data = data[at:]
             self._since_bytes = len(data)
         return data
-
-    def _admits(self, head: RequestHead) -> bool:
-        """Asks the application about a known head, and remembers a yes for as long as it holds."""
-        application, heads = self._hub.application, self._heads
-        admission = application.admission
-        try:
-            verdict = application.admit(head)
-        except Exception:
-            return False
-        if not isinstance(verdict, int):
-            return False
-        heads.admitted(verdict, None if isinstance(verdict, OneRequest) else admission)
-        return True
 
     def _throttle(self) -> None:
         """Tells the transport whether to read."""
@@ -495,12 +480,6 @@ class Connection(asyncio.Protocol):
         self._must_linger = linger
         exchange.respond(*self._hub.refusal(error, exchange.head.path))
 
-    def _can_drop_body(self, head: RequestHead, length: int | None) -> bool:
-        """Whether the body of a refused request is simply read over. Not when the client may decide not to send it:
-        then nobody could tell the next request from the body."""
-        small = length is not None and length <= self._hub.limits.discard_bytes
-        return small and head.keep_alive and "expect" not in head.headers
-
     def _forget(self) -> None:
         """The connection is no longer ours."""
         self._transport = None
@@ -519,17 +498,3 @@ class Connection(asyncio.Protocol):
         if self._reader.in_head:
             return Phase.HEAD, self._requests
         return (Phase.ANSWERING, 0) if self._pipeline.exchanges else (Phase.IDLE, self._requests)
-
-    def _limit_s(self, phase: Phase) -> float:
-        limits = self._hub.limits
-        match phase:
-            case Phase.CLOSING:
-                return limits.linger_timeout_s
-            case Phase.WRITING:
-                return limits.write_idle_timeout_s
-            case Phase.BODY:
-                return limits.body_idle_timeout_s
-            case Phase.IDLE if self._requests:
-                return limits.keep_alive_s
-            case _:
-                return limits.head_timeout_s

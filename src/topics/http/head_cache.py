@@ -21,6 +21,7 @@ memory.
 
 from msgspec.structs import replace
 
+from topics.http.application import Application, OneRequest
 from topics.http.headers import Headers
 from topics.http.messages import UNREAD_HEAD, RequestHead
 
@@ -121,6 +122,18 @@ class HeadCache:
             self._last = known
             self.head, self.admission, self.limit = known.head, known.admission, known.limit
         self._fruitless = 0
+
+    def are_admitted(self, application: Application) -> bool:
+        """Asks the application about the last head, and remembers a yes for as long as it holds."""
+        admission = application.admission
+        try:
+            verdict = application.admit(self.head)
+        except Exception:
+            return False
+        if not isinstance(verdict, int):
+            return False
+        self.admitted(verdict, None if isinstance(verdict, OneRequest) else admission)
+        return True
 
     def admitted(self, limit: int, admission: object) -> None:
         """The last head was admitted, with a body of so many bytes at most; None where that holds for once."""

@@ -67,3 +67,9 @@ def _without_authority(target: str) -> str:
     rest = target.partition("://")[2]
     cut = min((rest.find(mark) for mark in "/?#" if mark in rest), default=len(rest))
     return rest[cut:] if rest[cut : cut + 1] == "/" else "/" + rest[cut:]
+
+
+def can_drop_body(head: RequestHead, length: int | None, most: int) -> bool:
+    """Whether the body of a refused request is simply read over. Not when the client may decide not to send it: then
+    nobody could tell the next request from the body."""
+    return length is not None and length <= most and head.keep_alive and "expect" not in head.headers

@@ -8,6 +8,8 @@ in between.
 
 import enum
 
+from topics.http.limits import HttpLimits
+
 
 class Phase(enum.Enum):
     """What a connection is in the middle of, as far as time matters."""
@@ -43,3 +45,18 @@ class Progress:
             self._progress = progress
             self._since = now
         return now - self._since
+
+
+def limit_s(phase: Phase, limits: HttpLimits, has_asked: bool) -> float:
+    """For how long a connection may be in one place. `has_asked` says that it has sent a request before."""
+    match phase:
+        case Phase.CLOSING:
+            return limits.linger_timeout_s
+        case Phase.WRITING:
+            return limits.write_idle_timeout_s
+        case Phase.BODY:
+            return limits.body_idle_timeout_s
+        case Phase.IDLE if has_asked:
+            return limits.keep_alive_s
+        case _:
+            return limits.head_timeout_s
