@@ -101,7 +101,8 @@ def test_a_job_is_pushed(jobs: Callable[..., Jobs], work: Stream, name: str) -> 
     event = stream.event()
     assert event.id == "1"
     job = dict(event.data)
-    assert job.pop("deadline") - job.pop("$ts") >= 60_000
+    # The two are told by two clocks, which may be some milliseconds apart.
+    assert job.pop("deadline") - job.pop("$ts") >= 60_000 - 5
     assert job.pop("lease_id").startswith("lease_")
     assert job == {
         "topic": name, "$seq": 1, "$node": "p", "$tag": "t", "data": {"n": 1}, "meta": {"k": "v"}, "deliveries": 1,
