@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from xxhash import xxh3_64
 
-from topics.storage.fs import File, FileSystem
+from topics.storage.fs import File, FileSystem, map_file
 from topics.storage.objects.tiers import open_ranged
 from topics.storage.places import is_object_store
 
@@ -28,10 +28,13 @@ def send(fs: FileSystem, source: str, target: str) -> int:
 
     The name is not synced. Raises CopyDamagedError where something else comes back than was sent.
     """
-    mapped = _mapped(fs, source)
+    mapped = map_file(fs, source)
     digest = _digest(mapped[at : at + PIECE_BYTES] for at in range(0, len(mapped), PIECE_BYTES))
     if fs.exists(target) and digest_of(fs, target) == digest:
-        # Another attempt has written it, and somebody may read it already: it is not touched.
+        # Another attempt has written it, and somebody may read it already: it is not touched. But that attempt may have
+        # been killed before it was synced; what is in a store is.
+        if not is_object_store(target):
+            _sync(fs, target)
         return digest
     # In one piece to a store, because it would have to join them; a folder takes as many as come.
     step = len(mapped) if is_object_store(target) else PIECE_BYTES
@@ -97,9 +100,9 @@ def _pieces(reader: File) -> Iterator[bytes]:
         yield reader.read_at(at, PIECE_BYTES)
 
 
-def _mapped(fs: FileSystem, path: str) -> memoryview:
-    file = fs.open(path)
+def _sync(fs: FileSystem, path: str) -> None:
+    file = fs.open(path, write=True)
     try:
-        return file.map()
+        file.sync()
     finally:
         file.close()
