@@ -227,6 +227,9 @@ class Asking:
             following = self._left[-1]
             if not isinstance(following, IndexedStretch) or not companions.is_near(following):
                 break
+            if parts and following.remote is not None:
+                # One at a time of those that were fetched: none of them can make room for others while it is asked.
+                break
             parts.append(following)
             self._left.pop()
             companions.begin(following)
