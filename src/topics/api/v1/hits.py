@@ -143,19 +143,22 @@ def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:
 
 def stream_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[StreamHit]:
     offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
-    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
-    return list(map(StreamHit, offsets, scores, places, *entries))
+    return list(map(StreamHit, offsets, _scores(hits), _shown_places(asked.sort, hits, offsets), *entries))
 
 
 def named_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[NamedHit]:
-    offsets = offsets_of(asked.topic, [hit.seq for hit in hits])
-    places, scores = _shown_places(asked.sort, hits, offsets), [number_json(hit.score) for hit in hits]
-    return list(map(NamedHit, [asked.topic.name] * len(hits), offsets, scores, places, *entries))
+    name = asked.topic.name
+    return [NamedHit(name, *msgspec.structs.astuple(hit)) for hit in stream_hits(asked, hits, entries)]
 
 
 def topic_hits(asked: SearchRequest, hits: Sequence[Hit], entries: Entries) -> list[TopicHit]:
-    places, scores = [shown_seqs(hit.place) for hit in hits], [number_json(hit.score) for hit in hits]
-    return list(map(TopicHit, [hit.seq for hit in hits], scores, places, *entries))
+    return list(
+        map(TopicHit, [hit.seq for hit in hits], _scores(hits), [shown_seqs(hit.place) for hit in hits], *entries)
+    )
+
+
+def _scores(hits: Sequence[Hit]) -> list[Score]:
+    return [number_json(hit.score) for hit in hits]
 
 
 def shown_seqs(place: list[Any]) -> list[Any]:
