@@ -69,6 +69,14 @@ class ColdWorld(World):
     def run(self, seed: int) -> Pipeline:
         return run_all(guest(self.disk, self.cold), self.clock, seed, self.cold)
 
+    def move_all(self) -> None:
+        """Segments and companions are in the cold tier behind this, and nothing is left of them anywhere else."""
+        self.relocate()
+        self.run(5)
+        self.clock.advance(RETIRED_MS)
+        self.run(6)
+        check_settled(guest(self.disk, self.cold), self.cold)
+
 
 def run_all(fs: FileSystem, clock: ManualClock, seed: int, cold: str, erase_ms: int = 86_400_000) -> Pipeline:
     layout = Layout("data", cold)
@@ -123,11 +131,7 @@ def prepare(cold: str) -> ColdWorld:
         for name in ("logs", "gone"):
             world.append(name, first, 3)
         world.seal()
-    world.relocate()
-    world.run(5)
-    world.clock.advance(RETIRED_MS)
-    world.run(6)
-    check_settled(guest(world.disk, cold), cold)
+    world.move_all()
     world.ask(lambda done: world.streams.delete("gone", done))
     for first in range(9, 15, 3):
         world.append("logs", first, 3)

@@ -22,7 +22,7 @@ import msgspec
 from topics.core.ranges import Ranges, difference, union
 from topics.indexing.companions.identity import Plan
 from topics.storage.companion_copies import fetch, send
-from topics.storage.fs import FileSystem
+from topics.storage.fs import FileSystem, map_file
 from topics.storage.layout import Layout
 from topics.storage.places import is_object_store
 from topics.storage.replaced import read_whole, replace_file
@@ -144,11 +144,7 @@ class FamilyStore:
         return CompanionSink(self._fs, self.folder(topic_id), name)
 
     def map(self, topic_id: int, name: str, cold: bool = False) -> memoryview:
-        file = self._fs.open(self.path(topic_id, name, cold))
-        try:
-            return file.map()
-        finally:
-            file.close()
+        return map_file(self._fs, self.path(topic_id, name, cold))
 
     def map_near(self, topic_id: int, file: CompanionFile, attempt: str) -> memoryview:
         """The same; what is in an object store is fetched to the disk for as long as it is mapped, and not into memory.

@@ -46,11 +46,7 @@ def settled(cold: str, cache_bytes: int = 1 << 20) -> ColdWorld:
     for first in range(0, 15, 3):
         world.append("logs", first, 3, key=f"k{first}")
         world.seal()
-    world.relocate()
-    world.run(5)
-    world.clock.advance(RETIRED_MS)
-    world.run(6)
-    check_settled(guest(world.disk, cold), cold)
+    world.move_all()
     world.clock.advance(2_000)
     return world
 
