@@ -70,6 +70,8 @@ class CompanionPart:
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
+        if Ranking(self._companion, ask).is_hopeless():
+            return Found(hits=[], candidates=0)
         picked = candidates(self._companion, ask.predicate, _FEW_ROWS)
         walk = Walk(self._companion, ask, self._living.lo, self._living.hi)
         if (picked is None or len(picked) > _AT_ONCE) and walk.is_possible():

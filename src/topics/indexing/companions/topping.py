@@ -17,7 +17,13 @@ class Ranking:
         self._companion = companion
         self._ask = ask
         self._best: dict[int, list[Any]] = {}
-        self._last: Place | None = None
+        self._until = None if ask.count_all else ask.until
+        self._last = self._until
+
+    def is_hopeless(self) -> bool:
+        """Whether nothing in the companion can be among the best: other parts have better ones. It says so by its head
+        alone, and no section of it is looked at."""
+        return self._until is not None and self.is_behind([self._best_of_all(key) for key in self._ask.sort.keys])
 
     def order(self, blocks: Iterable[int]) -> list[int]:
         keys = self._ask.sort.keys
@@ -29,7 +35,9 @@ class Ranking:
         size = self._ask.size
         self._ask.sort.arrange(hits)
         del hits[size:]
-        self._last = hits[-1].place if len(hits) == size else None
+        self._last = self._until
+        if len(hits) == size and (self._until is None or self._ask.sort.is_behind(self._until, hits[-1].place)):
+            self._last = hits[-1].place
 
     def is_done(self, block: int) -> bool:
         """Whether nothing in a block can be among the best."""
@@ -41,11 +49,26 @@ class Ranking:
         """Whether nothing is among the best whose values of the first keys are at best these."""
         return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
 
+    def _best_of_all(self, key: Key) -> Any:
+        """The first value in the order of a key that any hit can have."""
+        head = self._companion.head
+        if key.name == SCORE:
+            return self._best_score(key)
+        if key.name == OFFSET:
+            return head.first if key.ascending else head.last
+        field = head.fields[key.name]
+        if not key.ascending and field.nulls:
+            return None
+        return field.low if key.ascending else field.high
+
+    def _best_score(self, key: Key) -> float:
+        return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+
     def _best_value(self, key: Key, block: int) -> Any:
         """The first value in the order of a key that a hit of a block can have. Null is greater than every value."""
         companion = self._companion
         if key.name == SCORE:
-            return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+            return self._best_score(key)
         if key.name == OFFSET:
             row = int(companion.bounds[block] if key.ascending else companion.bounds[block + 1] - 1)
             return int(companion.numbers_of(row, row + 1)[0])
