@@ -265,3 +265,34 @@ def test_a_companion_is_not_looked_into_once_others_have_better_hits() -> None:
         assert found.hits == expected.hits
         assert found.coverage.looked_at == most and found.coverage.indexed_segments == len(parts)
         assert found.matched == expected.matched or not count_all
+
+
+def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    # As many values of the keyword as just do not fit into two bytes.
+    values = [
+        {"eventTime": n, "service": "s", "message": "often" + " seldom" * (n < 40_000 or n % 50 == 0)}
+        for n in range(65_536)
+    ]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    whole = companion(described, entries, block_rows=8192)
+    scan = Scan(Entries(Span(0, 65_535, 65_536), entries))
+    seldom = len(range(57_350, 65_536, 50))
+    for q, most in (
+        ("seldom", seldom),
+        ("often seldom", seldom),
+        ('"often seldom"', seldom),
+        ("seldom OR absent", seldom),
+        ("service:s seldom", seldom),
+        ("absent often", 0),
+        ("message:seld*", seldom),
+        ("often", 8192),
+        ("service:s", 8192),
+    ):
+        predicate, sort = bind_search(q, config).predicate, parse_sort(("eventTime",), config, True)
+        ask = Ask(config=config, version=1, predicate=predicate, sort=sort, size=9)
+        found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q
