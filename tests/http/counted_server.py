@@ -2,8 +2,8 @@
 
 Run as `python counted_server.py CENSUS [MISTAKE]`. On SIGUSR1 it collects garbage and writes into the file CENSUS how
 many objects of the server's own classes there are; on SIGUSR2 how many of them only the collector could find, since the
-last time, and from then on it collects none by itself. A mistake is made in the middle of things, so that a test that would
-notice such a thing can be seen to notice it.
+last time, and from then on it collects none by itself. A mistake is made in the middle of things, so that a test that
+would notice such a thing can be seen to notice it.
 """
 
 import gc
@@ -120,9 +120,7 @@ def count_garbage(census: Path) -> None:
 
 def _write(census: Path, objects: list[Any], modules: tuple[str, ...]) -> None:
     found = Counter(
-        f"{kind.__module__}.{kind.__qualname__}"
-        for kind in map(type, objects)
-        if kind.__module__.startswith(modules)
+        f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, objects) if kind.__module__.startswith(modules)
     )
     ready = census.with_suffix(".new")
     ready.write_text(json.dumps(found))
