@@ -11,7 +11,7 @@ import numpy as np
 
 from topics.indexing.columns import Numbers
 from topics.indexing.companions.mapped import Companion, Rows
-from topics.indexing.companions.postings import postings_of
+from topics.indexing.companions.postings import Lookup
 from topics.indexing.companions.pruning import chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.fresh.masks import Late
@@ -30,7 +30,8 @@ class Choice:
     def __init__(self, companion: Companion, ask: Ask, lo: int, hi: int, budget: Budget) -> None:
         self._companion = companion
         self._ask = ask
-        self._postings = postings_of(companion, ask.predicate)
+        self._lookup = Lookup(companion)
+        self._postings = self._lookup.of(ask.predicate)
         self._lo = lo
         self._hi = hi
         self._budget = budget
@@ -46,7 +47,7 @@ class Choice:
     def by_blocks(self, ranking: Ranking) -> Iterator[Rows]:
         """Raises `Late`: there may be many blocks without anything to look at."""
         companion, postings = self._companion, self._postings
-        chance = chance_of(companion, self._ask.predicate)
+        chance = chance_of(self._lookup, self._ask.predicate)
         pending: list[Numbers] = []
         # The first step has as many rows as hits are wanted: there may be no need for more.
         waiting, step = 0, min(self._ask.size, AT_ONCE)

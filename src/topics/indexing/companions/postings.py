@@ -133,23 +133,35 @@ class _OfAny:
         return reduce(np.logical_or, [part.has(rows) for part in self._parts], np.zeros(len(rows), np.bool_))
 
 
-def postings_of(companion: Companion, predicate: Predicate) -> Postings | None:
-    """The rows that a predicate can only match; None where no texts of it tell."""
-    if isinstance(predicate, Nothing):
-        return _OfAny(())
-    if isinstance(predicate, All):
-        known = [part for each in predicate.parts if (part := postings_of(companion, each)) is not None]
+class Lookup:
+    """The postings of one search, each looked for once."""
+
+    def __init__(self, companion: Companion) -> None:
+        self.companion = companion
+        self._known: dict[Predicate, Postings | None] = {}
+
+    def of(self, predicate: Predicate) -> Postings | None:
+        """The rows that a predicate can only match; None where no texts of it tell."""
+        if predicate not in self._known:
+            self._known[predicate] = self._find(predicate)
+        return self._known[predicate]
+
+    def _find(self, predicate: Predicate) -> Postings | None:
+        if isinstance(predicate, Nothing):
+            return _OfAny(())
+        if isinstance(predicate, All):
+            known = [part for each in predicate.parts if (part := self.of(each)) is not None]
+            return _joined(known, _OfAll) if known else None
+        if isinstance(predicate, Any_ | Best):
+            parts = [self.of(each) for each in predicate.parts]
+            known = [part for part in parts if part is not None]
+            return _joined(known, _OfAny) if len(known) == len(parts) else None
+        spans = _code_spans(self.companion, predicate)
+        if spans is None:
+            return None
+        column = self.companion.column(predicate.field)  # type: ignore[attr-defined]
+        known = [part for span in spans if (part := _of_codes(column, *span)) is not None]
         return _joined(known, _OfAll) if known else None
-    if isinstance(predicate, Any_ | Best):
-        parts = [postings_of(companion, each) for each in predicate.parts]
-        known = [part for part in parts if part is not None]
-        return _joined(known, _OfAny) if len(known) == len(parts) else None
-    spans = _code_spans(companion, predicate)
-    if spans is None:
-        return None
-    column = companion.column(predicate.field)  # type: ignore[attr-defined]
-    known = [part for span in spans if (part := _of_codes(column, *span)) is not None]
-    return _joined(known, _OfAll) if known else None
 
 
 def _joined(parts: list[Postings], join: Callable[[Sequence[Postings]], Postings]) -> Postings:
