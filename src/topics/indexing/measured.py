@@ -45,7 +45,7 @@ class Counts:
         return self.states()
 
 
-class _Shown(msgspec.Struct):
+class _Shown(msgspec.Struct, gc=False):
     """A summary as it is answered (`Summed.show`)."""
 
     count: Any
