@@ -58,7 +58,8 @@ def test_attempts_that_meet_do_not_touch_what_the_other_has_finished() -> None:
     disk.make_dirs("cold")
     put(disk, "file", b"companion" * 100)
     whole = digest_of(disk, "file")
-    opened, seen = disk.open, []
+    opened = disk.open
+    seen: list[int] = []
 
     def late(path: str, *, write: bool = False, create: bool = False) -> File:
         if not create:
@@ -72,7 +73,7 @@ def test_attempts_that_meet_do_not_touch_what_the_other_has_finished() -> None:
             return file
         return opened(path, create=True)
 
-    disk.open = late  # type: ignore[method-assign]
+    disk.open = late  # type: ignore[assignment, method-assign]
     assert send(disk, "file", "cold/file", "cold/one.tmp") == whole
     assert seen == [whole, whole]
     assert disk.list_dir("cold") == ["file"]

@@ -8,7 +8,8 @@ from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem
 def test_attempts_that_meet_each_put_a_whole_file() -> None:
     disk = FakeDisk()
     disk.make_dirs("folder")
-    opened, seen = disk.open, []
+    opened = disk.open
+    seen: list[str] = []
 
     def met(path: str, *, write: bool = False, create: bool = False) -> File:
         file = opened(path, write=write, create=create)
@@ -19,7 +20,7 @@ def test_attempts_that_meet_each_put_a_whole_file() -> None:
             assert read_whole(disk, "folder/file") == b"whole"
         return file
 
-    disk.open = met  # type: ignore[method-assign]
+    disk.open = met  # type: ignore[assignment, method-assign]
     replace_beside_others(disk, "folder/file", b"whole", "first")
     assert seen == ["folder/file.first.tmp"]
     assert read_whole(disk, "folder/file") == b"whole"
