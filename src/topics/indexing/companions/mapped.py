@@ -127,6 +127,18 @@ class Companion:
         self.file.check()
 
 
+class Picked(msgspec.Struct, frozen=True):
+    """Which rows of a companion: all between two, or those of a list."""
+
+    lo: int
+    hi: int
+    picked: Numbers | None
+
+    @property
+    def count(self) -> int:
+        return self.hi - self.lo if self.picked is None else len(self.picked)
+
+
 class Rows(Mapping[str, Column]):
     """Some rows of a companion: their numbers, and their columns by name. All between two, or those of a list."""
 
@@ -146,12 +158,15 @@ class Rows(Mapping[str, Column]):
     def __getitem__(self, name: str) -> Column:
         made = self._made.get(name)
         if made is None:
-            made = self._made[name] = _view_of(self._companion.column(name), self)
+            # Not with these rows themselves: arrays in a circle would stay until the garbage collector comes by, which
+            # counts objects and not bytes.
+            view = Picked(self.lo, self.hi, self.picked)
+            made = self._made[name] = _view_of(self._companion.column(name), view)
         return made
 
     @property
     def count(self) -> int:
-        return self.hi - self.lo if self.picked is None else len(self.picked)
+        return Picked(self.lo, self.hi, self.picked).count
 
     @cached_property
     def numbers(self) -> Numbers:
@@ -229,7 +244,7 @@ class SpreadSnapshot(Snapshot):
 class ViewColumn(Column):
     """A column of some rows."""
 
-    def __init__(self, stored: StoredColumn, view: Rows) -> None:
+    def __init__(self, stored: StoredColumn, view: Picked) -> None:
         self.stored = stored
         self.view = view
         self._snapshot: Snapshot | None = None
@@ -272,7 +287,7 @@ class ViewColumn(Column):
 class ViewTexts(ViewColumn, TextColumn):
     """Texts are as codes of a few bytes in the file; whoever counts with them needs room."""
 
-    def __init__(self, stored: StoredColumn, view: Rows) -> None:
+    def __init__(self, stored: StoredColumn, view: Picked) -> None:
         super().__init__(stored, view)
         self.dictionary = stored.texts
 
@@ -310,7 +325,7 @@ class ViewWords(ViewTexts, WordsColumn):
         return words.lengths(gap) if isinstance(words, SpreadSnapshot) else np.zeros(count, np.int64)
 
 
-def _view_of(stored: StoredColumn, view: Rows) -> ViewColumn:
+def _view_of(stored: StoredColumn, view: Picked) -> ViewColumn:
     if stored.kind == "text":
         return ViewWords(stored, view)
     return ViewTexts(stored, view) if stored.is_text else ViewColumn(stored, view)

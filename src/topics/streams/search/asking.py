@@ -147,7 +147,7 @@ class Asking:
         asked = self._asked
         if asked is not None:
             removed = self._removed(fresh)
-            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed))
+            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed, is_last=True))
         else:
             stays = not self._ascending and self._plan_scan() and self._spent is None
             self._ask(fresh, stays)
@@ -254,7 +254,9 @@ class Asking:
             else:
                 self._take(result)
 
-        self._means.searcher.ask(lambda request: More(request, asked, removed=removed, mapped=mapped), told)
+        self._means.searcher.ask(
+            lambda request: More(request, asked, removed=removed, mapped=mapped, is_last=self._is_last), told
+        )
 
     def _scan(self, part: Stretch) -> None:
         request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
@@ -291,11 +293,16 @@ class Asking:
         asked = self._asked
         assert asked is not None
         if packed.pieces:
-            self._tell(lambda request: More(request, asked, packed.pieces), packed.body)
+            self._tell(lambda request: More(request, asked, packed.pieces, is_last=self._is_last), packed.body)
         else:
             self._next()
 
     # Asking and answering
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether nothing follows on what is asked now. With the oldest first, what is fresh does."""
+        return not self._left and not self._ascending
 
     def _tell(self, make: Callable[[int], Question], body: tuple[bytes | memoryview, ...] = ()) -> None:
         """Asks something after which there is more to do."""
@@ -309,7 +316,10 @@ class Asking:
 
     def _take(self, result: Result) -> None:
         self._enough, self._spent = result.enough, self._spent or result.spent
-        self._next()
+        if result.is_final:
+            self._take_final(result)
+        else:
+            self._next()
 
     def _fail(self, error: TopicsError) -> None:
         """Gives up; whoever keeps the question may forget it."""
