@@ -110,10 +110,10 @@ class Connection(asyncio.Protocol):
         several = False
         if at_rest and between:
             heads = self._heads
-            # What is left is another object only where the lead was there.
             body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
-            if body is data and heads.find(data, nbytes):
-                body = data.removeprefix(heads.lead)
+            if body is data:
+                # Without the lead it is the same object.
+                body = heads.find(data, nbytes)
             several = body is data
             if not several and self._start_known(heads, body):
                 return

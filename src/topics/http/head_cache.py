@@ -71,26 +71,26 @@ class HeadCache:
         self.nbytes = -1
         """How long that request was in all. One of the same length that begins alike needs no `find`."""
 
-    def find(self, data: bytes, nbytes: int) -> bool:
-        """Whether this is a whole request with a known head, which is the last one then."""
+    def find(self, data: bytes, nbytes: int) -> bytes:
+        """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
         for known in self._known:
-            front, back = known.front, known.back
-            lead, length = front, 0
+            lead, back, length = known.front, known.back, 0
             if back:
                 rest = nbytes - known.head_nbytes
                 length = rest - len(str(rest))
                 if not 0 < length <= self._body_bytes_max:
                     continue
-                lead = b"%b%d%b" % (front, length, back)
-                if len(lead) + length != nbytes:
-                    # The length has a digit less than what it takes together with its digits: 9 and 1 are 10.
+                if len(str(length)) != rest - length:
+                    # It has a digit less than what it takes together with its digits: 9 and 1 are 10.
                     length += 1
-                    lead = b"%b%d%b" % (front, length, back)
-            if data.startswith(lead) and len(lead) + length == nbytes:
+                lead = b"%b%d%b" % (lead, length, back)
+            body = data.removeprefix(lead)
+            # Without the lead it is the same object.
+            if body is not data and len(body) == length:
                 self._turn_to(known)
                 self.lead, self.nbytes = lead, nbytes
-                return True
-        return False
+                return body
+        return data
 
     def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
         """Where the body of the request that begins here begins and ends, if its head is known, which is the last one
