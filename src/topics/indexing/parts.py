@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.groups import NO_GROUPS, Groups
 from topics.indexing.matching import Matcher
 from topics.indexing.predicates import Predicate
 from topics.indexing.ranking import Term, Weights
@@ -91,6 +92,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     after: Place | None = None
     count_all: bool = False
     """Whether all matches are counted, although only some are wanted."""
+    until: Place | None = None
+    """The last of as many hits as are wanted, which other parts gave: what comes behind it need not be found. There is
+    none where all matches are counted."""
     weights: Weights | None = None
     """What terms are worth, where hits are ranked by rarity."""
 
@@ -122,7 +126,7 @@ class Found(msgspec.Struct, kw_only=True):
 class Totalled(msgspec.Struct, kw_only=True):
     """What a part adds to an aggregation."""
 
-    table: Table
+    groups: Groups = NO_GROUPS
     rolled: bool = False
     """Whether some of it had been added up before."""
     looked_at: int = 0

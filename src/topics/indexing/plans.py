@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.groups import Groups
 from topics.indexing.parts import Ask, Budget, Count, Part, Span
 from topics.indexing.ranking import Statistics
 from topics.indexing.sorting import OFFSET, Hit, Place
+from topics.indexing.tables import Table
 
 _SPARE_PAGES = 4
-"""Pages of hits, or of keys, that are held before they are sorted and cut."""
+"""Pages of keys that are held before they are sorted and cut."""
 
 
 class Coverage(msgspec.Struct, kw_only=True):
@@ -116,13 +118,16 @@ class Searching:
         if self._budget.is_late():
             self.coverage.miss(span, span.rows, None)
             return
-        found = part.search(self._ask, self._budget)
+        ask = self._ask
+        found = part.search(ask, self._budget)
         self.coverage.looked(span, found.looked_at, found.candidates)
         self.coverage.miss(span, found.missed, found.first_missed)
         self._matched += found.matched
         self._hits += found.hits
-        if len(self._hits) > _SPARE_PAGES * self._ask.size:
+        if found.hits and len(self._hits) >= ask.size:
             self._cut()
+            if not ask.count_all:
+                self._ask = msgspec.structs.replace(ask, until=self._hits[-1].place)
 
     def _cut(self) -> None:
         self._ask.sort.arrange(self._hits)
@@ -155,7 +160,7 @@ def _is_before(span: Span, ask: Ask) -> bool:
 
 
 class Sums(NamedTuple):
-    table: Table
+    groups: Groups
     coverage: Coverage
 
 
@@ -168,7 +173,7 @@ class Adding:
         self._ask = ask
         self._budget = budget
         self.coverage = Coverage()
-        self._table = Table(ask)
+        self._table = Table()
 
     def wants(self, span: Span) -> bool:
         return True
@@ -182,13 +187,13 @@ class Adding:
         coverage.rolled |= totalled.rolled
         coverage.looked(span, totalled.looked_at)
         coverage.miss(span, totalled.missed, totalled.first_missed)
-        if not self._table.merge(totalled.table):
+        if not self._table.add(totalled.groups):
             self._budget.out_of_memory()
             coverage.miss(span, span.rows - totalled.missed, None)
 
     def sums(self) -> Sums:
         self.coverage.spent = self._budget.spent
-        return Sums(self._table, self.coverage)
+        return Sums(self._table.groups(), self.coverage)
 
 
 def aggregate(parts: Iterable[Part], ask: Aggregation, budget: Budget) -> Sums:

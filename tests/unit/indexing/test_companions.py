@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.unit.indexing.helpers import LOGS, plenty
+from tests.unit.indexing.helpers import LOGS, plenty, states_of
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions import totals
 from topics.indexing.companions.building import build
@@ -20,12 +20,14 @@ from topics.indexing.companions.rolling import read_rollup, write_rollups
 from topics.indexing.companions.stored import is_same
 from topics.indexing.companions.texts import MappedTexts, pack_strings
 from topics.indexing.groups import Dimension, Groups, regroup
-from topics.indexing.measured import Buckets, Counts, States, Sums
+from topics.indexing.histograms import Buckets
+from topics.indexing.measured import Counts, States, Sums
 from topics.indexing.measures import Summed
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
+from topics.indexing.showing import show
 from topics.indexing.sorting import parse_sort
 from topics.schema.registry import Registry, Version
 
@@ -136,7 +138,7 @@ def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
     ):
         ask = parse_aggregation(msgspec.json.encode(body), config, 1)
         found = aggregate([answered], ask, plenty())
-        assert found.table.groups == aggregate([scan], ask, plenty()).table.groups
+        assert states_of(found.groups) == states_of(aggregate([scan], ask, plenty()).groups)
         assert found.coverage.rolled
 
 
@@ -177,13 +179,32 @@ def test_rollups_are_read_at_any_places() -> None:
     writer.finish(Plan({}, {}, {}))
     stored = read_rollup(SectionFile(bytes(data)), "load", 60_000, "all")
     assert stored is not None
-    expected = list(groups.table().items())
+    expected = list(states_of(groups).items())
     for places in (range(1_500), range(0), [0], [1_499], range(0, 1_500, 7)):
         found = stored.at(np.array(places, np.int64), range(3))
-        assert list(found.table().items()) == [expected[place] for place in places]
-    [key] = stored.at(numbers, [0], [(0, "s0004")]).table()
+        assert list(states_of(found).items()) == [expected[place] for place in places]
+    [key] = states_of(stored.at(numbers, [0], [(0, "s0004")]))
     assert key == (240_000, ("s0004",))
     assert not len(stored.at(numbers, [0], [(0, "none")]))
+
+
+def test_groups_are_named_by_the_dimensions_in_whatever_order_they_are_asked_for() -> None:
+    search = {**LOGS, "rollups": {"load": {**ROLLUPS["rollups"]["load"], "dimensions": ["service", "status"]}}}
+    described = registry(search)
+    values = [
+        {"eventTime": 1, "service": f"s{number % 3}", "status": number % 2, "m": {"c": 1, "s": number}}
+        for number in range(20)
+    ]
+    rows = [Entry(number, value, 1) for number, value in enumerate(values)]
+    config = described.search_config
+    assert config is not None
+    for group_by in (["service", "status"], ["status", "service"], ["status"]):
+        body = {"rollup": "load", "from": 0, "to": 60_000, "interval": "1m", "group_by": group_by}
+        ask = parse_aggregation(msgspec.json.encode(body), config, 1)
+        found = aggregate([part(companion(described, rows), described)], ask, plenty())
+        scanned = aggregate([Scan(Entries(Span(0, 19, 20), rows))], ask, plenty())
+        assert found.coverage.rolled
+        assert show(found.groups, ask) == show(scanned.groups, ask)
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
@@ -235,5 +256,64 @@ def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.Monk
         asked = {"rollup": "load", "from": begin, "to": end, "interval": "1m"}
         ask = parse_aggregation(msgspec.json.encode(asked), config, 1)
         found = aggregate([part(one, described)], ask, plenty())
-        assert (len(found.table.groups), len(looked)) == (groups, groups)
+        assert (len(found.groups), len(looked)) == (groups, groups)
         assert found.coverage.looked_at == len(rows) and not found.coverage.missed
+
+
+def test_a_companion_is_not_looked_into_once_others_have_better_hits() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    values = [{"eventTime": 10 * n, "status": n % 7, "duration": n % 5, "message": f"a b{n}"} for n in range(240)]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    parts = [part(companion(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
+    scan = Scan(Entries(Span(0, 239, 240), entries))
+    # Of each of the others it is known ahead that its best is not good enough; but if all of them are counted.
+    for q, sort, count_all, most in (
+        ("a", (), False, 60),
+        ("a", (), True, 240),
+        ("status:>=1", ("eventTime",), False, 20),
+        ("status:>=1", ("service", "eventTime"), False, 20),
+        ("status:>=1", ("duration:asc",), False, 60),
+        ("status:>=1", ("eventTime:asc",), False, 80),
+    ):
+        query = bind_search(q, config)
+        ask = Ask(
+            config=config, version=1, predicate=query.predicate, sort=parse_sort(sort, config, query.has_text), size=9,
+            count_all=count_all,
+        )  # fmt: skip
+        found, expected = search(parts, ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits
+        assert found.coverage.looked_at == most and found.coverage.indexed_segments == len(parts)
+        assert found.matched == expected.matched or not count_all
+
+
+def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    # As many values of the keyword as just do not fit into two bytes.
+    values = [
+        {"eventTime": n, "service": "s", "message": "often" + " seldom" * (n < 40_000 or n % 50 == 0)}
+        for n in range(65_536)
+    ]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    whole = companion(described, entries, block_rows=8192)
+    scan = Scan(Entries(Span(0, 65_535, 65_536), entries))
+    seldom = len(range(57_350, 65_536, 50))
+    for q, most in (
+        ("seldom", seldom),
+        ("often seldom", seldom),
+        ('"often seldom"', seldom),
+        ("seldom OR absent", seldom),
+        ("service:s seldom", seldom),
+        ("absent often", 0),
+        ("message:seld*", seldom),
+        ("often", 8192),
+        ("service:s", 8192),
+    ):
+        predicate, sort = bind_search(q, config).predicate, parse_sort(("eventTime",), config, True)
+        ask = Ask(config=config, version=1, predicate=predicate, sort=sort, size=9)
+        found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q

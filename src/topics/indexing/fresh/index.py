@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing import limits
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.extraction import pointer_of
 from topics.indexing.fresh.arrays import Growing
@@ -14,8 +15,9 @@ from topics.indexing.fresh.columns import GrowingColumn, Keywords
 from topics.indexing.fresh.filling import Filler, is_plain_keyword
 from topics.indexing.fresh.keys import Keys
 from topics.indexing.fresh.masks import Judge, Late
-from topics.indexing.fresh.selection import first_hits
-from topics.indexing.fresh.sums import Sheet, total
+from topics.indexing.fresh.scores import Scorer
+from topics.indexing.fresh.selection import Matches, first_hits
+from topics.indexing.fresh.sums import Sheet, add_up
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import Predicate, has_scores
@@ -116,16 +118,17 @@ class FreshPart:
         self.span = span
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        numbers = self._numbers
-        judge = Judge(self._index.columns, len(numbers), budget)
+        numbers, columns = self._numbers, self._index.columns
+        count = len(numbers)
+        judge = Judge(columns, count, budget)
         try:
-            mask = judge.mask(ask.predicate)
-            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
+            matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
+            scorer = Scorer(columns, count, judge, ask.weights, matching)
+            scores = scorer.scores(ask.predicate) if has_scores(ask.predicate) else None
         except Late:
             return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
-        matching = np.flatnonzero(mask & self._alive())
         matched = len(matching)
-        hits = first_hits(ask, self._index.columns, numbers, matching, scores)
+        hits = first_hits(ask, columns, count, Matches(matching, numbers[matching], scores))
         return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
 
     def count(self, ask: Count, budget: Budget) -> Counted:
@@ -154,13 +157,13 @@ class FreshPart:
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         judge = Judge(self._index.columns, len(self._numbers), budget)
         try:
-            table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
+            groups = add_up(self._index.sheet, self._index.columns, judge, self._alive(), ask, limits.MAX_GROUPS)
         except Late:
-            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
-        if table is None:
+            return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        if groups is None:
             budget.out_of_memory()
-            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
-        return Totalled(table=table, looked_at=self._looked_at())
+            return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        return Totalled(groups=groups, looked_at=self._looked_at())
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
         column = self._index.keys
