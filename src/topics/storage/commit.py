@@ -18,6 +18,7 @@ the log ends and the shard takes writes again (`Shard.heal`).
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -86,8 +87,8 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
-        self.coalesced: Callable[[], None] | None = None
-        """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
+        self.coalesced: deque[Callable[[], None]] = deque()
+        """Each stages something that was put off to the end of the tick (`engine.write.coalescing`)."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
         self.settled: list[Callable[[], None]] = []
@@ -102,9 +103,9 @@ class Shard:
 
     def stage_coalesced(self) -> None:
         """Has staged what was coalesced for the end of the tick."""
-        coalesced, self.coalesced = self.coalesced, None
-        if coalesced is not None:
-            coalesced()
+        coalesced = self.coalesced
+        while coalesced:
+            coalesced.popleft()()
 
     @property
     def coalesces(self) -> bool:
@@ -117,7 +118,7 @@ class Shard:
 
         To be called before anything is staged: what came earlier in this tick and was only coalesced goes first.
         """
-        if self.coalesced is not None:
+        if self.coalesced:
             self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison
