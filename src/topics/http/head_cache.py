@@ -78,6 +78,8 @@ class HeadCache:
         """Whether this is a whole request with a known head, which is the last one then."""
         for known in self._known:
             front, back = known.front, known.back
+            if not data.startswith(front):
+                continue
             lead, length = front, 0
             if back:
                 rest = nbytes - known.head_nbytes
