@@ -24,6 +24,10 @@ WORKLOADS = (
     Workload("append-1@16", "append 1 record, 16 connections", 16, 1),
     Workload("append-1@64", "append 1 record, 64 connections", 64, 1),
     Workload("append-1v@16", "append 1 record of 100 to 300 bytes, 16 connections", 16, 1, sizes=range(100, 301, 5)),
+    Workload("row-16@1", "append 16 single records at once, 1 connection", 1, 1, at_once=16),
+    Workload("row-16@16", "append 16 single records at once, 16 connections", 16, 1, at_once=16),
+    Workload("row-16ws@1", "the same over a WebSocket, 1 connection", 1, 1, at_once=16, socket=True),
+    Workload("row-16ws@16", "the same over a WebSocket, 16 connections", 16, 1, at_once=16, socket=True),
     Workload("append-100@1", "append batches of 100, 1 connection", 1, 100),
     Workload("append-100@16", "append batches of 100, 16 connections", 16, 100),
     Workload("read-1000@1", "catch-up read by 1000, 1 connection", 1, 1000, reads=True),
@@ -49,13 +53,15 @@ JSON where no other size is told, a new topic, stream or key for each row; rates
 Reads go over {total:,} records from the beginning to the end, by 1000, again and again, and every pass must find every
 record. A batch of 100 is one atomic request for us and one array for the streams servers; for redis it is a pipeline of
 100 XADDs (without MULTI, which would be atomic and slower), for NATS 100 messages sent at once and acknowledged one by
-one. Redis writes an append-only file and is spared rewriting it; NATS uses file storage, a consumer without
-acknowledgements for reads, and `sync_interval: always` in the column of that name. Prisma Streams and the Node server
-sync before they answer and have no weaker class, so they stand in both tables; the Node server has no page size and
-answers a read with the whole rest of the stream. The tables of /v1 compare like with like: the same requests of the
-Durable Streams protocol to all of them, ours with its defaults, which are class `fsync`. In that protocol it is the
-server that chooses how much a read gives, whatever the row says. Rows about schemas, keys, profiles and lenses are of
-streams that were described in the same words to ours and to Prisma Streams."""
+one. Single records at once are requests that are sent together and answered one by one: pipelined HTTP or messages of
+a WebSocket for ours, pipelined commands for redis, published messages for NATS. Redis writes an append-only file and
+is spared rewriting it; NATS uses file storage, a consumer without acknowledgements for reads, and `sync_interval:
+always` in the column of that name. Prisma Streams and the Node server sync before they answer and have no weaker
+class, so they stand in both tables; the Node server has no page size and answers a read with the whole rest of the
+stream. The tables of /v1 compare like with like: the same requests of the Durable Streams protocol to all of them,
+ours with its defaults, which are class `fsync`. In that protocol it is the server that chooses how much a read gives,
+whatever the row says. Rows about schemas, keys, profiles and lenses are of streams that were described in the same
+words to ours and to Prisma Streams."""
 
 
 class Bench:
@@ -101,6 +107,8 @@ class Bench:
 
     def _appends(self, target: Running) -> None:
         for number, workload in enumerate(one for one in WORKLOADS if not one.reads and not one.kind):
+            if workload.at_once and target.server.speaker.at_once("", 1) is None:
+                continue
             place = f"append{number}"
             target.server.speaker.make(target.address, place)
             self._measure(target, place, workload, 0)

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from bench.install import CACHE, go, said
 from bench.peers import Running, favour, pinned
-from bench.protocols import PAYLOAD_BYTES, with_key
+from bench.protocols import PAYLOAD_BYTES, Speaker, publish, with_key
 
 _SOURCE = Path(__file__).resolve().parent / "loadgen"
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -48,6 +48,10 @@ class Workload:
     keyed: bool = False
     # What the stream promises about its entries (`bench.described`); only servers that know such streams have the row.
     kind: str = ""
+    # How many appends are sent without waiting for an answer.
+    at_once: int = 0
+    # Whether ours are sent over a WebSocket.
+    socket: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,8 @@ class Load:
         order: dict[str, object] = {"connections": workload.connections}
         if workload.reads:
             order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
+        elif workload.at_once:
+            order |= _row(speaker, place, workload)
         else:
             first, *others = [speaker.append(place, workload.records, size) for size in workload.sizes]
             if workload.keyed:
@@ -212,6 +218,14 @@ class Load:
             raise RuntimeError(f"{target.server.title}: {complaint.strip()}")
         answer: dict[str, float] = json.loads(answered)
         return answer
+
+
+def _row(speaker: Speaker, place: str, workload: Workload) -> dict[str, object]:
+    """Appends that do not wait for each other."""
+    row: dict[str, object] = {"records": workload.at_once, "answers": workload.at_once}
+    if workload.socket and speaker.protocol == "topics":
+        return row | {"protocol": "topics-ws", "request": publish(place)}
+    return row | {"request": speaker.at_once(place, workload.at_once)}
 
 
 def _used_s(pid: int) -> float:

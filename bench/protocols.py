@@ -37,6 +37,9 @@ class Speaker(Protocol):
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         """The bytes of one request that appends as many records of so many bytes."""
 
+    def at_once(self, place: str, count: int) -> str | None:
+        """The bytes of as many appends of one record, none of which waits for another; None where they cannot."""
+
     def target(self, place: str) -> str:
         """What the generator needs to read the place."""
 
@@ -59,6 +62,9 @@ class Topics:
         body = '{"records":[' + ",".join(['{"data":' + payload(nbytes) + "}"] * records) + "]}"
         return post(f"/v0/topics/{place}", body)
 
+    def at_once(self, place: str, count: int) -> str:
+        return self.append(place, 1) * count
+
     def target(self, place: str) -> str:
         return f"/v0/topics/{place}/diff"
 
@@ -80,6 +86,10 @@ class Streams:
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         body = payload(nbytes) if records == 1 else "[" + ",".join([payload(nbytes)] * records) + "]"
         return post(self.target(place), body)
+
+    def at_once(self, place: str, count: int) -> None:
+        # Clients of the protocol send the next append with the answer to the last one.
+        return None
 
     def target(self, place: str) -> str:
         return f"{self._prefix}/{place}"
@@ -106,6 +116,9 @@ class Redis:
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         return _resp("XADD", place, "*", "d", payload(nbytes)).decode() * records
 
+    def at_once(self, place: str, count: int) -> str:
+        return self.append(place, count)
+
     def target(self, place: str) -> str:
         return place
 
@@ -124,6 +137,9 @@ class Nats:
 
     def append(self, place: str, records: int, nbytes: int = PAYLOAD_BYTES) -> str:
         return f"PUB {place} _INBOX.bench0 {nbytes}\r\n{payload(nbytes)}\r\n" * records
+
+    def at_once(self, place: str, count: int) -> str:
+        return self.append(place, count)
 
     def target(self, place: str) -> str:
         return place
@@ -168,6 +184,13 @@ def post(path: str, body: str) -> str:
     """The bytes of a request."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return f"{head}\r\n\r\n{body}"
+
+
+def publish(place: str) -> str:
+    """The message that publishes one record over a WebSocket."""
+    return (
+        '{"op":"publish","request_id":"p","topic":"' + place + '","records":[{"data":' + payload(PAYLOAD_BYTES) + "}]}"
+    )
 
 
 def with_key(request: str) -> str:

@@ -44,6 +44,9 @@ AIMS = (
     Aim("append-1v@16", _DISK, "nats-debian", 0.8),
     Aim("append-1v@16", _DISK, "nats", 0.8),
     Aim("append-1v@16", _FSYNC, "redis-always", 0.7),
+    # What a client has on its way without waiting is published there.
+    Aim("row-16", _DISK, "nats-debian", 1.0),
+    Aim("row-16", _DISK, "nats", 1.0),
     Aim("append-100", _DISK, "redis-everysec", 1.3),
     Aim("append-100", _DISK, "nats-debian", 2.0),
     Aim("append-100", _DISK, "nats", 2.0),

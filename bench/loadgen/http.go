@@ -18,6 +18,7 @@ type httpAnswer struct {
 	upToDate bool
 	offset   []byte // Stream-Next-Offset
 	count    int    // Markers in the body.
+	rest     []byte // What came behind the end of an answer with a length.
 	front    []byte
 	back     []byte
 }
@@ -45,9 +46,13 @@ func (a *httpAnswer) feed(data []byte) (records int, done bool, err error) {
 	if a.chunked {
 		done, err = a.feedChunks(data)
 	} else {
-		a.body(data)
-		a.left -= len(data)
-		done = a.left <= 0
+		part := data
+		if len(part) > a.left {
+			part = part[:a.left]
+		}
+		a.body(part)
+		a.left -= len(part)
+		a.rest, done = data[len(part):], a.left == 0
 	}
 	if done {
 		a.state = inHeader
@@ -221,21 +226,30 @@ func (p *pass) finish() error {
 	return nil
 }
 
-// httpAppend sends the same append again and again.
+// httpAppend sends the same append, or the same row of them, again and again.
 type httpAppend struct {
 	appends
-	order  *order
-	answer httpAnswer
+	order   *order
+	answer  httpAnswer
+	answers int // How many of a row are there.
 }
 
 func (s *httpAppend) greet(int) error { return nil }
 
 func (s *httpAppend) feed(data []byte) (int, bool, error) {
-	_, done, err := s.answer.feed(data)
-	if done {
-		return s.order.Records, true, err
+	for {
+		_, done, err := s.answer.feed(data)
+		if !done || err != nil {
+			return 0, false, err
+		}
+		if s.answers++; s.answers >= s.order.Answers {
+			s.answers = 0
+			return s.order.Records, true, nil
+		}
+		if data = s.answer.rest; len(data) == 0 {
+			return 0, false, nil
+		}
 	}
-	return 0, false, err
 }
 
 // topicsRead follows next_from_seq.

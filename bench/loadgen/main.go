@@ -1,5 +1,5 @@
 // The load generator of `make bench-http` and `make bench-live`: one thread, one epoll loop, as many connections as
-// asked, one request on its way on each. It speaks HTTP, Redis and NATS through the same loop, so that a difference
+// asked, one request on its way on each, or a row of them. It speaks HTTP, WebSocket, Redis and NATS through the same loop, so that a difference
 // between two servers is not a difference between two clients. Nothing is allocated while it measures, and the
 // collector is off.
 //
@@ -31,7 +31,8 @@ type order struct {
 	Requests    int      `json:"requests"` // Not 0: stop after as many, however long it takes.
 	Request     string   `json:"request"`  // An append, complete with its framing; empty means reads.
 	Others      []string `json:"others"`   // More appends, sent in turns with the first.
-	Records     int      `json:"records"`  // How many records an append carries.
+	Records     int      `json:"records"`  // How many records an append carries, or all that are sent at once.
+	Answers     int      `json:"answers"`  // How many answers what is sent at once has; 0 is one.
 	Name        string   `json:"name"`     // What to read: a path, a key, a stream.
 	Limit       int      `json:"limit"`    // How many records a read asks for.
 	Total       int      `json:"total"`    // How many records one pass over everything must find.

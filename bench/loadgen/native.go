@@ -56,6 +56,8 @@ func newSession(wanted *order, index int) (session, error) {
 		return newTopicsJobs(wanted, index), nil
 	case wanted.Protocol == "nats-queue":
 		return newNatsJobs(wanted, talk), nil
+	case wanted.Protocol == "topics-ws":
+		return newSocketAppend(wanted), nil
 	case wanted.Protocol == "topics" && !appends:
 		return &topicsRead{order: wanted, pass: pass}, nil
 	case wanted.Protocol == "streams" && !appends:

@@ -1,8 +1,9 @@
 """`topics serve` that counts its objects when it is asked to, and that may have a mistake planted in it.
 
 Run as `python counted_server.py CENSUS [MISTAKE]`. On SIGUSR1 it collects garbage and writes into the file CENSUS how
-many objects of the server's own classes there are. A mistake is made in the middle of things, so that a test that would
-notice such a thing can be seen to notice it.
+many objects of the server's own classes there are; on SIGUSR2 how many of them only the collector could find, since the
+last time, and from then on it collects none by itself. A mistake is made in the middle of things, so that a test that
+would notice such a thing can be seen to notice it.
 """
 
 import gc
@@ -10,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -103,20 +105,44 @@ MISTAKES: dict[str, Callable[[], None]] = {"drop": drop, "repeat": repeat, "leak
 
 def count(census: Path) -> None:
     gc.collect()
+    _write(census, gc.get_objects(), COUNTED)
+
+
+def count_garbage(census: Path) -> None:
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    _write(census, gc.garbage, ("topics.",))
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.collect()
+
+
+def _write(census: Path, objects: list[Any], modules: tuple[str, ...]) -> None:
     found = Counter(
-        f"{kind.__module__}.{kind.__qualname__}"
-        for kind in map(type, gc.get_objects())
-        if kind.__module__.startswith(COUNTED)
+        f"{kind.__module__}.{kind.__qualname__}" for kind in map(type, objects) if kind.__module__.startswith(modules)
     )
     ready = census.with_suffix(".new")
     ready.write_text(json.dumps(found))
     os.replace(ready, census)
 
 
+def ask_census(pid: int, census: Path, number: signal.Signals, guard_s: float = 30.0) -> Counter[str]:
+    """What such a server counts when it is sent a signal; for whoever has started one."""
+    census.unlink(missing_ok=True)
+    os.kill(pid, number)
+    give_up = time.monotonic() + guard_s
+    while not census.exists():
+        assert time.monotonic() < give_up, "the server does not count"
+        time.sleep(0.02)
+    return Counter(json.loads(census.read_text()))
+
+
 def run(census: str, mistake: str | None = None) -> Any:
     if mistake is not None:
         MISTAKES[mistake]()
     signal.signal(signal.SIGUSR1, lambda *_: count(Path(census)))
+    signal.signal(signal.SIGUSR2, lambda *_: count_garbage(Path(census)))
     return main(["serve"])
 
 

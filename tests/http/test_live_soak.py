@@ -11,11 +11,9 @@ happens, and the second test shows that it notices mistakes.
 """
 
 import asyncio
-import json
 import os
 import resource
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -65,17 +63,11 @@ class Soaked:
         return happened
 
     def weigh(self, guard_s: float = 30.0) -> Weight:
-        self._census.unlink(missing_ok=True)
-        os.kill(self.live.pid, signal.SIGUSR1)
-        give_up = time.monotonic() + guard_s
-        while not self._census.exists():
-            assert time.monotonic() < give_up, "the server does not count"
-            time.sleep(0.05)
+        objects = counted_server.ask_census(self.live.pid, self._census, signal.SIGUSR1, guard_s)
         process = Path(f"/proc/{self.live.pid}")
         [resident] = [
             line.split()[1] for line in (process / "status").read_text().splitlines() if line.startswith("VmRSS:")
         ]
-        objects: Counter[str] = Counter(json.loads(self._census.read_text()))
         files = [os.readlink(link) for link in (process / "fd").iterdir()]
         # Mapped segments are kept, within `map_cache_bytes`, until a checkpoint takes the files away.
         files = [file for file in files if "/data/topics/" not in file]

@@ -26,6 +26,7 @@ from topics.indexing.grammar import Node
 from topics.indexing.parts import Entries, Entry, Part, Span
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.scans import Scan
+from topics.indexing.showing import show
 from topics.schema.registry import Registry, Version
 from topics.schema.search import SearchConfig
 
@@ -144,10 +145,10 @@ def test_companions_add_up_what_a_scan_adds_up(case: Case, ways: Sequence[tuple[
             continue
         wanted = dimensions[:2] if is_grouped else ()
         ask = aggregation(case.config, node, wanted, (first, last), "1m" if is_minute else "1h")
-        assert aggregate(parts, ask, plenty()).table.groups == aggregate([scan], ask, plenty()).table.groups
+        assert show(aggregate(parts, ask, plenty()).groups, ask) == show(aggregate([scan], ask, plenty()).groups, ask)
         everything = aggregation(case.config, None, wanted, (first, last), ask.interval)
-        found = aggregate(parts, everything, plenty()).table.groups
-        assert found == aggregate([scan], everything, plenty()).table.groups
+        found = aggregate(parts, everything, plenty()).groups
+        assert show(found, everything) == show(aggregate([scan], everything, plenty()).groups, everything)
 
 
 @given(cases(), st.one_of(st.none(), st.sampled_from(WORDS)), st.integers(1, 5))

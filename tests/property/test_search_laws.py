@@ -24,6 +24,7 @@ from tests.property.search_model import (
     sorts,
     values_of,
 )
+from tests.unit.indexing.helpers import states_of
 from topics.indexing.aggregation import Aggregation, parse_aggregation
 from topics.indexing.companions.building import build
 from topics.indexing.companions.identity import plan_of
@@ -272,7 +273,7 @@ def test_an_aggregation_is_a_group_by(
     expected = plain_sums([value for number, value in enumerate(values) if number not in removed], node, ask)
     event(f"{min(len(expected), 3)} groups")
     assert {
-        key: dict(zip(ask.contributions().names, states, strict=True)) for key, states in sums.table.groups.items()
+        key: dict(zip(ask.shown_measures, states, strict=True)) for key, states in states_of(sums.groups).items()
     } == expected
 
 
@@ -296,7 +297,7 @@ def test_an_aggregation_that_nobody_declared_is_a_group_by(
     assert sums.coverage.complete
     expected = plain_sums(values, node, ask)
     assert {
-        key: dict(zip(ask.contributions().names, states, strict=True)) for key, states in sums.table.groups.items()
+        key: dict(zip(ask.shown_measures, states, strict=True)) for key, states in states_of(sums.groups).items()
     } == {key: {name: measures[name] for name in ("count", "num")} for key, measures in expected.items()}
 
 

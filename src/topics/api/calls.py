@@ -117,6 +117,11 @@ class Call(msgspec.Struct, eq=False):
         self._gone = callback
         self.exchange.on_gone(self._lost)
 
+    def forget_gone(self) -> None:
+        """Nobody needs to be told any more that the client went away."""
+        self._gone = None
+        self._let_go()
+
     def close_books_with(self, callback: Callable[[], None]) -> None:
         """Calls back once, when the request is answered or its client is gone."""
         self.on_done = callback
@@ -138,6 +143,12 @@ class Call(msgspec.Struct, eq=False):
         if self.on_done is not None:
             self.on_done()
             self.on_done = None
+            self._let_go()
+
+    def _let_go(self) -> None:
+        # The exchange and this hold each other for as long as it has something to call here.
+        if self._gone is None and self.on_done is None:
+            self.exchange.gone_callback = None
 
     def finish(
         self,
@@ -148,6 +159,8 @@ class Call(msgspec.Struct, eq=False):
     ) -> None:
         if self.on_done is not None:
             self._close_books()
+        if self._gone is not None:
+            self.forget_gone()
         if self.audited is not None:
             self.audited(status)
         self.exchange.respond(status, body, content_type, headers)

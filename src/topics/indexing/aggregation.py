@@ -1,20 +1,20 @@
 """Aggregations: a rollup over a range of time, as buckets of one interval with a group for each of their keys."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, Final
 
 import msgspec
 
 from topics.core.errors import InvalidRequestError, quoted
 from topics.indexing import limits
-from topics.indexing.measures import State
 from topics.indexing.predicates import Predicate, bind_search
-from topics.indexing.rollups import Contribution, Contributions, Group
-from topics.indexing.values import date_of, write_date
+from topics.indexing.rollups import Contributions
+from topics.indexing.values import date_of
 from topics.schema.search import Rollup, SearchConfig, SummaryParts, interval_ms, own_rollup
 
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 """Where a request names no time."""
+_FIRST: Final = -(1 << 63)
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -40,78 +40,25 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def rollup(self) -> Rollup:
         return self.given or self.config.rollups[self.name]
 
+    @cached_property
+    def shown_measures(self) -> tuple[str, ...]:
+        """The measures that are wanted, in the order of the rollup."""
+        return tuple(name for name in self.rollup.measures if name in self.measures)
+
     def start_of(self, moment: int) -> int:
-        """The beginning of the bucket of a moment."""
-        return moment // self.interval_ms * self.interval_ms if self.interval_ms else self.from_ms
+        """The beginning of the bucket of a moment, as far as 64 bits reach."""
+        return max(moment // self.interval_ms * self.interval_ms, _FIRST) if self.interval_ms else self.from_ms
 
     def contributions(self) -> Contributions:
         return Contributions(self.rollup, self.config, self.version, self.predicate, self.group_by, self.measures)
 
+    @cached_property
     def needed_fields(self) -> tuple[str, ...] | None:
         """The fields that it looks at; None where it looks at entries besides."""
         rollup = self.rollup
         if any(isinstance(measure, SummaryParts) for measure in rollup.measures.values()):
             return None
         return self.contributions().fields
-
-
-class GroupKey(NamedTuple):
-    start_ms: int
-    group: Group
-
-
-class Table:
-    """The sums so far, of one part or of all."""
-
-    def __init__(self, ask: Aggregation) -> None:
-        self._ask = ask
-        self.groups: dict[GroupKey, tuple[State, ...]] = {}
-
-    def add(self, contribution: Contribution) -> bool:
-        """Adds what an entry contributes. False when it would be one group too many, and nothing was added."""
-        return self.put(GroupKey(self._ask.start_of(contribution.timestamp), contribution.group), contribution.states)
-
-    def merge(self, other: "Table") -> bool:
-        """Adds the sums of another part, which are used up. False when not all of them were added."""
-        if not self.groups and len(other.groups) <= limits.MAX_GROUPS:
-            self.groups = other.groups
-            return True
-        return all([self.put(key, states) for key, states in other.groups.items()])
-
-    def put(self, key: GroupKey, states: tuple[State, ...]) -> bool:
-        """Adds the sums of one group, which are used up. False when it would be one group too many."""
-        known = self.groups.get(key)
-        if known is None:
-            if len(self.groups) >= limits.MAX_GROUPS:
-                return False
-            self.groups[key] = states
-            return True
-        for state, further in zip(known, states, strict=True):
-            state.merge(further)
-        return True
-
-    def buckets(self, ask: Aggregation, names: Sequence[str]) -> list[dict[str, Any]]:
-        """The buckets as they are answered, the oldest first and the groups of each in order; null is the last."""
-        found: dict[int, list[dict[str, Any]]] = {}
-        for key in self._ordered(ask.top):
-            groups = found.setdefault(key.start_ms, [])
-            if ask.top is None or len(groups) < ask.top:
-                shown = {name: state.show() for name, state in zip(names, self.groups[key], strict=True)}
-                groups.append({"key": dict(zip(ask.group_by, key.group, strict=True)), "measures": shown})
-        length = ask.interval_ms or ask.to_ms - ask.from_ms
-        return [
-            {"start": write_date(start), "end": write_date(start + length), "groups": groups}
-            for start, groups in found.items()
-        ]
-
-    def _ordered(self, top: int | None) -> list[GroupKey]:
-        """By time, then by the group; with `top` the greatest counts first."""
-        ordered = sorted(
-            self.groups, key=lambda key: (key.start_ms, [(part is None, part or "") for part in key.group])
-        )
-        if top is not None:
-            ordered.sort(key=lambda key: (key.start_ms, -self.groups[key][0].count))
-        return ordered
 
 
 class _Request(msgspec.Struct, frozen=True, rename={"from_": "from"}, forbid_unknown_fields=True):

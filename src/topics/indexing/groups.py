@@ -5,15 +5,13 @@ groups are numbered by their keys, and those of one number are added.
 """
 
 from collections.abc import Sequence
-from itertools import repeat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from topics.indexing.aggregation import GroupKey
 from topics.indexing.columns import Numbers
-from topics.indexing.measured import Array, Measured, together
-from topics.indexing.measures import State
+from topics.indexing.histograms import Array
+from topics.indexing.measured import Measured, together
 
 _FEW = 1 << 20
 """Codes that a table is made for; beyond, they are sorted."""
@@ -27,6 +25,16 @@ class Dimension(NamedTuple):
 
     def take(self, places: Array) -> "Dimension":
         return Dimension(self.codes[places], self.names)
+
+    def ranks(self) -> Array:
+        """Smaller ones for names that come first."""
+        ranks = np.empty(len(self.names), np.int64)
+        ranks[sorted(range(len(self.names)), key=lambda code: _order(self.names[code]))] = np.arange(len(self.names))
+        return ranks[self.codes]
+
+
+def _order(name: str | None) -> tuple[bool, str]:
+    return name is None, name or ""
 
 
 class Groups:
@@ -45,12 +53,13 @@ class Groups:
             [measure.take(places) for measure in self.measures],
         )
 
-    def table(self) -> dict[GroupKey, tuple[State, ...]]:
-        named = [[names[code] for code in codes.tolist()] for codes, names in self.dimensions]
-        groups = zip(*named, strict=True) if named else repeat(())
-        keys = map(GroupKey, self.starts.tolist(), groups)
-        states = [measure.states() for measure in self.measures]
-        return dict(zip(keys, zip(*states, strict=True) if states else repeat(()), strict=False))
+    def arranged(self) -> "Groups":
+        """In order: by time, then by the names of their dimensions; null is the last."""
+        order = np.lexsort([dimension.ranks() for dimension in reversed(self.dimensions)] + [self.starts])
+        return self if np.array_equal(order, np.arange(len(order))) else self.take(order)
+
+
+NO_GROUPS: Final = Groups(np.zeros(0, np.int64), (), ())
 
 
 def numbered(codes: Array, size: int) -> tuple[Numbers, Numbers]:
@@ -94,7 +103,7 @@ def regroup(sources: Sequence[Groups], interval_ms: int, wanted: Sequence[int]) 
 
 def _one_dimension(parts: Sequence[Dimension]) -> Dimension:
     """Those of several one behind the other, by names in order."""
-    names = sorted({name for part in parts for name in part.names}, key=lambda name: (name is None, name or ""))
+    names = sorted({name for part in parts for name in part.names}, key=_order)
     codes = {name: code for code, name in enumerate(names)}
     known = [np.array([codes[name] for name in part.names], np.int64) for part in parts]
     return Dimension(np.concatenate([new[part.codes] for new, part in zip(known, parts, strict=True)]), names)

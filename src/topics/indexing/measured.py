@@ -5,15 +5,14 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from topics.indexing.columns import Numbers, ranges
-from topics.indexing.measures import Counted, State, Summed
+from topics.indexing.columns import Numbers
+from topics.indexing.histograms import Array, Buckets, added, buckets_together, wide
+from topics.indexing.measures import SHARES, Counted, State, Summed
 
-Array = NDArray[Any]
-_FEW: Final = 1 << 20
-"""Codes that a table is made for; beyond, they are sorted."""
+_EXACT: Final = 1 << 53
 _SAFE: Final = 1 << 62
 """Sums below are exact in 64 bits, however they are come by."""
 
@@ -28,63 +27,36 @@ class Counts:
         return len(self.numbers)
 
     def take(self, places: Array) -> "Counts":
-        return Counts(_wide(self.numbers[places]))
+        return Counts(wide(self.numbers[places]))
 
     def added(self, groups: Numbers, size: int) -> "Counts":
         """Those of one group together."""
-        return Counts(_added(self.numbers, groups, size))
+        return Counts(added(self.numbers, groups, size))
+
+    @property
+    def counts(self) -> Numbers:
+        return self.numbers
 
     def states(self) -> list[State]:
         return [Counted(number) for number in self.numbers.tolist()]
 
+    def shown(self) -> list[Any]:
+        """As they are encoded, one for each group."""
+        return self.states()
 
-class Buckets:
-    """Histograms of groups: for each group the powers of two that it has, ascending, and how often."""
 
-    def __init__(self, ends: Numbers, exponents: Array, counts: Numbers) -> None:
-        self.ends = ends
-        """Where those of each group end."""
-        self.exponents = exponents
-        self.counts = counts
+class _Shown(msgspec.Struct):
+    """A summary as it is answered (`Summed.show`)."""
 
-    @classmethod
-    def of(cls, groups: Numbers, exponents: Array, size: int, counts: Numbers | None = None) -> "Buckets":
-        """Out of pairs in any order, each as often as `counts` says, or once."""
-        span = int(exponents.max(initial=0)) + 1
-        pairs = groups * span + exponents
-        if size * span <= _FEW:
-            found = np.bincount(pairs, minlength=size * span) if counts is None else _added(counts, pairs, size * span)
-            # Who counts may count nothing, and still have said so.
-            seen = np.zeros(size * span, np.bool_)
-            seen[pairs] = True
-            distinct = np.flatnonzero(seen)
-            found = found[distinct]
-        else:
-            distinct, places = np.unique(pairs, return_inverse=True)
-            found = _added(np.ones(len(pairs), np.int64) if counts is None else counts, places, len(distinct))
-        ends = np.searchsorted(distinct, np.arange(1, size + 1) * span)
-        return cls(ends, (distinct % span).astype(np.uint16), found)
-
-    @property
-    def _lengths(self) -> Numbers:
-        return np.diff(self.ends, prepend=0)
-
-    def take(self, places: Array) -> "Buckets":
-        begins = np.where(places > 0, _wide(self.ends[places - 1]), 0)
-        lengths = _wide(self.ends[places]) - begins
-        inside = ranges(begins, lengths)
-        return Buckets(np.cumsum(lengths), self.exponents[inside], _wide(self.counts[inside]))
-
-    def added(self, groups: Numbers, size: int) -> "Buckets":
-        return Buckets.of(np.repeat(groups, self._lengths), self.exponents, size, self.counts)
-
-    def histograms(self) -> list[dict[int, Any]]:
-        bounds = [1 << exponent for exponent in self.exponents.tolist()]
-        counts, found, begin = self.counts.tolist(), [], 0
-        for end in self.ends.tolist():
-            found.append(dict(zip(bounds[begin:end], counts[begin:end], strict=True)))
-            begin = end
-        return found
+    count: Any
+    sum: Any
+    min: Any
+    max: Any
+    avg: Any
+    p50: int | None = None
+    p95: int | None = None
+    p99: int | None = None
+    histogram: dict[int, Any] | None = None
 
 
 class Sums:
@@ -102,15 +74,15 @@ class Sums:
 
     def take(self, places: Array) -> "Sums":
         buckets = None if self.buckets is None else self.buckets.take(places)
-        return Sums(_wide(self.counts[places]), self.sums[places], self.least[places], self.most[places], buckets)
+        return Sums(wide(self.counts[places]), self.sums[places], self.least[places], self.most[places], buckets)
 
     def added(self, groups: Numbers, size: int) -> "Measured":
         if not _is_safe(self.sums):
             return States(self.states()).added(groups, size)
         buckets = None if self.buckets is None else self.buckets.added(groups, size)
         return Sums(
-            _added(self.counts, groups, size),
-            _added(self.sums, groups, size),
+            added(self.counts, groups, size),
+            added(self.sums, groups, size),
             *extremes(self.least, self.most, groups, size),
             buckets,
         )
@@ -123,12 +95,25 @@ class Sums:
                 state.histogram = histogram
         return list(states)
 
+    def shown(self) -> list[Any]:
+        counts, sums = self.counts.tolist(), self.sums.tolist()
+        # Divided in Python: of integers, numpy divides the nearest floats.
+        averages = [total / count if count else 0.0 for total, count in zip(sums, counts, strict=True)]
+        numbers = [counts, *map(_plain, (self.sums, self.least, self.most, np.array(averages)))]
+        if self.buckets is not None:
+            numbers += [*self.buckets.reaching(SHARES.values()), self.buckets.histograms()]
+        return list(map(_Shown, *numbers))
+
 
 class States:
     """What groups came to, one by one."""
 
     def __init__(self, found: Sequence[State]) -> None:
         self._found = found
+
+    @property
+    def counts(self) -> Array:
+        return np.array([state.count for state in self._found], object)
 
     def __len__(self) -> int:
         return len(self._found)
@@ -149,6 +134,9 @@ class States:
     def states(self) -> list[State]:
         return list(self._found)
 
+    def shown(self) -> list[Any]:
+        return [state.show() for state in self._found]
+
 
 Measured = Counts | Sums | States
 
@@ -168,16 +156,7 @@ def together(parts: Sequence[Measured]) -> Measured:
         np.concatenate([part.sums for part in sums]),
         np.concatenate([part.least for part in sums]),
         np.concatenate([part.most for part in sums]),
-        _buckets_together(buckets) if buckets else None,
-    )
-
-
-def _buckets_together(parts: Sequence[Buckets]) -> Buckets:
-    behind = np.cumsum([0, *(len(part.counts) for part in parts)])
-    return Buckets(
-        np.concatenate([part.ends + before for part, before in zip(parts, behind.tolist(), strict=False)]),
-        np.concatenate([part.exponents for part in parts]),
-        np.concatenate([part.counts for part in parts]),
+        buckets_together(buckets) if buckets else None,
     )
 
 
@@ -186,7 +165,7 @@ def summarise(values: Array, groups: Numbers, size: int, with_histogram: bool) -
     ones = np.bincount(groups, minlength=size)
     buckets = Buckets.of(groups, _exponents(values), size) if with_histogram else None
     safe = _is_safe(values)
-    sums = _added(values, groups, size) if safe else np.zeros(size, values.dtype)
+    sums = added(values, groups, size) if safe else np.zeros(size, values.dtype)
     found = Sums(ones, sums, *extremes(values, values, groups, size), buckets)
     if safe:
         return found
@@ -210,20 +189,19 @@ def _exponents(values: Array) -> Array:
     return exponents
 
 
+def _plain(values: Array) -> list[int | float]:
+    """Numbers as they should be written (`number_json`)."""
+    found: list[int | float] = values.tolist()
+    if values.dtype == np.float64:
+        whole = (np.floor(values) == values) & (np.abs(values) < _EXACT)
+        for place in np.flatnonzero(whole).tolist():
+            found[place] = int(found[place])
+    return found
+
+
 def _is_safe(values: Array) -> bool:
     """Whether no sum of any of them can overflow."""
     return values.dtype == np.float64 or float(np.abs(values.astype(np.float64)).max(initial=0)) * len(values) < _SAFE
-
-
-def _wide(numbers: Array) -> Numbers:
-    """Those that are stored take as few bytes as they fit into, until they are taken."""
-    return numbers.astype(np.int64, copy=False)
-
-
-def _added(values: Array, groups: Numbers, size: int) -> Array:
-    sums = np.zeros(size, values.dtype)
-    np.add.at(sums, groups, values)
-    return sums
 
 
 def extremes(low: Array, high: Array, groups: Numbers, size: int) -> tuple[Array, Array]:

@@ -51,7 +51,9 @@ class State(Protocol):
 
     def merge(self, other: Any) -> None: ...
 
-    def show(self) -> dict[str, Any]: ...
+    def show(self) -> Any:
+        """As it is encoded."""
+        ...
 
 
 class Counted(msgspec.Struct):
@@ -62,8 +64,8 @@ class Counted(msgspec.Struct):
     def merge(self, other: "Counted") -> None:
         self.count += other.count
 
-    def show(self) -> dict[str, Any]:
-        return {"count": self.count}
+    def show(self) -> "Counted":
+        return self
 
 
 class Summed(msgspec.Struct, array_like=True):

@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.groups import NO_GROUPS, Groups
 from topics.indexing.matching import Matcher
 from topics.indexing.predicates import Predicate
 from topics.indexing.ranking import Term, Weights
@@ -122,7 +123,7 @@ class Found(msgspec.Struct, kw_only=True):
 class Totalled(msgspec.Struct, kw_only=True):
     """What a part adds to an aggregation."""
 
-    table: Table
+    groups: Groups = NO_GROUPS
     rolled: bool = False
     """Whether some of it had been added up before."""
     looked_at: int = 0

@@ -10,10 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
+from topics.indexing.groups import Groups
 from topics.indexing.parts import Ask, Budget, Count, Part, Span
 from topics.indexing.ranking import Statistics
 from topics.indexing.sorting import OFFSET, Hit, Place
+from topics.indexing.tables import Table
 
 _SPARE_PAGES = 4
 """Pages of hits, or of keys, that are held before they are sorted and cut."""
@@ -155,7 +157,7 @@ def _is_before(span: Span, ask: Ask) -> bool:
 
 
 class Sums(NamedTuple):
-    table: Table
+    groups: Groups
     coverage: Coverage
 
 
@@ -168,7 +170,7 @@ class Adding:
         self._ask = ask
         self._budget = budget
         self.coverage = Coverage()
-        self._table = Table(ask)
+        self._table = Table()
 
     def wants(self, span: Span) -> bool:
         return True
@@ -182,13 +184,13 @@ class Adding:
         coverage.rolled |= totalled.rolled
         coverage.looked(span, totalled.looked_at)
         coverage.miss(span, totalled.missed, totalled.first_missed)
-        if not self._table.merge(totalled.table):
+        if not self._table.add(totalled.groups):
             self._budget.out_of_memory()
             coverage.miss(span, span.rows - totalled.missed, None)
 
     def sums(self) -> Sums:
         self.coverage.spent = self._budget.spent
-        return Sums(self._table, self.coverage)
+        return Sums(self._table.groups(), self.coverage)
 
 
 def aggregate(parts: Iterable[Part], ask: Aggregation, budget: Budget) -> Sums:

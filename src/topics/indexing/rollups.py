@@ -69,7 +69,6 @@ class Contributions:
             (name in chosen, _contribute(measure, places, includes.get(name)))
             for name, measure in rollup.measures.items()
         )
-        self.names = tuple(name for name in rollup.measures if name in chosen)
 
     def of(self, entry: object, first_ms: int, end_ms: int) -> Contribution | None:
         """What an entry adds, if its time is in the range; None for nothing."""

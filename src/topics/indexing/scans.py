@@ -2,13 +2,14 @@
 
 from bisect import insort
 
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.extraction import Extractor
 from topics.indexing.matching import compile_test
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Source, Span, Totalled
 from topics.indexing.predicates import Everything
 from topics.indexing.ranking import Statistics
 from topics.indexing.sorting import Hit
+from topics.indexing.tables import Tally
 
 _SPARE_HITS = 256
 """Hits that are kept besides the wanted ones before they are sorted and cut."""
@@ -82,17 +83,18 @@ class Scan:
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         contributions = ask.contributions()
-        totalled = Totalled(table=Table(ask))
+        totalled, tally = Totalled(), Tally(ask)
         for entry in self._source.entries(ask.predicate, False):
             if not budget.take(entry.size):
                 self._miss(totalled, entry.number, False)
                 break
             contribution = contributions.of(entry.value, ask.from_ms, ask.to_ms)
-            if contribution is not None and not totalled.table.add(contribution):
+            if contribution is not None and not tally.add(contribution):
                 budget.out_of_memory()
                 self._miss(totalled, entry.number, False)
                 break
             totalled.looked_at += 1
+        totalled.groups = tally.groups()
         return totalled
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

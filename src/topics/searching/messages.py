@@ -150,10 +150,12 @@ class More(_Head, frozen=True):
     removed: tuple[SeqRange, ...] = ()
     mapped: tuple[Mapped, ...] = ()
     """Asked one after the other, for as long as that is short (`Result.looked_up`)."""
+    is_last: bool = False
+    """Whether no further part follows: nobody has to finish the query then if all of these were asked."""
 
 
 class Finish(_Head, frozen=True):
-    """Ends a query that stays; its answer is what all its parts gave."""
+    """Ends a query that stays and was not finished with its last part; its answer is what all its parts gave."""
 
     request: int
     asked: int
@@ -224,6 +226,8 @@ class Result(msgspec.Struct, array_like=True, frozen=True):
     """Why the companion that was to be asked next cannot be; nothing was asked of it then."""
     counted: tuple[int, ...] = ()
     """The statistics that a ranking needs."""
+    is_final: bool = False
+    """Of further parts of a query: whether this is its answer, and the query finished."""
 
 
 class Answer(_Head, frozen=True):

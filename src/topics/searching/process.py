@@ -14,20 +14,19 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from topics.core.errors import SearchUnavailableError
-from topics.searching.messages import Answer, Head, Messages, Question, Result, encode_message
+from topics.searching.answer_turns import AnswerTurns, ResultDone
+from topics.searching.messages import Answer, Head, Messages, Question, encode_message
 
 # Not with what lies in the working folder: that is not ours.
 COMMAND = (sys.executable, "-P", "-m", "topics.searching")
 BUFFERED_BYTES = 64 * 1024
 """What may wait to be sent; those who have more wait themselves. It is little, because a query comes behind it."""
 _KILL_AFTER_S = 5.0
-
-ResultDone = Callable[[Result | SearchUnavailableError], None]
 _log = logging.getLogger(__name__)
 
 
 class SearchProcess(asyncio.Protocol):
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, command: Sequence[str] = COMMAND, is_committing: Callable[[], bool] = lambda: False) -> None:
         self._command = tuple(command)
         self._child: subprocess.Popen[bytes] | None = None
         self._transport: asyncio.Transport | None = None
@@ -35,9 +34,7 @@ class SearchProcess(asyncio.Protocol):
         self._unsent: list[bytes] = []
         self._messages = Messages()
         self._asked: dict[int, ResultDone] = {}
-        self._answers: deque[tuple[ResultDone, Result | SearchUnavailableError]] = deque()
-        """What has come and waits for its turn."""
-        self._has_turn = False
+        self.turns = AnswerTurns(is_committing)
         self._requests = 0
         self._paused = False
         self._waiting: deque[Callable[[], None]] = deque()
@@ -116,24 +113,15 @@ class SearchProcess(asyncio.Protocol):
         transport.write(b"".join(unsent))
 
     def data_received(self, data: bytes) -> None:
+        answers = []
         for message in self._messages.feed(data):
             answer = message.head
             assert isinstance(answer, Answer)
             done = self._asked.pop(answer.request, None)
             if done is not None:
                 result = answer.result or SearchUnavailableError(f"the search failed: {answer.problem}")
-                self._answers.append((done, result))
-        if self._answers and not self._has_turn:
-            self._take_turn()
-
-    def _take_turn(self) -> None:
-        """Hands on one answer, and the next in another turn of the loop: to show what was found takes a while, and
-        whoever wants something else must not wait for all that was found at the same time."""
-        done, result = self._answers.popleft()
-        self._has_turn = bool(self._answers)
-        if self._has_turn:
-            asyncio.get_running_loop().call_soon(self._take_turn)
-        done(result)
+                answers.append((done, result))
+        self.turns.add(answers)
 
     def pause_writing(self) -> None:
         self._paused = True

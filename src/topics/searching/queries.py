@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.companions.mapped import Companion
@@ -15,12 +13,12 @@ from topics.indexing.parts import Budget, Count, Span
 from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
 from topics.indexing.predicates import fields_of
 from topics.indexing.ranking import Weights, terms_of
+from topics.indexing.showing import show
 from topics.indexing.sorting import parse_sort
 from topics.searching.held import Held
 from topics.searching.known import known_aggregation, known_search
 from topics.searching.messages import AggregateQuery, CountQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
 
-_encode = msgspec.json.Encoder().encode
 _NO_LIMIT = 1 << 62
 """How much is scanned is decided by who sends it."""
 
@@ -47,7 +45,7 @@ class Asked:
         assert held.config is not None
         if isinstance(query, AggregateQuery):
             self._aggregation = known_aggregation(query.body, held.registry)
-            self._names = self._aggregation.needed_fields()
+            self._names = self._aggregation.needed_fields
             return Adding(self._aggregation, self._budget)
         if isinstance(query, CountQuery):
             terms = terms_of(known_search(query.q, held.registry).predicate)
@@ -104,9 +102,7 @@ class Asked:
             return self._result(counted=tuple(running.numbers()))
         if isinstance(running, Adding):
             assert self._aggregation is not None
-            sums = running.sums()
-            buckets = sums.table.buckets(self._aggregation, self._aggregation.contributions().names)
-            return self._result(buckets=_encode(buckets))
+            return self._result(buckets=show(running.sums().groups, self._aggregation))
         page = running.page()
         hits = tuple(Hit(list(hit.place), hit.number, hit.score) for hit in page.hits)
         return self._result(hits=hits, is_full=page.next_after is not None, matched=page.matched)

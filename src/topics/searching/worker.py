@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from msgspec.structs import replace
+
 from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
 from topics.indexing.companions.mapped import Companion
@@ -89,16 +91,22 @@ class Worker:
                 return Answer(head.request, self._seek(head))
             if isinstance(head, Finish):
                 return Answer(head.request, self._asked.pop(head.asked).finish())
-            asked = self._asked[head.asked]
-            asked.take_entries(head.pieces, body)
-            looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed)
-            asked.take_fresh(head.first, head.last, head.removed)
-            return Answer(head.request, asked.progress(looked_up, unreadable))
+            return Answer(head.request, self._ask_more(head, body))
         except UnreadableError as error:
             return Answer(head.request, Result(unreadable=_reason(error)))
         except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
+
+    def _ask_more(self, head: More, body: memoryview) -> Result:
+        asked = self._asked[head.asked]
+        asked.take_entries(head.pieces, body)
+        looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed)
+        asked.take_fresh(head.first, head.last, head.removed)
+        if not unreadable and (asked.enough or (head.is_last and looked_up == len(head.mapped))):
+            del self._asked[head.asked]
+            return replace(asked.finish(), looked_up=looked_up, is_final=True)
+        return asked.progress(looked_up, unreadable)
 
     def _ask_companions(
         self, asked: Asked, mapped: tuple[Mapped, ...], removed: tuple[SeqRange, ...]

@@ -1,11 +1,15 @@
 """What the tests of searching share: a registry of request logs, entries of it, and one way to ask."""
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
+from topics.indexing.groups import Groups
+from topics.indexing.measures import State
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import Page, search
 from topics.indexing.predicates import bind_search
+from topics.indexing.rollups import Group
 from topics.indexing.scans import Scan
 from topics.indexing.sorting import parse_place, parse_sort
 from topics.schema.search import SearchConfig, parse_search
@@ -40,6 +44,13 @@ CONFIG: SearchConfig = parse_search(LOGS)
 def plenty() -> Budget:
     """A budget that nothing spends."""
     return Budget(lambda: 0.0, 1.0, 1 << 60)
+
+
+def states_of(groups: Groups) -> dict[tuple[int, Group], tuple[State, ...]]:
+    """What each group came to, by when it begins and its dimensions."""
+    named = [[names[code] for code in codes.tolist()] for codes, names in groups.dimensions]
+    keys = zip(groups.starts.tolist(), zip(*named, strict=True) if named else repeat(()), strict=False)
+    return dict(zip(keys, zip(*[measure.states() for measure in groups.measures], strict=True), strict=True))
 
 
 def part_of(values: Sequence[Any], first: int = 0) -> Scan:

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tests.unit.indexing.helpers import LOGS, plenty
+from tests.unit.indexing.helpers import LOGS, plenty, states_of
 from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions import totals
 from topics.indexing.companions.building import build
@@ -20,12 +20,14 @@ from topics.indexing.companions.rolling import read_rollup, write_rollups
 from topics.indexing.companions.stored import is_same
 from topics.indexing.companions.texts import MappedTexts, pack_strings
 from topics.indexing.groups import Dimension, Groups, regroup
-from topics.indexing.measured import Buckets, Counts, States, Sums
+from topics.indexing.histograms import Buckets
+from topics.indexing.measured import Counts, States, Sums
 from topics.indexing.measures import Summed
 from topics.indexing.parts import Ask, Budget, Entries, Entry, Span
 from topics.indexing.plans import aggregate, list_keys, search
 from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
+from topics.indexing.showing import show
 from topics.indexing.sorting import parse_sort
 from topics.schema.registry import Registry, Version
 
@@ -136,7 +138,7 @@ def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
     ):
         ask = parse_aggregation(msgspec.json.encode(body), config, 1)
         found = aggregate([answered], ask, plenty())
-        assert found.table.groups == aggregate([scan], ask, plenty()).table.groups
+        assert states_of(found.groups) == states_of(aggregate([scan], ask, plenty()).groups)
         assert found.coverage.rolled
 
 
@@ -177,13 +179,32 @@ def test_rollups_are_read_at_any_places() -> None:
     writer.finish(Plan({}, {}, {}))
     stored = read_rollup(SectionFile(bytes(data)), "load", 60_000, "all")
     assert stored is not None
-    expected = list(groups.table().items())
+    expected = list(states_of(groups).items())
     for places in (range(1_500), range(0), [0], [1_499], range(0, 1_500, 7)):
         found = stored.at(np.array(places, np.int64), range(3))
-        assert list(found.table().items()) == [expected[place] for place in places]
-    [key] = stored.at(numbers, [0], [(0, "s0004")]).table()
+        assert list(states_of(found).items()) == [expected[place] for place in places]
+    [key] = states_of(stored.at(numbers, [0], [(0, "s0004")]))
     assert key == (240_000, ("s0004",))
     assert not len(stored.at(numbers, [0], [(0, "none")]))
+
+
+def test_groups_are_named_by_the_dimensions_in_whatever_order_they_are_asked_for() -> None:
+    search = {**LOGS, "rollups": {"load": {**ROLLUPS["rollups"]["load"], "dimensions": ["service", "status"]}}}
+    described = registry(search)
+    values = [
+        {"eventTime": 1, "service": f"s{number % 3}", "status": number % 2, "m": {"c": 1, "s": number}}
+        for number in range(20)
+    ]
+    rows = [Entry(number, value, 1) for number, value in enumerate(values)]
+    config = described.search_config
+    assert config is not None
+    for group_by in (["service", "status"], ["status", "service"], ["status"]):
+        body = {"rollup": "load", "from": 0, "to": 60_000, "interval": "1m", "group_by": group_by}
+        ask = parse_aggregation(msgspec.json.encode(body), config, 1)
+        found = aggregate([part(companion(described, rows), described)], ask, plenty())
+        scanned = aggregate([Scan(Entries(Span(0, 19, 20), rows))], ask, plenty())
+        assert found.coverage.rolled
+        assert show(found.groups, ask) == show(scanned.groups, ask)
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3, 100])
@@ -235,5 +256,5 @@ def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.Monk
         asked = {"rollup": "load", "from": begin, "to": end, "interval": "1m"}
         ask = parse_aggregation(msgspec.json.encode(asked), config, 1)
         found = aggregate([part(one, described)], ask, plenty())
-        assert (len(found.table.groups), len(looked)) == (groups, groups)
+        assert (len(found.groups), len(looked)) == (groups, groups)
         assert found.coverage.looked_at == len(rows) and not found.coverage.missed

@@ -16,6 +16,7 @@ from topics.indexing.parts import Ask, Entries, Entry, Span
 from topics.indexing.plans import aggregate, search
 from topics.indexing.predicates import bind_search
 from topics.indexing.scans import Scan
+from topics.indexing.showing import show
 from topics.indexing.sorting import parse_place, parse_sort
 from topics.indexing.values import number_json
 from topics.schema.profiles.metrics import SEARCH, Metrics
@@ -110,8 +111,7 @@ class Replay:
         assert self.config is not None
         ask = parse_aggregation(msgspec.json.encode(given), self.config, 1)
         sums = aggregate(self.parts(), ask, plenty())
-        shown = sums.table.buckets(ask, ask.contributions().names)
-        assert msgspec.json.decode(msgspec.json.encode(shown)) == answer["buckets"]
+        assert msgspec.json.decode(show(sums.groups, ask)) == answer["buckets"]
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,17 @@ class Asking:
         self.ask(Ask(1, 1, 1e9, 1, 0, (), KeysQuery(None, 100), stays=True))
 
     def ask(self, question: Question) -> Result:
+        answer = self._answer(question)
+        assert answer.result is not None, answer
+        return answer.result
+
+    def problem(self, question: Question) -> str:
+        return self._answer(question).problem
+
+    def _answer(self, question: Question) -> Answer:
         (answer,) = Messages().feed(self._worker.take(Message(question, memoryview(b""))) or b"")
-        assert isinstance(answer.head, Answer) and answer.head.result is not None, answer
-        return answer.head.result
+        assert isinstance(answer.head, Answer)
+        return answer.head
 
     def keys(self) -> set[str]:
         return set(self.ask(Finish(9, 1)).keys)
@@ -78,6 +86,23 @@ def test_one_that_cannot_be_read_ends_the_row_and_is_not_part_of_it() -> None:
     assert (told.looked_up, told.unreadable) == (2, "gone")
     assert asking.ask(More(3, 1, mapped=ALL[3:])).looked_up == 1
     assert asking.keys() == expected("10", "20", "40")
+
+
+def test_a_query_is_finished_with_its_last_part() -> None:
+    asking = Asking()
+    assert not asking.ask(More(2, 1, mapped=ALL[:2])).is_final
+    told = asking.ask(More(3, 1, mapped=ALL[2:], is_last=True))
+    assert (told.is_final, told.looked_up, set(told.keys)) == (True, 2, expected(*FILES))
+    assert asking.problem(Finish(4, 1)), "nothing is kept of it"
+
+
+def test_a_query_is_not_finished_while_one_of_the_last_companions_is_left() -> None:
+    moments = iter(range(1, 1_000))
+    asking = Asking(now=lambda: next(moments))
+    assert not asking.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
+    unreadable = Asking(broken="40")
+    assert not unreadable.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
+    assert unreadable.keys() == expected("10", "20", "30")
 
 
 def test_one_query_does_not_hold_up_the_others_for_long() -> None:

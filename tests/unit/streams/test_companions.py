@@ -2,20 +2,23 @@
 
 import gc
 import weakref
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from tests.crash.test_families_survive_every_stop import LAYOUT, World, check_complete, prepare, run_all
 from topics.core.selectors import DeleteSelector, parse_match
-from topics.searching.messages import Close, SearchQuery
+from topics.searching.messages import Ask, Close, More, Question, SearchQuery
 from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
 from topics.storage.damage.companions import check_companions
 from topics.streams.search.companions import Companions
 from topics.streams.search.families import FamilyCoverage
-from topics.streams.search.searcher import InlineSearcher, at_once
+from topics.streams.search.searcher import InlineSearcher, ResultDone, at_once
 from topics.streams.search.service import StreamSearch, description_of
 from topics.testing import FakeDisk, ManualClock, Survival
+
+Body = Sequence[bytes | memoryview]
 
 
 def indexed(world: World) -> dict[str, list[list[int]]]:
@@ -210,6 +213,30 @@ def test_a_companion_that_was_merged_is_no_longer_mapped() -> None:
     gc.collect()
     assert [path for path, made in mapped.items() if made() is not None] == [merged]
     assert gone and set(gone) == set(mapped) - {merged}
+
+
+def test_the_answer_comes_with_the_last_companion() -> None:
+    world = World(FakeDisk(), ManualClock())
+    world.create("logs")
+    for first in (0, 3, 6):
+        world.append("logs", first, 3)
+        world.seal()
+    run_all(world.disk, world.clock, 9)
+    world.clock.advance(31_000)
+    asked: list[type] = []
+
+    class Watched(InlineSearcher):
+        def ask(self, make: Callable[[int], Question], done: ResultDone, body: Body = ()) -> None:
+            asked.append(type(make(0)))
+            super().ask(make, done, body)
+
+    searcher = Watched(world.clock.monotonic, lambda path: world.disk.open(path).map())
+    companions, now = Companions(world.disk, LAYOUT, world.clock.monotonic, None), world.clock.monotonic
+    search = StreamSearch(world.engine, searcher, at_once, now, stream_bytes=0, companions=companions)
+    topic, query = world.streams.topic("logs"), SearchQuery("word:all", (), 9)
+    outcome = world.ask(lambda done: search.query(topic, query, 3.0, done))
+    assert outcome.complete and outcome.indexed_segments == 3 and len(outcome.result.hits) == 9
+    assert asked == [Ask, More]
 
 
 class Mapping(bytearray):

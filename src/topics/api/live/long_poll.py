@@ -101,10 +101,13 @@ class LongPoll(Sink):
 
     def _over(self) -> None:
         self.close()
-        if self._subscription is not None:
-            self._subscription.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        # Both hold this as well: let go here, so that it takes no garbage collector to see that it is over.
+        subscription, self._subscription = self._subscription, None
+        timer, self._timer = self._timer, None
+        if subscription is not None:
+            subscription.cancel()
+        if timer is not None:
+            timer.cancel()
             self._call.waits.discard(self)
 
 

@@ -172,26 +172,25 @@ class ManySearch:
         """Reads the entries of the hits, stream by stream, those of the first hit first."""
         left = list({found.target.topic.id: found.target for found in page}.values())
         left.reverse()
+        self._fetch_next(page, left)
 
-        def fetch_next() -> None:
-            read = sum([len(raw) for fetched in self._fetched.values() for raw in fetched.entries.values()])
-            if not left or read >= ANSWER_BYTES:
-                self._answer(page)
+    def _fetch_next(self, page: list[Found], left: list[Target]) -> None:
+        read = sum([len(raw) for fetched in self._fetched.values() for raw in fetched.entries.values()])
+        if not left or read >= ANSWER_BYTES:
+            self._answer(page)
+            return
+        target = left.pop()
+        seqs = [found.hit.seq for found in page if found.target is target]
+
+        def got(fetched: Fetched | TopicsError) -> None:
+            if isinstance(fetched, TopicsError):
+                if self._pending.met():
+                    refuse(self._call, fetched)
                 return
-            target = left.pop()
-            seqs = [found.hit.seq for found in page if found.target is target]
+            self._fetched[target.topic.id] = fetched
+            self._fetch_next(page, left)
 
-            def got(fetched: Fetched | TopicsError) -> None:
-                if isinstance(fetched, TopicsError):
-                    if self._pending.met():
-                        refuse(self._call, fetched)
-                    return
-                self._fetched[target.topic.id] = fetched
-                fetch_next()
-
-            self._streams.search.fetch(target.topic, seqs, got)
-
-        fetch_next()
+        self._streams.search.fetch(target.topic, seqs, got)
 
     # Answering
 

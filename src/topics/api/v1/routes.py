@@ -90,7 +90,7 @@ class StreamsApi:
         self._streams: Streams | None = None
         self._subscriptions: Subscriptions | None = None
         self._system: SystemStreams | None = None
-        self._searcher = SearchProcess()
+        self._searcher = SearchProcess(is_committing=self._is_committing)
         self._subscription_routes = SubscriptionsApi(self.subscriptions)
         self.webhooks = WebhookCaller(options.webhook_loopback, options.streams_webhook_ca_file)
         self.deadlines = Deadlines(REQUEST_TIMEOUT_S)
@@ -235,8 +235,13 @@ class StreamsApi:
     def start(self, engine: Engine, around: Callable[[], Around]) -> None:
         """Begins what goes on without anybody asking: subscriptions, and the streams that the server writes."""
         self.subscriptions(engine)
+        for shard in engine.core.shards:
+            shard.settled.append(self._searcher.turns.committed)
         self._system = SystemStreams(self.streams(engine), self._options.system, _later, around)
         self._system.start()
+
+    def _is_committing(self) -> bool:
+        return self._streams is not None and self._streams.engine.committing
 
     @property
     def searching(self) -> bool:

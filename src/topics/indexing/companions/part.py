@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
@@ -24,6 +24,7 @@ from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
 from topics.indexing.ranking import Statistics
+from topics.indexing.tables import Table
 
 _FEW_ROWS: Final = 16_384
 _AT_ONCE: Final = 512
@@ -155,17 +156,19 @@ class CompanionPart:
 
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         totals = Totals(self._companion, self._living, self._plan, ask)
-        totalled = Totalled(table=Table(ask))
+        totalled, table = Totalled(), Table()
         for step in totals.steps(list(self._blocks())):
             if budget.is_late():
                 self._miss(totalled)
-                return totalled
-            table = step()
-            if table is None or not totalled.table.merge(table):
+                break
+            groups = step()
+            if groups is None or not table.add(groups):
                 budget.out_of_memory()
-                return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
-        totalled.looked_at = self._living.hi - self._living.lo
-        totalled.rolled = totals.rolled
+                return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        else:
+            totalled.looked_at = self._living.hi - self._living.lo
+            totalled.rolled = totals.rolled
+        totalled.groups = table.groups()
         return totalled
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:

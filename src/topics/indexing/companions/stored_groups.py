@@ -10,7 +10,8 @@ from topics.indexing.companions.stored import Array
 from topics.indexing.companions.summaries import NotStorableError, StoredStates, pack_states
 from topics.indexing.companions.texts import MappedTexts, narrow, pack_strings
 from topics.indexing.groups import Dimension, Groups, numbered
-from topics.indexing.measured import Buckets, Counts, Measured, States, Sums
+from topics.indexing.histograms import Buckets
+from topics.indexing.measured import Counts, Measured, States, Sums
 
 Sections = list[tuple[str, Array]]
 

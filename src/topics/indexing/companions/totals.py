@@ -10,19 +10,19 @@ from typing import Final, Protocol
 import numpy as np
 
 from topics.indexing import limits
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
 from topics.indexing.companions.rolling import FAR_MS, read_rollup
 from topics.indexing.companions.stored_groups import StoredRollup
 from topics.indexing.fresh.masks import Judge
-from topics.indexing.fresh.sums import total
-from topics.indexing.groups import regroup
+from topics.indexing.fresh.sums import add_up
+from topics.indexing.groups import Groups, regroup
 from topics.indexing.predicates import All, Equals, Everything, Predicate
 
-Step = Callable[[], Table | None]
-"""Gives a table of sums; None when there are too many groups."""
+Step = Callable[[], Groups | None]
+"""Gives some of the sums; None when there are too many groups."""
 _DEAD_SHARE: Final = 4
 
 
@@ -114,9 +114,9 @@ class Totals:
             times = rows[ask.rollup.timestamp_field].snapshot(len(gone)).values
         return np.unique(np.concatenate((np.array(cut, np.int64), times // interval * interval)))
 
-    def _from_rollup(self, rolled: StoredRollup, dirty: Numbers) -> Table | None:
+    def _from_rollup(self, rolled: StoredRollup, dirty: Numbers) -> Groups | None:
         ask = self._ask
-        rollup, table, interval = ask.rollup, Table(ask), ask.interval_ms
+        rollup, interval = ask.rollup, ask.interval_ms
         lo, hi = rolled.between(-(-ask.from_ms // interval) * interval, ask.to_ms // interval * interval)
         starts = rolled.starts[lo:hi]
         clean = np.flatnonzero(~np.isin(starts, dirty)) + lo
@@ -124,11 +124,8 @@ class Totals:
         grouped = [rollup.dimensions.index(name) for name in ask.group_by]
         chosen = [place for place, name in enumerate(rollup.measures) if name in ask.measures]
         found = rolled.at(clean, chosen, fixed)
-        groups = regroup([found], interval, grouped) if len(grouped) < rolled.dimensions else found
-        if len(groups) > limits.MAX_GROUPS:
-            return None
-        table.groups = groups.table()
-        return table
+        groups = found if grouped == list(range(rolled.dimensions)) else regroup([found], interval, grouped)
+        return groups if len(groups) <= limits.MAX_GROUPS else None
 
     # Out of the columns
 
@@ -146,7 +143,7 @@ class Totals:
         return first < len(dirty) and int(dirty[first]) <= high
 
     def _column_step(self, block: int, dirty: Numbers | None) -> Step:
-        def step() -> Table | None:
+        def step() -> Groups | None:
             bounds, living = self._companion.bounds, self._living
             lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
             rows = Rows(self._companion, lo, max(hi, lo))
@@ -154,6 +151,6 @@ class Totals:
             if dirty is not None:
                 times = rows[self._ask.rollup.timestamp_field].snapshot(rows.count).single()[0]
                 alive &= np.isin(times // self._ask.interval_ms * self._ask.interval_ms, dirty)
-            return total(rows, rows, Judge(rows, rows.count), alive, self._ask)
+            return add_up(rows, rows, Judge(rows, rows.count), alive, self._ask, limits.MAX_GROUPS)
 
         return step

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from topics.core.ranges import SeqRange
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing import limits
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.extraction import pointer_of
 from topics.indexing.fresh.arrays import Growing
@@ -15,7 +16,7 @@ from topics.indexing.fresh.filling import Filler, is_plain_keyword
 from topics.indexing.fresh.keys import Keys
 from topics.indexing.fresh.masks import Judge, Late
 from topics.indexing.fresh.selection import first_hits
-from topics.indexing.fresh.sums import Sheet, total
+from topics.indexing.fresh.sums import Sheet, add_up
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import Predicate, has_scores
@@ -154,13 +155,13 @@ class FreshPart:
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         judge = Judge(self._index.columns, len(self._numbers), budget)
         try:
-            table = total(self._index.sheet, self._index.columns, judge, self._alive(), ask)
+            groups = add_up(self._index.sheet, self._index.columns, judge, self._alive(), ask, limits.MAX_GROUPS)
         except Late:
-            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
-        if table is None:
+            return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        if groups is None:
             budget.out_of_memory()
-            return Totalled(table=Table(ask), missed=self.span.rows, first_missed=self.span.first)
-        return Totalled(table=table, looked_at=self._looked_at())
+            return Totalled(missed=self.span.rows, first_missed=self.span.first)
+        return Totalled(groups=groups, looked_at=self._looked_at())
 
     def keys(self, after: str | None, limit: int, budget: Budget) -> KeysFound:
         column = self._index.keys

@@ -7,8 +7,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from topics.indexing import limits
-from topics.indexing.aggregation import Aggregation, Table
+from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Column, Mask, Numbers, TextColumn
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.groups import Dimension, Groups, number_keys, numbered
@@ -17,7 +16,7 @@ from topics.indexing.measures import Summed
 from topics.indexing.predicates import bind_search
 from topics.indexing.rollups import summary_parts
 from topics.indexing.values import shown
-from topics.schema.search import Count, Rollup, SearchConfig, Summary, SummaryParts
+from topics.schema.search import Count, SearchConfig, Summary, SummaryParts
 
 _STATE_BYTES = 400
 _FEW = 1 << 20
@@ -70,22 +69,10 @@ class Sheet:
         return sum(_STATE_BYTES * len(states) for states in self.states.values())
 
 
-def total(
-    summaries: Summaries, columns: Mapping[str, Column], judge: Judge, alive: Mask, ask: Aggregation
-) -> Table | None:
-    """The sums of the rows that are alive; None when there are too many groups."""
-    groups = add_up(summaries, columns, judge, alive, ask, limits.MAX_GROUPS)
-    if groups is None:
-        return None
-    table = Table(ask)
-    table.groups = groups.table()
-    return table
-
-
 def add_up(
     summaries: Summaries, columns: Mapping[str, Column], judge: Judge, alive: Mask, ask: Aggregation, most: int
 ) -> Groups | None:
-    """The same as arrays; None when there are more groups than `most`."""
+    """The sums of the rows that are alive; None when there are more groups than `most`."""
     rollup = ask.rollup
     count = len(alive)
     times, has_time, many_times = columns[rollup.timestamp_field].snapshot(count).single()
@@ -109,15 +96,12 @@ def add_up(
     groups, firsts = number_keys(keys, len(rows))
     if len(firsts) > most:
         return None
+    size = len(firsts)
     return Groups(
         starts[firsts],
         [axis.at(firsts) for axis in axes],
-        [_measure(rollup, name, ask, rows, groups, len(firsts), amounts, summaries, judge) for name in _wanted(ask)],
+        [_measure(name, ask, rows, groups, size, amounts, summaries, judge) for name in ask.shown_measures],
     )
-
-
-def _wanted(ask: Aggregation) -> list[str]:
-    return [name for name in ask.rollup.measures if name in ask.measures]
 
 
 class _Axis(NamedTuple):
@@ -161,7 +145,6 @@ def _shown(column: Column, value: Any) -> str:
 
 
 def _measure(
-    rollup: Rollup,
     name: str,
     ask: Aggregation,
     rows: Numbers,
@@ -171,7 +154,7 @@ def _measure(
     summaries: Summaries,
     judge: Judge,
 ) -> Measured:
-    measure = rollup.measures[name]
+    measure = ask.rollup.measures[name]
     if isinstance(measure, Count):
         counted = groups
         if measure.include is not UNSET:

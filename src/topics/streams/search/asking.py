@@ -18,7 +18,7 @@ from topics.indexing.sorting import OFFSET
 from topics.searching.messages import Ask, Finish, Mapped, More, Query, Question, Result, SearchQuery
 from topics.streams.search.companions import Companions, IndexedStretch
 from topics.streams.search.following import Followed, Follower
-from topics.streams.search.outcome import OutcomeDone, account
+from topics.streams.search.outcome import Outcome, OutcomeDone, account
 from topics.streams.search.packing import PACK_BYTES, PACK_RECORDS, Pack, Stretch, pack, removed_between, stretches
 from topics.streams.search.searcher import Later, Searcher
 from topics.streams.search.stepping import Steps
@@ -73,8 +73,8 @@ class Asking:
         self._enough = False
         self._spent: str | None = None
         self._waits_for_entries = self._waits_for_companion = False
-        self._steps = Steps(self._step)
-        self._cancel: Callable[[], None] = lambda: None
+        self._steps = Steps()
+        self._cancel: Callable[[], None] = _nothing
 
     def answer_nothing(self) -> None:
         """The time was over before anything was done."""
@@ -93,7 +93,7 @@ class Asking:
 
     def _next(self) -> None:
         """The next step, behind any part."""
-        self._steps.next()
+        self._steps.next(self._step)
 
     def _step(self) -> None:
         if self._spent is None and self._means.now() >= self._deadline:
@@ -147,7 +147,7 @@ class Asking:
         asked = self._asked
         if asked is not None:
             removed = self._removed(fresh)
-            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed))
+            self._tell(lambda request: More(request, asked, (), fresh.first, fresh.last, removed, is_last=True))
         else:
             stays = not self._ascending and self._plan_scan() and self._spent is None
             self._ask(fresh, stays)
@@ -254,7 +254,9 @@ class Asking:
             else:
                 self._take(result)
 
-        self._means.searcher.ask(lambda request: More(request, asked, removed=removed, mapped=mapped), told)
+        self._means.searcher.ask(
+            lambda request: More(request, asked, removed=removed, mapped=mapped, is_last=self._is_last), told
+        )
 
     def _scan(self, part: Stretch) -> None:
         request = ReadRequest(from_seq=part.first - 1, limit=PACK_RECORDS, max_bytes=PACK_BYTES, up_to=part.last)
@@ -291,11 +293,16 @@ class Asking:
         asked = self._asked
         assert asked is not None
         if packed.pieces:
-            self._tell(lambda request: More(request, asked, packed.pieces), packed.body)
+            self._tell(lambda request: More(request, asked, packed.pieces, is_last=self._is_last), packed.body)
         else:
             self._next()
 
     # Asking and answering
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether nothing follows on what is asked now. With the oldest first, what is fresh does."""
+        return not self._left and not self._ascending
 
     def _tell(self, make: Callable[[int], Question], body: tuple[bytes | memoryview, ...] = ()) -> None:
         """Asks something after which there is more to do."""
@@ -303,22 +310,23 @@ class Asking:
 
     def _told(self, result: Result | SearchUnavailableError) -> None:
         if isinstance(result, SearchUnavailableError):
-            self._cancel()
-            self._done(result)
+            self._end(result)
         else:
             self._take(result)
 
     def _take(self, result: Result) -> None:
         self._enough, self._spent = result.enough, self._spent or result.spent
-        self._next()
+        if result.is_final:
+            self._take_final(result)
+        else:
+            self._next()
 
     def _fail(self, error: TopicsError) -> None:
         """Gives up; whoever keeps the question may forget it."""
-        self._cancel()
         asked, self._asked = self._asked, None
         if asked is not None:
             self._means.searcher.ask(lambda request: Finish(request, asked), lambda _: None)
-        self._done(error)
+        self._end(error)
 
     def _finish(self) -> None:
         asked = self._asked
@@ -326,9 +334,8 @@ class Asking:
         self._means.searcher.ask(lambda request: Finish(request, asked), self._take_final)
 
     def _take_final(self, result: Result | SearchUnavailableError) -> None:
-        self._cancel()
         if isinstance(result, SearchUnavailableError):
-            self._done(result)
+            self._end(result)
             return
         self._means.follower.weigh(self._followed, result.memory_bytes)
         self._answer(result)
@@ -343,12 +350,22 @@ class Asking:
             begin = max(wanted.first, self._planned_through + 1)
             missed.append(Stretch(begin if fresh is None else max(begin, fresh.last + 1), wanted.last))
         looked = fresh or Stretch(wanted.first, wanted.first - 1)
-        self._done(
+        self._end(
             account(
                 self._topic, result, self._head, looked, self._scanned, self._scanned_bytes, self._indexed, missed,
                 self._spent,
             )
         )  # fmt: skip
+
+    def _end(self, outcome: Outcome | TopicsError) -> None:
+        # Let go at once, and not by the garbage collector: the timer holds this, too.
+        cancel, self._cancel = self._cancel, _nothing
+        cancel()
+        self._done(outcome)
+
+
+def _nothing() -> None:
+    return
 
 
 def _wanted(query: Query, everything: Stretch) -> tuple[Stretch, bool]:

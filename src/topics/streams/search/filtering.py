@@ -54,7 +54,7 @@ class _Filtering:
         self._scanned = 0
         self._tombstone: Tombstone | None = None
         self._begun = False
-        self._steps = Steps(self._step)
+        self._steps = Steps()
         self._windows: list[Stretch] = []
         """Where the next matches are, if that is known."""
         self._through: int | None = None
@@ -73,7 +73,7 @@ class _Filtering:
         raise NotImplementedError
 
     def run(self) -> None:
-        self._steps.next()
+        self._steps.next(self._step)
 
     def _step(self) -> None:
         """What is known to match is read, and behind that it is looked for again."""

@@ -35,10 +35,10 @@ class KeyedRead:
         self._windows: list[Stretch] = []
         self._through: int | None = None
         self._count = 0
-        self._steps = Steps(self._step)
+        self._steps = Steps()
 
     def run(self) -> None:
-        self._steps.next()
+        self._steps.next(self._step)
 
     def _step(self) -> None:
         """The next window; behind the last one, another leap."""
@@ -71,7 +71,7 @@ class KeyedRead:
             self._read_rest()
         else:
             self._windows, self._through = leap.windows, leap.through
-            self._steps.next()
+            self.run()
 
     def _take(self, window: Stretch, found: StreamSlice | TopicsError) -> None:
         if not self._add(found):
@@ -82,7 +82,7 @@ class KeyedRead:
             self._answer()
             return
         self._spec = rest
-        self._later(0, self._steps.next)
+        self._later(0, self.run)
 
     def _add(self, found: StreamSlice | TopicsError) -> bool:
         """Takes what a read found; answers and gives False where it is nothing to go on from."""

@@ -4,16 +4,20 @@ from collections.abc import Callable
 
 
 class Steps:
-    def __init__(self, step: Callable[[], None]) -> None:
-        self._step = step
+    """Does not keep what a step is: whoever takes steps has this, and together they would be a circle that only the
+    garbage collector undoes, with everybody waiting."""
+
+    __slots__ = ("_due", "_stepping")
+
+    def __init__(self) -> None:
         self._due = self._stepping = False
 
-    def next(self) -> None:
+    def next(self, step: Callable[[], None]) -> None:
         """Takes a step, now or as soon as the one that is being taken ends: a loop and no recursion."""
         self._due = True
         while self._due and not self._stepping:
             self._due, self._stepping = False, True
             try:
-                self._step()
+                step()
             finally:
                 self._stepping = False

@@ -1,0 +1,64 @@
+"""When answers of the searching process are handed on: one in each turn of the loop, and behind who waits for a commit.
+
+To show what was found takes a while, and whoever wants something else must not wait for all that was found at the same
+time. Nor must a commit. The thread that writes it needs the interpreter a few times, each for a moment, and a loop that
+is busy showing answers lets it have that late: appends would take several times as long for as long as people search.
+So while something is on its way to the disk an answer waits, until that was answered, and for a few milliseconds at
+most.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from topics.core.errors import SearchUnavailableError
+from topics.searching.messages import Result
+
+PATIENCE_S = 0.003
+"""How long the next answer waits for commits; most of them take a tenth of it."""
+
+ResultDone = Callable[[Result | SearchUnavailableError], None]
+
+
+class AnswerTurns:
+    """`is_committing` tells whether something is on its way to the disk that somebody waits for."""
+
+    def __init__(self, is_committing: Callable[[], bool]) -> None:
+        self._is_committing = is_committing
+        self._line: deque[tuple[ResultDone, Result | SearchUnavailableError]] = deque()
+        self._due = False
+        """Whether a turn is on its way, or waits for commits."""
+        self._patience: asyncio.TimerHandle | None = None
+        """Ends the waiting for commits; None while there is none."""
+
+    def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
+        """Answers that came together, and who gets each."""
+        self._line += answers
+        if self._line and not self._due:
+            self._due = True
+            self._begin()
+
+    def committed(self) -> None:
+        """A commit was answered."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+            # Behind those who go on with what was committed.
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _begin(self) -> None:
+        if self._is_committing():
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._no_longer)
+        else:
+            self._take()
+
+    def _no_longer(self) -> None:
+        self._patience = None
+        self._take()
+
+    def _take(self) -> None:
+        done, result = self._line.popleft()
+        self._due = bool(self._line)
+        if self._due:
+            asyncio.get_running_loop().call_soon(self._begin)
+        done(result)

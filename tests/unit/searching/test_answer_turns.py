@@ -1,0 +1,118 @@
+"""When answers of the searching process are handed on."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from topics.searching import answer_turns
+from topics.searching.answer_turns import AnswerTurns
+from topics.searching.messages import Result
+
+
+class World:
+    """Answers that are numbered, and commits that begin and end when told."""
+
+    def __init__(self) -> None:
+        self.committing = False
+        self.seen: list[int] = []
+        self.turns = AnswerTurns(lambda: self.committing)
+
+    def come(self, *numbers: int) -> None:
+        self.turns.add([(lambda _, number=number: self.seen.append(number), Result()) for number in numbers])  # type: ignore[misc]
+
+    def commit(self) -> None:
+        self.committing = False
+        self.turns.committed()
+
+
+def run(test: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+    async def testing() -> None:
+        await asyncio.wait_for(test(World()), 30)
+
+    asyncio.run(testing())
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_one_is_handed_on_in_each_turn() -> None:
+    async def test(world: World) -> None:
+        world.come(1, 2, 3)
+        assert world.seen == [1]
+        world.come(4)
+        await turns(1)
+        assert world.seen == [1, 2]
+        await turns(2)
+        assert world.seen == [1, 2, 3, 4]
+        world.come()
+        world.come(5)
+        assert world.seen == [1, 2, 3, 4, 5]
+
+    run(test)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_turns, "PATIENCE_S", 3600.0)
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_waits_for_a_commit_goes_first() -> None:
+    async def test(world: World) -> None:
+        world.committing = True
+        world.come(1, 2)
+        world.come(3)
+        await turns(5)
+        assert world.seen == []
+        world.commit()
+        assert world.seen == [], "those who were answered by the commit go on before"
+        await turns(1)
+        assert world.seen == [1]
+        world.committing = True
+        await turns(5)
+        assert world.seen == [1], "the next commit goes before the next answer"
+        world.commit()
+        await turns(2)
+        assert world.seen == [1, 2, 3]
+
+    run(test)
+
+
+@pytest.mark.usefixtures("patient")
+def test_each_commit_lets_one_answer_through_though_others_are_on_their_way() -> None:
+    async def test(world: World) -> None:
+        world.committing = True
+        world.come(1, 2, 3)
+        for already in range(3):
+            assert len(world.seen) == already
+            world.turns.committed()
+            world.turns.committed()
+            await turns(2)
+        assert world.seen == [1, 2, 3]
+
+    run(test)
+
+
+def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_turns, "PATIENCE_S", 0.001)
+
+    async def test(world: World) -> None:
+        world.committing = True
+        world.come(1, 2)
+        while world.seen != [1, 2]:
+            await asyncio.sleep(0.001)
+
+    run(test)
+
+
+def test_a_commit_without_answers_is_nobodys_business() -> None:
+    async def test(world: World) -> None:
+        world.commit()
+        await turns(2)
+        assert world.seen == []
+
+    run(test)
