@@ -51,7 +51,8 @@ def working(engine: Engine, workers: str = "abc", each: int = 2) -> None:
 
 
 def behind(engine: Engine, count: int) -> list[FrameKind]:
-    return [kind for kind in logged(engine) if kind is not FrameKind.CEILING][-count:]
+    """The kinds of the last frames."""
+    return list(filter(FrameKind.CEILING.__ne__, logged(engine)))[-count:]
 
 
 @pytest.mark.parametrize("durability", [DISK, FSYNC])
