@@ -124,7 +124,7 @@ def _steps(times: Numbers, rows: Numbers, ask: Aggregation) -> tuple[Callable[[N
 
 def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
     values, has, _ = column.snapshot(count).single()
-    values, has = values.take(rows), has.take(rows)
+    values = values.take(rows)
     show: Show
     if isinstance(column, TextColumn):
         texts = column.dictionary.texts
@@ -133,7 +133,7 @@ def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
         codes, last, value_of = _coded(values)
         show = partial(_show_value, column, value_of)
     if not has.all():
-        codes = np.where(has, codes, last)
+        codes = np.where(has.take(rows), codes, last)
     return Axis(codes, last + 1), lambda code: None if code == last else show(code)
 
 
