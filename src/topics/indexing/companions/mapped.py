@@ -1,5 +1,6 @@
 """A companion that is open, and the columns of some of its rows as a query asks for them."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -74,6 +75,9 @@ class Companion:
         if self.numbers is None:
             return np.arange(self.first_number + lo, self.first_number + hi, dtype=np.int64)
         return self.numbers[lo:hi]
+
+    def numbers_at(self, rows: Numbers) -> Numbers:
+        return rows + self.first_number if self.numbers is None else self.numbers[rows]
 
     @property
     def first_number(self) -> int:
@@ -166,10 +170,13 @@ class Rows(Mapping[str, Column]):
 
     @cached_property
     def numbers(self) -> Numbers:
-        companion = self._companion
         if self.picked is None:
-            return companion.numbers_of(self.lo, self.hi)
-        return self.picked + companion.first_number if companion.numbers is None else companion.numbers[self.picked]
+            return self._companion.numbers_of(self.lo, self.hi)
+        return self._companion.numbers_at(self.picked)
+
+    def numbers_at(self, places: Numbers) -> Numbers:
+        """The numbers of some of the rows."""
+        return self._companion.numbers_at(places + self.lo if self.picked is None else self.picked[places])
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
         """Which rows are summaries already."""
@@ -191,6 +198,10 @@ class SpreadSnapshot(Snapshot):
         """Where the values of each row begin; and the end."""
 
     @property
+    def is_single(self) -> bool:
+        return False
+
+    @property
     def rows(self) -> NDArray[Any]:
         if self._rows is None:
             self._rows = np.repeat(np.arange(self.count), np.diff(self._starts))
@@ -207,6 +218,12 @@ class SpreadSnapshot(Snapshot):
         if self._rows is not None or len(places) * _FEW > len(self.values):
             return super().counts_at(places)
         return np.bincount(np.searchsorted(self._starts, places, "right") - 1, minlength=self.count)
+
+    def rows_where(self, chosen: Mask) -> Mask:
+        return self.rows_at(np.flatnonzero(chosen))
+
+    def bounds_of(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        return self._starts[rows], self._starts[rows + 1]
 
     def has_value(self) -> Mask:
         return np.asarray(np.diff(self._starts) > 0)
@@ -296,8 +313,8 @@ class ViewWords(ViewTexts, WordsColumn):
             return np.flatnonzero(self.snapshot(self.view.count).values == code)
         begin, end = self.stored.value_range(self.view.lo, self.view.hi)
         places = self.stored.places_of(code, code + 1)
-        first, behind = np.searchsorted(places, (begin, end))
-        return places[first:behind].astype(np.int64) - begin
+        # By halving, because numpy would first turn all of them into numbers of the type of these two.
+        return places[bisect_left(places, begin) : bisect_left(places, end)].astype(np.int64) - begin
 
     def beginning(self, prefix: str) -> Array:
         values = self.snapshot(self.view.count).values

@@ -14,21 +14,24 @@ from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
-from topics.indexing.companions.pruning import candidates, chance_of
+from topics.indexing.companions.postings import Postings, postings_of
+from topics.indexing.companions.pruning import chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge, Late
-from topics.indexing.fresh.selection import first_hits
+from topics.indexing.fresh.scores import Scorer
+from topics.indexing.fresh.selection import Matches, first_hits
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
 from topics.indexing.ranking import Statistics
 from topics.indexing.tables import Table
 
-_FEW_ROWS: Final = 16_384
 _AT_ONCE: Final = 512
 """So few rows are not worth being taken apart."""
+_FEW_OF: Final = 8
+"""Where no more than one row in so many can match, these are picked out and no others judged."""
 _KEYS_BETWEEN_LOOKS: Final = 256
 
 
@@ -51,6 +54,11 @@ class Living:
         return mask
 
     @property
+    def has_dead(self) -> bool:
+        """Whether rows between the first and the last one may not be alive."""
+        return len(self._firsts) > 0
+
+    @property
     def is_whole(self) -> bool:
         """Whether every row is alive."""
         return self.lo == 0 and self.hi == self._companion.head.rows and not len(self.dead_rows())
@@ -71,13 +79,17 @@ class CompanionPart:
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        picked = candidates(self._companion, ask.predicate, _FEW_ROWS)
-        walk = Walk(self._companion, ask, self._living.lo, self._living.hi)
-        if (picked is None or len(picked) > _AT_ONCE) and walk.is_possible():
+        if Ranking(self._companion, ask).is_hopeless():
+            return Found(hits=[], candidates=0)
+        postings, living = postings_of(self._companion, ask.predicate), self._living
+        if postings is not None and postings.most(living.lo, living.hi) <= _AT_ONCE:
+            return self._look_at_all(ask, lambda _: self._at_once(postings), budget)
+        walk = Walk(self._companion, ask, living.lo, living.hi)
+        if walk.is_possible():
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
                 return found
-        return self._look_at_all(ask, lambda ranking: self._chunks(ask, picked, ranking), budget)
+        return self._look_at_all(ask, lambda ranking: self._in_blocks(ask, postings, ranking), budget)
 
     def _look_at_all(self, ask: Ask, chunks: Callable[[Ranking], Iterator[Rows]], budget: Budget) -> Found:
         ranking = Ranking(self._companion, ask)
@@ -94,41 +106,41 @@ class CompanionPart:
     def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
         """Raises `Late`, and then nothing of these rows is among what was found."""
         judge = Judge(rows, rows.count, budget)
-        matching = np.flatnonzero(judge.mask(ask.predicate) & self._living.mask(rows.numbers))
+        matching = np.flatnonzero(judge.mask(ask.predicate))
+        numbers = rows.numbers_at(matching)
+        if self._living.has_dead:
+            alive = self._living.mask(numbers)
+            matching, numbers = matching[alive], numbers[alive]
         has_any = len(matching) and has_scores(ask.predicate)
-        scores = judge.scores(ask.predicate, ask.weights) if has_any else None
+        scorer = Scorer(rows, rows.count, judge, ask.weights, matching)
+        scores = scorer.scores(ask.predicate) if has_any else None
         found.matched += len(matching)
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
+            found.hits += first_hits(ask, rows, rows.count, Matches(matching, numbers, scores))
 
-    def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
-        """The rows to look at, those with the first hits first. Where some are `picked`, nothing else matches."""
+    # The rows to look at are all of the span, those with the first hits first. What they leave out matches nothing.
+
+    def _at_once(self, postings: Postings) -> Iterator[Rows]:
+        rows = postings.rows(self._living.lo, self._living.hi)
+        if len(rows):
+            yield Rows(self._companion, 0, self._companion.head.rows, rows)
+
+    def _in_blocks(self, ask: Ask, postings: Postings | None, ranking: Ranking) -> Iterator[Rows]:
         companion, living = self._companion, self._living
-        if picked is not None:
-            picked = picked[(picked >= living.lo) & (picked < living.hi)]
-            if 0 < len(picked) <= _AT_ONCE:
-                yield Rows(companion, 0, companion.head.rows, picked)
-            elif len(picked):
-                yield from self._picked_blocks(picked, ranking)
-            return
         chance, bounds = chance_of(companion, ask.predicate), companion.bounds
         for block in ranking.order(self._blocks()):
             if ranking.is_done(block):
                 continue
             lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
-            if lo < hi and chance(block):
+            most = hi - lo if postings is None else postings.most(lo, hi)
+            if lo >= hi or not most or not chance(block):
+                continue
+            if postings is not None and most * _FEW_OF <= hi - lo:
+                yield Rows(companion, 0, companion.head.rows, postings.rows(lo, hi))
+            else:
                 yield Rows(companion, lo, hi)
-
-    def _picked_blocks(self, picked: Numbers, ranking: Ranking) -> Iterator[Rows]:
-        """Rows of a list, block by block: most of them need not be looked at once the first hits are found."""
-        companion = self._companion
-        ends = np.searchsorted(picked, companion.bounds)
-        blocks = np.flatnonzero(np.diff(ends)).tolist()
-        for block in ranking.order(blocks):
-            if not ranking.is_done(block):
-                yield Rows(companion, 0, companion.head.rows, picked[ends[block] : ends[block + 1]])
 
     def _blocks(self) -> range:
         """The blocks with rows of the span."""
