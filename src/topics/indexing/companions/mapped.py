@@ -226,6 +226,14 @@ class SpreadSnapshot(Snapshot):
     def has_value(self) -> Mask:
         return np.asarray(np.diff(self._starts) > 0)
 
+    def single(self) -> tuple[Array, Mask, Mask]:
+        has = self.has_value()
+        if len(self.values) > np.count_nonzero(has):
+            return super().single()
+        values = np.zeros(self.count, self.values.dtype)
+        values[has] = self.values
+        return values, has, np.zeros(self.count, np.bool_)
+
     def lengths(self, gap: int | None) -> Numbers:
         """How many values each row has besides gaps."""
         counts = np.diff(self._starts)
