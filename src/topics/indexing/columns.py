@@ -26,6 +26,10 @@ GAP = "\n"
 """Stands behind each text of a column of words. No word is one."""
 
 
+FEW = 16
+"""One in so many is looked up; more of them are looked at all together."""
+
+
 class Snapshot:
     """The values of the first rows of a column."""
 
@@ -90,6 +94,10 @@ class Snapshot:
         owners = self.rows
         if owners is None:
             return rows, rows + 1
+        if len(rows) * FEW > len(owners):
+            counts = np.bincount(owners, minlength=self.count)
+            ends = np.cumsum(counts)
+            return (ends - counts)[rows], ends[rows]
         # In their type, because otherwise all of them would be turned into that of the rows.
         wanted = rows.astype(owners.dtype)
         return owners.searchsorted(wanted), owners.searchsorted(wanted, "right")
@@ -103,11 +111,13 @@ class Snapshot:
         begins, ends = self.bounds_of(rows)
         lengths = ends - begins
         has = lengths > 0
-        ranked = rank(self.values[ranges(begins, lengths)])
+        if not len(rows) or lengths.max() <= 1:
+            ranked = rank(self.values[begins[has]])
+        else:
+            every = rank(self.values[ranges(begins, lengths)])
+            ranked = (np.minimum if least else np.maximum).reduceat(every, (np.cumsum(lengths) - lengths)[has])
         found = np.zeros(len(rows), ranked.dtype)
-        if len(ranked):
-            starts = (np.cumsum(lengths) - lengths)[has]
-            found[has] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
+        found[has] = ranked
         return found, has
 
 

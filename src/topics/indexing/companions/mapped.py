@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from topics.indexing.columns import GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
+from topics.indexing.columns import FEW, GAP, Column, Mask, Numbers, Snapshot, TextColumn, WordsColumn
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.stored import (
@@ -25,8 +25,6 @@ from topics.indexing.companions.summaries import StoredSummaries
 
 BLOCK_ROWS: Final = 1 << 16
 KEY: Final = "key"
-_FEW: Final = 16
-"""One place in so many values is looked up; more of them are looked at all together."""
 
 
 class CompanionHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,14 +206,14 @@ class SpreadSnapshot(Snapshot):
         return self._rows
 
     def rows_at(self, places: Array) -> Mask:
-        if self._rows is not None or len(places) * _FEW > len(self.values):
+        if self._rows is not None or len(places) * FEW > len(self.values):
             return super().rows_at(places)
         mask = np.zeros(self.count, np.bool_)
         mask[np.searchsorted(self._starts, places, "right") - 1] = True
         return mask
 
     def counts_at(self, places: Array) -> Numbers:
-        if self._rows is not None or len(places) * _FEW > len(self.values):
+        if self._rows is not None or len(places) * FEW > len(self.values):
             return super().counts_at(places)
         return np.bincount(np.searchsorted(self._starts, places, "right") - 1, minlength=self.count)
 
