@@ -25,7 +25,7 @@ from topics.indexing.companions.summaries import StoredSummaries
 
 BLOCK_ROWS: Final = 1 << 16
 KEY: Final = "key"
-_FEW: Final = 8
+_FEW: Final = 16
 """One place in so many values is looked up; more of them are looked at all together."""
 
 
