@@ -32,6 +32,7 @@ class Numbered(NamedTuple):
 
 
 def number_keys(axes: Sequence[Axis], count: int) -> Numbered:
+    """Of so many rows; there is one axis at least."""
     if is_few(prod(axis.size for axis in axes), count):
         return _number_at_once(axes, count)
     groups, size, keys = np.zeros(count, np.int64), 1, list[Numbers]()

@@ -96,6 +96,9 @@ class Worker:
             return Answer(head.request, Result(unreadable=_reason(error)))
         except Exception as error:
             # A query that fails must fail alone. What is wrong with a request was told before it came here.
+            if isinstance(head, More):
+                # Whoever asked gives up, and nobody finishes it.
+                self._asked.pop(head.asked, None)
             return Answer(head.request, None, f"{type(error).__name__}: {error}")
 
     def _ask_more(self, head: More, body: memoryview) -> Result:

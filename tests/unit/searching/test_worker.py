@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from topics.indexing.companions.building import build
 from topics.indexing.parts import Entry
 from topics.schema.registry import Registry, encode_registry
@@ -18,6 +20,7 @@ from topics.searching.messages import (
     Question,
     Result,
 )
+from topics.searching.queries import Asked
 from topics.searching.worker import Worker
 
 COUNT = 4
@@ -103,6 +106,13 @@ def test_a_query_is_not_finished_while_one_of_the_last_companions_is_left() -> N
     unreadable = Asking(broken="40")
     assert not unreadable.ask(More(2, 1, mapped=ALL, is_last=True)).is_final
     assert unreadable.keys() == expected("10", "20", "30")
+
+
+def test_nothing_is_kept_of_a_query_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    asking = Asking()
+    monkeypatch.setattr(Asked, "take_companion", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in asking.problem(More(2, 1, mapped=ALL))
+    assert asking.problem(Finish(3, 1))
 
 
 def test_one_query_does_not_hold_up_the_others_for_long() -> None:
