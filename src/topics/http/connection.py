@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
                 self._feed(data)
             pipeline.corked = False
             pipeline.flush()
-            if not pipeline.exchanges and not self._unparsed:
+            if not self._unparsed and not pipeline.waiting and not (pipeline.exchanges and pipeline.is_full()):
                 return
         else:
             self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data

@@ -75,6 +75,8 @@ class HeadCache:
         """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
         for known in self._known:
             lead, back, length = known.front, known.back, 0
+            if not data.startswith(lead):
+                continue
             if back:
                 rest = nbytes - known.head_nbytes
                 length = rest - len(str(rest))

@@ -89,6 +89,8 @@ class Shard:
         self._queue_bytes_max = queue_bytes_max
         self.coalesced: deque[Callable[[], None]] = deque()
         """Each stages something that was put off to the end of the tick (`engine.write.coalescing`)."""
+        self.gathered: Callable[[], None] | None = None
+        """Stages what appends may come before (`engine.queues.acks`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
         self.settled: list[Callable[[], None]] = []
@@ -102,7 +104,13 @@ class Shard:
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail, self._moment())
 
     def stage_coalesced(self) -> None:
-        """Has staged what was coalesced for the end of the tick."""
+        """Has staged what was put off to the end of the tick."""
+        self._stage_records()
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            gathered()
+
+    def _stage_records(self) -> None:
         coalesced = self.coalesced
         while coalesced:
             coalesced.popleft()()
@@ -112,13 +120,16 @@ class Shard:
         """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
         return self.committer.coalesces and self.writer.poison is None and self.room.short is None and not self.full
 
-    def check_open(self, size: int = 0, patient: bool = False, frees: bool = False) -> None:
+    def check_open(self, size: int = 0, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
         """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. What
         makes room is taken on a full disk as well.
 
-        To be called before anything is staged: what came earlier in this tick and was only coalesced goes first.
+        To be called before anything is staged: what came earlier in this tick and was only put off goes first. Who
+        `overtakes` leaves what was gathered where it is.
         """
         if self.coalesced:
+            self._stage_records()
+        if self.gathered is not None and not overtakes:
             self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison

@@ -119,6 +119,21 @@ def test_a_part_that_is_late_says_so() -> None:
     assert 64 - found.coverage.missed <= found.coverage.looked_at
 
 
+def test_a_part_that_has_nothing_to_look_at_is_late_as_well() -> None:
+    """Two words that are never together are found out by their postings, block by block."""
+    described = registry(LOGS)
+    # More than are looked at without a look at the clock.
+    rows = [Entry(n, {"eventTime": n, "message": "left" if n % 2 else "right"}, 1) for n in range(2000)]
+    answered = part(companion(described, rows, block_rows=100), described)
+    config = described.search_config
+    assert config is not None
+    query = bind_search("left right", config)
+    ask = Ask(config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, True), size=9)
+    moments = iter(range(100))
+    found = search([answered], ask, Budget(lambda: next(moments), 4.0, 1 << 60))
+    assert found.coverage.spent == "time" and found.coverage.missed == 2000 - found.coverage.looked_at > 0
+
+
 def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
     described = registry({**LOGS, **ROLLUPS})
     huge = 2**80

@@ -249,7 +249,7 @@ class Appender:
             if self.coalescer.take(topic, record, done, answer_each, key):
                 return
         if rules.logged or not rules.created:
-            path.check(topic, patient=batch.disable_backpressure)
+            path.check(topic, patient=batch.disable_backpressure, overtakes=True)
         elif core.quiet:
             core.begin()
         self._stage(topic, batch, done, extension, ts, plain)

@@ -25,7 +25,7 @@ from topics.indexing.companions.summaries import StoredSummaries
 
 BLOCK_ROWS: Final = 1 << 16
 KEY: Final = "key"
-_FEW: Final = 8
+_FEW: Final = 16
 """One place in so many values is looked up; more of them are looked at all together."""
 
 
@@ -227,6 +227,14 @@ class SpreadSnapshot(Snapshot):
 
     def has_value(self) -> Mask:
         return np.asarray(np.diff(self._starts) > 0)
+
+    def single(self) -> tuple[Array, Mask, Mask]:
+        has = self.has_value()
+        if len(self.values) > np.count_nonzero(has):
+            return super().single()
+        values = np.zeros(self.count, self.values.dtype)
+        values[has] = self.values
+        return values, has, np.zeros(self.count, np.bool_)
 
     def lengths(self, gap: int | None) -> Numbers:
         """How many values each row has besides gaps."""

@@ -12,10 +12,9 @@ import numpy as np
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
+from topics.indexing.companions.choosing import Choice
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
-from topics.indexing.companions.postings import Postings, postings_of
-from topics.indexing.companions.pruning import chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
@@ -28,10 +27,6 @@ from topics.indexing.predicates import has_scores
 from topics.indexing.ranking import Statistics
 from topics.indexing.tables import Table
 
-_AT_ONCE: Final = 512
-"""So few rows are not worth being taken apart."""
-_FEW_OF: Final = 8
-"""Where no more than one row in so many can match, these are picked out and no others judged."""
 _KEYS_BETWEEN_LOOKS: Final = 256
 
 
@@ -81,36 +76,34 @@ class CompanionPart:
     def search(self, ask: Ask, budget: Budget) -> Found:
         if Ranking(self._companion, ask).is_hopeless():
             return Found(hits=[], candidates=0)
-        postings, living = postings_of(self._companion, ask.predicate), self._living
-        if postings is not None and postings.most(living.lo, living.hi) <= _AT_ONCE:
-            return self._look_at_all(ask, lambda _: self._at_once(postings), budget)
+        living = self._living
+        choice = Choice(self._companion, ask, living.lo, living.hi, budget)
+        if choice.is_small:
+            return self._look_at_all(ask, choice.at_once, budget)
         walk = Walk(self._companion, ask, living.lo, living.hi)
         if walk.is_possible():
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
                 return found
-        return self._look_at_all(ask, lambda ranking: self._in_blocks(ask, postings, ranking), budget)
+        return self._look_at_all(ask, choice.by_blocks, budget)
 
     def _look_at_all(self, ask: Ask, chunks: Callable[[Ranking], Iterator[Rows]], budget: Budget) -> Found:
         ranking = Ranking(self._companion, ask)
         found = Found(hits=[], candidates=0)
-        for rows in chunks(ranking):
-            try:
+        try:
+            for rows in chunks(ranking):
                 self._look(ask, rows, found, budget)
-            except Late:
-                self._miss(found)
-                break
-            ranking.cut(found.hits)
+                ranking.cut(found.hits)
+        except Late:
+            self._miss(found)
         return found
 
     def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
         """Raises `Late`, and then nothing of these rows is among what was found."""
         judge = Judge(rows, rows.count, budget)
         matching = np.flatnonzero(judge.mask(ask.predicate))
-        numbers = rows.numbers_at(matching)
         if self._living.has_dead:
-            alive = self._living.mask(numbers)
-            matching, numbers = matching[alive], numbers[alive]
+            matching = matching[self._living.mask(rows.numbers_at(matching))]
         has_any = len(matching) and has_scores(ask.predicate)
         scorer = Scorer(rows, rows.count, judge, ask.weights, matching)
         scores = scorer.scores(ask.predicate) if has_any else None
@@ -118,29 +111,7 @@ class CompanionPart:
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            found.hits += first_hits(ask, rows, rows.count, Matches(matching, numbers, scores))
-
-    # The rows to look at are all of the span, those with the first hits first. What they leave out matches nothing.
-
-    def _at_once(self, postings: Postings) -> Iterator[Rows]:
-        rows = postings.rows(self._living.lo, self._living.hi)
-        if len(rows):
-            yield Rows(self._companion, 0, self._companion.head.rows, rows)
-
-    def _in_blocks(self, ask: Ask, postings: Postings | None, ranking: Ranking) -> Iterator[Rows]:
-        companion, living = self._companion, self._living
-        chance, bounds = chance_of(companion, ask.predicate), companion.bounds
-        for block in ranking.order(self._blocks()):
-            if ranking.is_done(block):
-                continue
-            lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
-            most = hi - lo if postings is None else postings.most(lo, hi)
-            if lo >= hi or not most or not chance(block):
-                continue
-            if postings is not None and most * _FEW_OF <= hi - lo:
-                yield Rows(companion, 0, companion.head.rows, postings.rows(lo, hi))
-            else:
-                yield Rows(companion, lo, hi)
+            found.hits += first_hits(ask, rows, rows.count, Matches(matching, rows.numbers_at, scores))
 
     def _blocks(self) -> range:
         """The blocks with rows of the span."""

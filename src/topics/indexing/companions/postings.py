@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from topics.indexing.columns import Numbers
+from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.stored import Array, StoredColumn
 from topics.indexing.predicates import (
@@ -41,6 +41,10 @@ class Postings(Protocol):
         """Those, ascending, each once."""
         ...
 
+    def has(self, rows: Numbers) -> Mask:
+        """Which of some rows are among them."""
+        ...
+
 
 class _OfText:
     """The rows of one text, whose places ascend."""
@@ -58,8 +62,17 @@ class _OfText:
         return len(self._between(lo, hi))
 
     def rows(self, lo: int, hi: int) -> Numbers:
-        rows: Numbers = self._column.rows_at(self._between(lo, hi)).astype(np.int64)
+        rows = self._column.rows_between(self._between(lo, hi), lo, hi)
         return rows[np.append(True, rows[1:] != rows[:-1])] if len(rows) else rows
+
+    def has(self, rows: Numbers) -> Mask:
+        first, behind = self._column.value_bounds(rows)
+        places = self._places
+        # In their type, because otherwise all of them would be turned into that of the bounds.
+        at = places.searchsorted(first.astype(places.dtype))
+        inside = at < len(places)
+        inside[inside] = places[at[inside]] < behind[inside]
+        return inside
 
 
 class _OfSomeTexts:
@@ -79,9 +92,12 @@ class _OfSomeTexts:
     def rows(self, lo: int, hi: int) -> Numbers:
         return self._all[np.searchsorted(self._all, lo) : np.searchsorted(self._all, hi)]
 
+    def has(self, rows: Numbers) -> Mask:
+        return np.isin(rows, self._all)
 
-class _OfRarest:
-    """All of several match, so the rows of the rarest are enough: the others are judged."""
+
+class _OfAll:
+    """All of several match: the rows of the rarest that are among those of the others."""
 
     def __init__(self, parts: Sequence[Postings]) -> None:
         self._parts = parts
@@ -90,7 +106,14 @@ class _OfRarest:
         return min([part.most(lo, hi) for part in self._parts])
 
     def rows(self, lo: int, hi: int) -> Numbers:
-        return min(self._parts, key=lambda part: part.most(lo, hi)).rows(lo, hi)
+        rarest, *others = sorted(self._parts, key=lambda part: part.most(lo, hi))
+        rows = rarest.rows(lo, hi)
+        for other in others:
+            rows = rows[other.has(rows)]
+        return rows
+
+    def has(self, rows: Numbers) -> Mask:
+        return reduce(np.logical_and, [part.has(rows) for part in self._parts])
 
 
 class _OfAny:
@@ -106,24 +129,39 @@ class _OfAny:
         found = [rows for part in self._parts if len(rows := part.rows(lo, hi))]
         return reduce(np.union1d, found) if found else np.zeros(0, np.int64)
 
+    def has(self, rows: Numbers) -> Mask:
+        return reduce(np.logical_or, [part.has(rows) for part in self._parts], np.zeros(len(rows), np.bool_))
 
-def postings_of(companion: Companion, predicate: Predicate) -> Postings | None:
-    """The rows that a predicate can only match; None where no texts of it tell."""
-    if isinstance(predicate, Nothing):
-        return _OfAny(())
-    if isinstance(predicate, All):
-        known = [part for each in predicate.parts if (part := postings_of(companion, each)) is not None]
-        return _joined(known, _OfRarest) if known else None
-    if isinstance(predicate, Any_ | Best):
-        parts = [postings_of(companion, each) for each in predicate.parts]
-        known = [part for part in parts if part is not None]
-        return _joined(known, _OfAny) if len(known) == len(parts) else None
-    spans = _code_spans(companion, predicate)
-    if spans is None:
-        return None
-    column = companion.column(predicate.field)  # type: ignore[attr-defined]
-    known = [part for span in spans if (part := _of_codes(column, *span)) is not None]
-    return _joined(known, _OfRarest) if known else None
+
+class Lookup:
+    """The postings of one search, each looked for once."""
+
+    def __init__(self, companion: Companion) -> None:
+        self.companion = companion
+        self._known: dict[Predicate, Postings | None] = {}
+
+    def of(self, predicate: Predicate) -> Postings | None:
+        """The rows that a predicate can only match; None where no texts of it tell."""
+        if predicate not in self._known:
+            self._known[predicate] = self._find(predicate)
+        return self._known[predicate]
+
+    def _find(self, predicate: Predicate) -> Postings | None:
+        if isinstance(predicate, Nothing):
+            return _OfAny(())
+        if isinstance(predicate, All):
+            known = [part for each in predicate.parts if (part := self.of(each)) is not None]
+            return _joined(known, _OfAll) if known else None
+        if isinstance(predicate, Any_ | Best):
+            parts = [self.of(each) for each in predicate.parts]
+            known = [part for part in parts if part is not None]
+            return _joined(known, _OfAny) if len(known) == len(parts) else None
+        spans = _code_spans(self.companion, predicate)
+        if spans is None:
+            return None
+        column = self.companion.column(predicate.field)  # type: ignore[attr-defined]
+        known = [part for span in spans if (part := _of_codes(column, *span)) is not None]
+        return _joined(known, _OfAll) if known else None
 
 
 def _joined(parts: list[Postings], join: Callable[[Sequence[Postings]], Postings]) -> Postings:

@@ -7,25 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from topics.indexing.companions.mapped import Companion
-from topics.indexing.companions.postings import Postings, postings_of
+from topics.indexing.companions.postings import Lookup, Postings
 from topics.indexing.predicates import All, Any_, Best, Equals, Nothing, Predicate, Within
 
 Chance = Callable[[int], bool]
 """Whether anything in a block may match."""
 
 
-def chance_of(companion: Companion, predicate: Predicate) -> Chance:
+def chance_of(lookup: Lookup, predicate: Predicate) -> Chance:
     """A function that tells whether a block may have matches."""
     if isinstance(predicate, Nothing):
         return _never
     if isinstance(predicate, All | Any_ | Best):
-        chances = [chance_of(companion, part) for part in predicate.parts]
+        chances = [chance_of(lookup, part) for part in predicate.parts]
         return _joined(chances, all if isinstance(predicate, All) else any)
-    postings = postings_of(companion, predicate)
+    postings = lookup.of(predicate)
     if postings is not None:
-        return _text_chance(companion, postings)
+        return _text_chance(lookup.companion, postings)
     if isinstance(predicate, Equals | Within):
-        return _value_chance(companion, predicate)
+        return _value_chance(lookup.companion, predicate)
     return _always
 
 

@@ -128,7 +128,7 @@ class FreshPart:
         except Late:
             return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
         matched = len(matching)
-        hits = first_hits(ask, columns, count, Matches(matching, numbers[matching], scores))
+        hits = first_hits(ask, columns, count, Matches(matching, numbers.__getitem__, scores))
         return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
 
     def count(self, ask: Count, budget: Budget) -> Counted:

@@ -1,7 +1,8 @@
 """The first rows of an order, without sorting all of them."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,15 +93,20 @@ def _least(places: Numbers, ordinals: list[Ordinal], size: int) -> Numbers:
     return np.concatenate((sure, _least(places[values == bound], ordinals[1:], size - len(sure))))
 
 
-class Matches(NamedTuple):
+class Matches:
     """Rows that match, in the order of their numbers."""
 
-    rows: Numbers
-    numbers: Numbers
-    scores: Floats | None
+    def __init__(self, rows: Numbers, numbers_at: Callable[[Numbers], Numbers], scores: Floats | None) -> None:
+        self.rows = rows
+        self._numbers_at = numbers_at
+        self.scores = scores
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return self._numbers_at(self.rows)
 
     def at(self, places: Numbers) -> "Matches":
-        return Matches(self.rows[places], self.numbers[places], None if self.scores is None else self.scores[places])
+        return Matches(self.rows[places], self._numbers_at, None if self.scores is None else self.scores[places])
 
 
 def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> list[Hit]:
@@ -120,17 +126,16 @@ def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Mat
 
 
 def _first_places(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> Numbers:
-    by_offset = ask.sort.by_offset
-    places = np.arange(len(matches.rows))
+    by_offset, after, end = ask.sort.by_offset, ask.after, len(matches.rows)
     if by_offset is not None:
         # Rows are in this order already.
         if by_offset.ascending:
-            begin = 0 if ask.after is None else int(np.searchsorted(matches.numbers, ask.after[0], "right"))
-            return places[begin : begin + ask.size]
-        end = len(places) if ask.after is None else int(np.searchsorted(matches.numbers, ask.after[0]))
-        return places[max(end - ask.size, 0) : end][::-1]
-    order = Order(ask.sort, columns, count, matches)
-    for bound, is_behind in ((ask.after, True), (ask.until, False)):
+            begin = 0 if after is None else int(np.searchsorted(matches.numbers, after[0], "right"))
+            return np.arange(begin, min(begin + ask.size, end))
+        end = end if after is None else int(np.searchsorted(matches.numbers, after[0]))
+        return np.arange(max(end - ask.size, 0), end)[::-1]
+    order, places = Order(ask.sort, columns, count, matches), np.arange(end)
+    for bound, is_behind in ((after, True), (ask.until, False)):
         if bound is not None:
             chosen = order.behind(bound) == is_behind
             order.restrict(chosen)
