@@ -82,14 +82,17 @@ class HeadCache:
                 length = rest - len(str(rest))
                 if not 0 < length <= self._body_bytes_max:
                     continue
-                if len(str(length)) != rest - length:
-                    # It has a digit less than what it takes together with its digits: 9 and 1 are 10.
+                lead = b"%b%d%b" % (known.front, length, back)
+                if len(lead) + length != nbytes:
+                    # The length has a digit less than what it takes together with its digits: 9 and 1 are 10.
                     length += 1
-                lead = b"%b%d%b" % (lead, length, back)
+                    lead = b"%b%d%b" % (known.front, length, back)
             body = data.removeprefix(lead)
             # Without the lead it is the same object.
             if body is not data and len(body) == length:
-                self._turn_to(known)
+                if known is not self._last:
+                    self._turn_to(known)
+                self._fruitless = 0
                 self.lead, self.nbytes = lead, nbytes
                 return body
         return data
@@ -111,16 +114,15 @@ class HeadCache:
             if length > self._body_bytes_max or begin + length > len(data):
                 return None
             self._turn_to(known)
+            self._fruitless = 0
             # `lead` is that of another request.
             self.nbytes = -1
             return begin, begin + length
         return None
 
     def _turn_to(self, known: Known) -> None:
-        if known is not self._last:
-            self._last = known
-            self.head, self.admission = known.head, known.admission
-        self._fruitless = 0
+        self._last = known
+        self.head, self.admission = known.head, known.admission
 
     def are_admitted(self, application: Application) -> bool:
         """Asks the application about the last head, and remembers a yes for as long as it holds."""
