@@ -1,5 +1,5 @@
 """The archive's table in catalogs that are servers: Glue's as moto plays it, and in the slow set the one of REST that
-Iceberg's own tests run on."""
+Iceberg's own tests run on, and a metastore of Hive."""
 
 import sys
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
+from tests.hive_metastore import HiveMetastore
 from tests.rest_catalog import RestCatalogServer
 from tests.s3 import HOME, S3Server
 from tests.unit.spark.catalogs import (
@@ -26,6 +27,13 @@ def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
+def hive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with HiveMetastore(tmp_path_factory.mktemp("hive")) as server:
+        # Hive before 3 has no times with zones.
+        yield {"type": "hive", "uri": server.url, "hive__hive2_compatible": "true"}
+
+
+@pytest.fixture(scope="module")
 def glue(s3: S3Server) -> Iterator[dict[str, str]]:
     with pytest.MonkeyPatch.context() as patch:
         # What pyiceberg asks Glue with is installed beside the server that is asked, and behind everything of ours.
@@ -33,7 +41,7 @@ def glue(s3: S3Server) -> Iterator[dict[str, str]]:
         yield {"type": "glue", "glue__endpoint": s3.environment["AWS_ENDPOINT_URL"], "glue__region": "us-east-1"}
 
 
-@pytest.fixture(params=["glue", pytest.param("rest", marks=pytest.mark.slow)])
+@pytest.fixture(params=["glue", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rest", "hive"))])
 def lake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Catalog]:
     catalog = named_catalog(monkeypatch, **request.getfixturevalue(request.param))
     yield catalog

@@ -2,7 +2,8 @@
 
     python version_child.py URL DATA_FOLDER
 
-Prints what came of it as JSON. The server has a topic `orders` whose records are sealed but for the last.
+Prints what came of it as JSON. The server has a topic `orders` whose records are sealed but for the last, and a stream
+`described` with a schema.
 """
 
 import json
@@ -10,8 +11,12 @@ import sys
 import tempfile
 
 import pyspark
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tests.spark.describing import change_the_schema
 from topics.config.settings import Settings
 from topics.spark.archive.reading import archived_records
 from topics.spark.connector.source import TopicsDataSource
@@ -48,10 +53,49 @@ def main(url: str, data: str) -> None:
                 .trigger(availableNow=True)
             )
             copying.start().awaitTermination()
+    told["typed"] = in_columns(spark, url, data)
     frame = spark.createDataFrame([("1",), ("2",)], "data string")
     frame.write.format("topics").options(url=url, topic="written").mode("append").save()
     print(json.dumps(told))
     spark.stop()
+
+
+def in_columns(spark: SparkSession, url: str, data: str) -> dict[str, object]:
+    """The members of a stream's entries as columns: in each way to read, those alone that were chosen, and through a
+    change of the schema."""
+    options = {"url": url, "topic": "described", "path": data, "typed": "true", "startingOffsets": "earliest"}
+    told: dict[str, object] = {}
+    for mode in ("http", "auto", "segments"):
+        told[mode] = _rows(spark.read.format("topics").options(**options, mode=mode).load())
+    chosen = spark.read.format("topics").schema("total double, id bigint").options(**options).load()
+    told["chosen"] = [[row.total, row.id] for row in chosen.orderBy("id").collect()]
+    streamed: list[list[object]] = []
+    with tempfile.TemporaryDirectory() as checkpoint:
+
+        def copying() -> DataStreamWriter:
+            frame = spark.readStream.format("topics").options(**options).load()
+            return (
+                frame.writeStream.foreachBatch(lambda batch, number: streamed.extend(_rows(batch)))
+                .option("checkpointLocation", checkpoint)
+                .trigger(availableNow=True)
+            )
+
+        loaded = copying()
+        for _ in range(2):
+            loaded.start().awaitTermination()
+        change_the_schema(url, "described")
+        try:
+            loaded.start().awaitTermination()
+        except StreamingQueryException as error:
+            told["refused"] = str(error)
+        copying().start().awaitTermination()
+    told["streamed"] = streamed
+    return told
+
+
+def _rows(frame: DataFrame) -> list[list[object]]:
+    moment = f.unix_millis("at").alias("at")
+    return [list(row) for row in frame.orderBy("_seq").select("_seq", "id", "total", "paid", moment, "_rest").collect()]
 
 
 if __name__ == "__main__":

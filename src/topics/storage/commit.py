@@ -18,6 +18,7 @@ the log ends and the shard takes writes again (`Shard.heal`).
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -86,10 +87,10 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
-        self.coalesced: Callable[[], None] | None = None
-        """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
+        self.coalesced: deque[Callable[[], None]] = deque()
+        """Each stages something that was put off to the end of the tick (`engine.write.coalescing`)."""
         self.gathered: Callable[[], None] | None = None
-        """The same for what appends may come before (`engine.queues.acks`)."""
+        """Stages what appends may come before (`engine.queues.acks`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
         self.settled: list[Callable[[], None]] = []
@@ -110,9 +111,9 @@ class Shard:
             gathered()
 
     def _stage_records(self) -> None:
-        coalesced, self.coalesced = self.coalesced, None
-        if coalesced is not None:
-            coalesced()
+        coalesced = self.coalesced
+        while coalesced:
+            coalesced.popleft()()
 
     @property
     def coalesces(self) -> bool:
@@ -126,7 +127,7 @@ class Shard:
         To be called before anything is staged: what came earlier in this tick and was only put off goes first. Who
         `overtakes` leaves what was gathered where it is.
         """
-        if self.coalesced is not None:
+        if self.coalesced:
             self._stage_records()
         if self.gathered is not None and not overtakes:
             self.stage_coalesced()

@@ -4,6 +4,7 @@ A companion may be larger than the memory that a task has, so none is ever held:
 sent out of its mapping, and one that comes from there is fetched a piece at a time.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 from xxhash import xxh3_64
@@ -23,10 +24,12 @@ class CopyStoppedError(Exception):
     """Nobody wants the copy any more."""
 
 
-def send(fs: FileSystem, source: str, target: str) -> int:
+def send(fs: FileSystem, source: str, target: str, attempt: str) -> int:
     """Copies a file of the data folder into the cold tier, synced, and reads it back there; the digest of its bytes.
 
-    The name is not synced. Raises CopyDamagedError where something else comes back than was sent.
+    In a folder it is written as `attempt`, a path of its own, and renamed when it is whole: another attempt may be on
+    its way, or counted already. An object is whole or not there by itself. The name is not synced. Raises
+    CopyDamagedError where something else comes back than was sent.
     """
     mapped = map_file(fs, source)
     digest = _digest(mapped[at : at + PIECE_BYTES] for at in range(0, len(mapped), PIECE_BYTES))
@@ -36,9 +39,23 @@ def send(fs: FileSystem, source: str, target: str) -> int:
         if not is_object_store(target):
             _sync(fs, target)
         return digest
-    # In one piece to a store, because it would have to join them; a folder takes as many as come.
-    step = len(mapped) if is_object_store(target) else PIECE_BYTES
-    writer = fs.open(target, create=True)
+    if is_object_store(target):
+        # In one piece, because a store would have to join them.
+        _write(fs, target, mapped, digest, len(mapped))
+        return digest
+    try:
+        _write(fs, attempt, mapped, digest, PIECE_BYTES)
+        fs.rename(attempt, target)
+    except Exception:
+        # What cannot be removed either is left to whoever holds the pipeline next.
+        with contextlib.suppress(OSError):
+            fs.remove(attempt)
+        raise
+    return digest
+
+
+def _write(fs: FileSystem, path: str, mapped: memoryview, digest: int, step: int) -> None:
+    writer = fs.open(path, create=True)
     try:
         writer.truncate(0)
         for at in range(0, len(mapped), step):
@@ -46,9 +63,8 @@ def send(fs: FileSystem, source: str, target: str) -> int:
         writer.sync()
     finally:
         writer.close()
-    if digest_of(fs, target) != digest:
-        raise CopyDamagedError(f"{target} is not what was written")
-    return digest
+    if digest_of(fs, path) != digest:
+        raise CopyDamagedError(f"{path} is not what was written")
 
 
 def fetch(

@@ -11,7 +11,8 @@ again from the segments, so a manifest that cannot be read is one that is not th
 A companion whose segments are all in the cold tier is there as well, under the same name below `families/` of the cold
 folder or object store; manifests stay. It is copied and read back before a manifest says so, and its file in the data
 folder is retired. To list a store is slow and costs money, so nothing there is looked for: a name is in the manifest,
-among those that are retired, before anything is written under it.
+among those that are retired, before anything is written under it. In a cold folder each attempt writes a file of its
+own, `<name>.<run>-<attempt>.tmp`, and renames it; what is left of those is looked for as in the data folder.
 """
 
 import contextlib
@@ -29,6 +30,7 @@ from topics.storage.replaced import read_whole, replace_file
 
 _MANIFEST = "manifest.json"
 _ENDING = ".companion"
+_BEING_COPIED = ".tmp"
 _FORMAT = 1
 
 
@@ -159,10 +161,11 @@ class FamilyStore:
         finally:
             self.remove_files(topic_id, (name,))
 
-    def relocate(self, topic_id: int, name: str) -> int:
+    def relocate(self, topic_id: int, name: str, attempt: str) -> int:
         """Copies a companion into the cold tier, complete and synced; its digest. That in the data folder stays."""
         self._fs.make_dirs(self.folder(topic_id, cold=True))
-        digest = send(self._fs, self.path(topic_id, name), self.path(topic_id, name, cold=True))
+        target = self.path(topic_id, name, cold=True)
+        digest = send(self._fs, self.path(topic_id, name), target, f"{target}.{attempt}{_BEING_COPIED}")
         self._fs.sync_dir(self.folder(topic_id, cold=True))
         return digest
 
@@ -172,7 +175,18 @@ class FamilyStore:
         named = manifest.named() if manifest is not None else set()
         stray = [name for name in self.files(topic_id) if name not in named and not _is_of(name, but_of)]
         self.remove_files(topic_id, stray)
+        # A cold folder that is away costs nobody a round.
+        with contextlib.suppress(OSError):
+            self.remove_files(
+                topic_id, [name for name in self._copies(topic_id) if not _is_of(name, but_of)], cold=True
+            )
         return len(stray)
+
+    def _copies(self, topic_id: int) -> list[str]:
+        """What attempts write, or have left, in the folder of a stream in the cold tier."""
+        if self._cold_root is None or is_object_store(self._cold_root):
+            return []
+        return [name for name in self._names(self.folder(topic_id, cold=True)) if name.endswith(_BEING_COPIED)]
 
     def discard(self, topic_id: int, names: Iterable[str]) -> None:
         """Removes files that were to be, as far as no manifest names them. Called after a failure, so its own failures
@@ -201,6 +215,7 @@ class FamilyStore:
         if is_object_store(folder):
             return
         with contextlib.suppress(FileNotFoundError):
+            self.remove_files(topic_id, self._copies(topic_id), cold=True)
             self._fs.sync_dir(folder)
             if not self._fs.list_dir(folder):
                 self._fs.remove_dir(folder)

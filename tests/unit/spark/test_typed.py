@@ -9,7 +9,9 @@ from tests.unit.spark.folders import Folder
 from tests.unit.spark.tables import every_file, read_table
 from tests.unit.spark.typed import ORDER, Described, run_typed, typed_entries, typed_pipeline
 from tests.unit.streams.describing import rename
+from topics.spark.pipeline.rounds import ShortError
 from topics.spark.typed.twins import folder_of
+from topics.testing import NO_FAULTS, Fault, FaultPlan, FaultyFileSystem
 
 RETIRE_MS = 600_001
 NUMBERED = {"type": "object", "required": ["number"], "properties": {"number": {"type": "integer"}}}
@@ -168,6 +170,21 @@ def test_a_rewritten_file_without_a_twin_hides_what_it_has_not(described: Descri
     assert shown(described) == described.promoted("orders") and len(shown(described)) == 36
     assert product.chores(0, later._shut_out("typed", 0)), "there is still something to be made"
     run_typed(folder.disk, folder, 4)
+    assert shown(described) == described.promoted("orders")
+
+
+def test_a_task_without_room_leaves_nothing(described: Described) -> None:
+    place = f"{ROOT}/typed/orders/data/"
+    plan = FaultPlan(call=1, fault=Fault.SHORT, lasting=True, within=place, only=frozenset(("write",)))
+    fs = FaultyFileSystem(described.folder.disk, plan)
+    made = typed_pipeline(fs, described.folder, 1)
+    with pytest.raises(ShortError):
+        while made.round():
+            pass
+    assert fs.failed and described.folder.disk.list_dir(place.rstrip("/")) == []
+    fs.plan = NO_FAULTS
+    while made.round():
+        pass
     assert shown(described) == described.promoted("orders")
 
 

@@ -1,6 +1,8 @@
-from topics.storage.companion_copies import digest_of, send
-from topics.storage.fs import FileSystem
-from topics.testing import FakeDisk, Survival
+import pytest
+
+from topics.storage.companion_copies import CopyDamagedError, digest_of, send
+from topics.storage.fs import File, FileSystem
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 
 def put(fs: FileSystem, path: str, content: bytes) -> None:
@@ -15,7 +17,7 @@ def test_a_copy_that_is_there_is_not_touched() -> None:
     disk = FakeDisk()
     disk.make_dirs("cold")
     put(disk, "file", b"companion" * 100)
-    digest = send(disk, "file", "cold/file")
+    digest = send(disk, "file", "cold/file", "cold/one.tmp")
     reader = disk.open("cold/file")
     made: list[str] = []
     opened = disk.open
@@ -26,7 +28,7 @@ def test_a_copy_that_is_there_is_not_touched() -> None:
         return opened(path, write=write, create=create)
 
     disk.open = watched  # type: ignore[assignment, method-assign]
-    assert send(disk, "file", "cold/file") == digest
+    assert send(disk, "file", "cold/file", "cold/one.tmp") == digest
     assert made == []
     assert reader.map() == b"companion" * 100
 
@@ -36,7 +38,7 @@ def test_what_is_left_of_an_attempt_is_replaced() -> None:
     disk.make_dirs("cold")
     put(disk, "file", b"companion" * 100)
     put(disk, "cold/file", b"companion" * 99 + b"x" * 50)
-    assert send(disk, "file", "cold/file") == digest_of(disk, "file") == digest_of(disk, "cold/file")
+    assert send(disk, "file", "cold/file", "cold/one.tmp") == digest_of(disk, "file") == digest_of(disk, "cold/file")
 
 
 def test_a_copy_that_a_killed_attempt_has_written_is_synced_before_it_counts() -> None:
@@ -45,6 +47,50 @@ def test_a_copy_that_a_killed_attempt_has_written_is_synced_before_it_counts() -
     put(disk, "file", b"companion" * 100)
     put(disk, "cold/file", b"companion" * 100)
     disk.sync_dir("cold")
-    digest = send(disk, "file", "cold/file")
+    digest = send(disk, "file", "cold/file", "cold/one.tmp")
     crashed = disk.crash(Survival.NOTHING)
     assert digest_of(crashed, "cold/file") == digest
+
+
+def test_attempts_that_meet_do_not_touch_what_the_other_has_finished() -> None:
+    """One looks, and finds nothing; another copies, and is counted; then the first one writes."""
+    disk = FakeDisk()
+    disk.make_dirs("cold")
+    put(disk, "file", b"companion" * 100)
+    whole = digest_of(disk, "file")
+    opened = disk.open
+    seen: list[int] = []
+
+    def late(path: str, *, write: bool = False, create: bool = False) -> File:
+        if not create:
+            return opened(path, write=write, create=create)
+        if not seen:
+            seen.append(whole)
+            send(disk, "file", "cold/file", "cold/other.tmp")
+            file = opened(path, create=True)
+            file.truncate(0)
+            seen.append(digest_of(disk, "cold/file"))
+            return file
+        return opened(path, create=True)
+
+    disk.open = late  # type: ignore[assignment, method-assign]
+    assert send(disk, "file", "cold/file", "cold/one.tmp") == whole
+    assert seen == [whole, whole]
+    assert disk.list_dir("cold") == ["file"]
+
+
+@pytest.mark.parametrize("fault", [Fault.SHORT, Fault.EIO])
+def test_an_attempt_that_fails_leaves_nothing_and_the_name_as_it_was(fault: Fault) -> None:
+    for call in range(1, 100):
+        disk = FakeDisk()
+        disk.make_dirs("cold")
+        put(disk, "file", b"companion" * 100)
+        fs = FaultyFileSystem(disk, FaultPlan(call=call, fault=fault, include_reads=True))
+        try:
+            send(fs, "file", "cold/file", "cold/one.tmp")
+        except (OSError, CopyDamagedError):
+            assert disk.list_dir("cold") == []
+        if not fs.failed:
+            break
+    assert call > 5
+    assert disk.list_dir("cold") == ["file"]

@@ -2,8 +2,10 @@
 
 A file is written whole under its final name, synced with its folder, and means nothing until the ledger names it. Every
 file has a name of its own, so a task that is tried again, or a run after a killed one, never writes into another's.
+A task that fails removes what it wrote: on a disk that is full its room is wanted now.
 """
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -73,15 +75,16 @@ class Copying:
 
     def finish(self) -> Outcome:
         outcome = self._outcome
-        for (day, bucket), parts in sorted(self._waiting.items()):
-            target = ParquetBytes(is_tagged(part for _, part in parts))
-            runs = []
-            for (topic_id, _), group in groupby(parts, key=lambda part: part[0]):
-                batches = [batch for _, batch in group]
-                runs.append(run_of(topic_id, batches))
-                for batch in batches:
-                    target.add(batch)
-            outcome.files.append(self._files.put(day, bucket, runs, target.finish()))
+        with self._files as files:
+            for (day, bucket), parts in sorted(self._waiting.items()):
+                target = ParquetBytes(is_tagged(part for _, part in parts))
+                runs = []
+                for (topic_id, _), group in groupby(parts, key=lambda part: part[0]):
+                    batches = [batch for _, batch in group]
+                    runs.append(run_of(topic_id, batches))
+                    for batch in batches:
+                        target.add(batch)
+                outcome.files.append(files.put(day, bucket, runs, target.finish()))
         outcome.covered = list(self._covered.values())
         outcome.rows = sum(file.rows for file in outcome.files)
         return outcome
@@ -91,6 +94,7 @@ def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
     """Some files of a day and bucket as one, without what is deleted. In memory are it and a row group of each."""
     outcome = Outcome(replaced=[source.path for source in work.sources])
     with ExitStack() as stack:
+        files = stack.enter_context(_Files(fs, root, run))
         sources = [stack.enter_context(RowReader(fs, f"{root}/{source.path}")) for source in work.sources]
         target = ParquetBytes(any(source.is_tagged() for source in sources))
         runs = []
@@ -105,7 +109,7 @@ def rewrite(fs: FileSystem, root: str, run: str, work: Rewrite) -> Outcome:
             for batch in shown:
                 target.add(batch)
         if runs:
-            outcome.files = [_Files(fs, root, run).put(work.day, work.bucket, runs, target.finish())]
+            outcome.files = [files.put(work.day, work.bucket, runs, target.finish())]
     return outcome
 
 
@@ -161,20 +165,31 @@ class RowReader:
 
 
 class _Files:
-    """Writes files."""
+    """Writes files: all that a `with` block puts, or none of them."""
 
     def __init__(self, fs: FileSystem, root: str, run: str) -> None:
         self._fs = fs
         self._root = root
         self._run = run
         self._dice = SystemDice()
+        self._begun: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        for path in self._begun if isinstance(error, Exception) else ():
+            # What cannot be removed now is left to the next run.
+            with contextlib.suppress(OSError):
+                self._fs.remove(path)
 
     def put(self, day: int, bucket: int, runs: Sequence[Run], data: memoryview) -> DataFile:
         folder = folder_of(day, bucket)
         # Two attempts of one task may run at the same time, so that not even they may have a name in common.
         name = f"{folder}/{self._run}-{self._dice.token(8).hex()}.parquet"
         self._fs.make_dirs(f"{self._root}/{folder}")
-        file = self._fs.open(f"{self._root}/{name}", create=True)
+        self._begun.append(f"{self._root}/{name}")
+        file = self._fs.open(self._begun[-1], create=True)
         try:
             file.truncate(0)
             file.write_at(0, data)

@@ -150,11 +150,11 @@ def merge_files(store: FamilyStore, run: str, now_ms: int, work: Merge) -> Famil
     )
 
 
-def move_file(store: FamilyStore, work: Move) -> FamilyMade:
+def move_file(store: FamilyStore, run: str, work: Move) -> FamilyMade:
     """A companion copied into the cold tier."""
     name = work.file.name
     try:
-        moved = Moved(name, store.relocate(work.topic_id, name))
+        moved = Moved(name, store.relocate(work.topic_id, name, f"{run}-{_new_attempt()}"))
     except FileNotFoundError:
         raise
     except (OSError, CopyDamagedError) as error:

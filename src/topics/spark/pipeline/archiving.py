@@ -120,7 +120,8 @@ class ArchiveProduct:
         return number
 
     def _begin(self, now_ms: int) -> None:
-        """What is behind catches up. Once a process what killed runs left goes, when the table no longer names it."""
+        """What is behind catches up. Once a process, and behind a commit that failed, what nobody names goes, when the
+        table no longer does."""
         if self._table is not None:
             self._table.follow(self.state, (), now_ms)
         if not self._begun:
@@ -130,9 +131,10 @@ class ArchiveProduct:
     def _commit(self, events: Sequence[Event], now_ms: int) -> None:
         if not events:
             return
-        state, self._state = self.state, None
-        # What fails half way leaves nobody knows what in memory: then the disk is asked again.
+        state, begun = self.state, self._begun
+        # What fails half way leaves nobody knows what in memory: then the disk is asked again, and swept.
+        self._state, self._begun = None, False
         self._store.commit(state, events, now_ms)
-        self._state = state
+        self._state, self._begun = state, begun
         if self._table is not None:
             self._table.follow(state, events, now_ms)

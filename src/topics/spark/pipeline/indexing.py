@@ -51,7 +51,7 @@ class FamilyTasks:
         if isinstance(asked, Rewrite):
             made = rewrite_file(fs, layout, found.run, found.now_ms, asked)
         elif isinstance(asked, Move):
-            made = move_file(FamilyStore(fs, layout), asked)
+            made = move_file(FamilyStore(fs, layout), found.run, asked)
         else:
             made = merge_files(FamilyStore(fs, layout), found.run, found.now_ms, asked)
         return msgspec.msgpack.encode(FamilyOutcome([made]))

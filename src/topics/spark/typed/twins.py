@@ -4,7 +4,8 @@
 
 A twin follows from the bytes of its file and from the versions of the schema alone: its rows are those of the file's
 runs, one for one and in their order, whether they are deleted or not. So its name says what is in it, a task that is
-tried again writes the same, and what has its name is whole: it is put in its place in one step.
+tried again writes the same, and what has its name is whole: it is put in its place in one step, by each attempt from a
+name of its own.
 """
 
 import io
@@ -22,7 +23,8 @@ from topics.schema.registry import Registry
 from topics.spark.archive.writing import RowReader
 from topics.spark.columns import JSON_TYPE
 from topics.storage.fs import FileSystem
-from topics.storage.replaced import replace_file
+from topics.storage.replaced import replace_beside_others
+from topics.system.dice import SystemDice
 
 TIME = pa.timestamp("us", tz="UTC")
 BASE = (
@@ -125,7 +127,7 @@ def make_twin(fs: FileSystem, work: TwinWork) -> int:
             writer.write_table(pa.Table.from_batches(waiting, schema), _ROW_GROUP_ROWS)
     fs.make_dirs(work.target.rpartition("/")[0])
     data = target.getvalue()
-    replace_file(fs, work.target, data)
+    replace_beside_others(fs, work.target, data, SystemDice().token(4).hex())
     return len(data)
 
 
