@@ -199,7 +199,7 @@ def test_a_pause_is_never_long() -> None:
 
 def test_a_worker_that_fails_does_not_stop_the_others() -> None:
     class Broken:
-        queued = False
+        queued = pauses = False
 
         def work(self, run_queue: RunQueue) -> None:
             raise ValueError
