@@ -33,6 +33,8 @@ _logger = logging.getLogger(__name__)
 class Feed:
     """Made by `Feeds.subscribe`. Implements `run_queue.Worker`."""
 
+    pauses = True
+
     def __init__(self, topics: "TopicFeeds", source: Source, kin: Kin) -> None:
         self.topics = topics
         self.topic: Topic = topics.topic

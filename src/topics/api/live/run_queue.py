@@ -32,6 +32,8 @@ class Worker(Protocol):
     """Something that wants run_queue. It is in the queue at most once."""
 
     queued: bool
+    pauses: bool
+    """Whether it does nothing but make new frames, once what it is in the middle of is over."""
 
     def work(self, run_queue: "RunQueue") -> None:
         """Does one turn, spends what it cost, and adds itself again if it wants more."""
@@ -107,19 +109,30 @@ class RunQueue:
                 _logger.exception("a turn of live delivery failed")
 
     def hold(self, worker: Worker) -> bool:
-        """Whether a worker must wait before it makes a new frame; it gets its turn when the pause is over."""
-        if not self._open_at and not self._held:
-            return False
-        wait_s = self._open_at - self.seconds()
-        if wait_s <= 0 and not self._held:
-            self._open_at = 0.0
-            return False
-        if not worker.queued:
-            worker.queued = True
-            self._held.append(worker)
-            if len(self._held) == 1:
-                self.later(wait_s, self._release)
+        """Whether a worker whose turn it is must wait before it makes a new frame; it gets another when the pause is
+        over."""
+        if not self._held:
+            if not self._open_at:
+                return False
+            wait_s = self._open_at - self.seconds()
+            if wait_s <= 0:
+                self._open_at = 0.0
+                return False
+            self.later(wait_s, self._release)
+        worker.queued = True
+        self._held.append(worker)
+        if len(self._held) == 1:
+            self._hold_back()
         return True
+
+    def _hold_back(self) -> None:
+        """Has everyone in the queue who would be told to wait do so: in a fan-out they are hundreds, and to ask each in
+        every pause takes as long as to serve some. Whoever is in the middle of something stands before them."""
+        queue = self._queue
+        others = [worker for worker in queue if not worker.pauses]
+        self._held += [worker for worker in queue if worker.pauses]
+        queue.clear()
+        queue.extend(others)
 
     @staticmethod
     def cost(nbytes: int) -> int:
@@ -157,7 +170,7 @@ class RunQueue:
 
     def _release(self) -> None:
         held, self._held = self._held, []
-        for worker in held:
-            worker.queued = False
-            # Not run from here: only what a tick does is measured together with the writes it causes.
-            self.add(worker)
+        self._queue.extend(held)
+        # Not run from here: only what a tick does is measured together with the writes it causes.
+        if not self.running:
+            self._begin()

@@ -24,6 +24,8 @@ class Subscription:
 
     __slots__ = ("_reading", "cursor", "feed", "live", "over", "owner", "queued", "sink", "too_old")
 
+    pauses = False
+
     def __init__(self, feed: "Feed", sink: Sink, cursor: Cursor, owner: object = None) -> None:
         self.feed = feed
         self.sink = sink

@@ -129,11 +129,15 @@ class Forward(Transaction):
     def __init__(
         self, core: EngineCore, parcel: Parcel, first_seq: int, block: Block | None, ts: int, base: int
     ) -> None:
-        super().__init__(core.path, parcel.dest, (), block)
-        self._core = core
-        self.router = parcel.router
-        self.load = parcel.load
+        # Every field at once instead of through another constructor: a thousand of these are made for one record.
+        self.path = core.path
+        self.router, self.topic, self.load = parcel
+        self.frames = ()
+        self.block = block
         self.first_seq = first_seq
+        self.ceiling = self.last_lsn = 0
+        self.needs_sync = False
+        self._core = core
         self.ts = ts
         self.base = base
 

@@ -24,6 +24,8 @@ class Bench:
 class Greedy:
     """Wants turns for ever, and spends some of the allowance each."""
 
+    pauses = False
+
     def __init__(self, cost: int = 100) -> None:
         self.queued = False
         self.cost = cost
@@ -86,6 +88,7 @@ def test_a_pause_ends_however_many_ask_for_turns_meanwhile() -> None:
         """Makes a costly frame whenever it may."""
 
         queued = False
+        pauses = True
         made = 0
 
         def work(self, run_queue: RunQueue) -> None:
@@ -98,6 +101,7 @@ def test_a_pause_ends_however_many_ask_for_turns_meanwhile() -> None:
         """Asks for turns and does nothing with them."""
 
         queued = False
+        pauses = False
 
         def work(self, run_queue: RunQueue) -> None: ...
 
@@ -139,6 +143,50 @@ def test_who_waits_for_the_end_of_a_pause_is_not_overtaken() -> None:
     assert not bench.run_queue.hold(Greedy())
 
 
+def test_a_pause_asks_one_and_holds_all_who_would_be_told_the_same() -> None:
+    bench = Bench()
+    asked: list[int] = []
+    served: list[int] = []
+
+    class Frames:
+        """Makes a frame when it may, and costly ones to begin with."""
+
+        pauses = True
+
+        def __init__(self, number: int) -> None:
+            self.queued = False
+            self.number = number
+
+        def work(self, run_queue: RunQueue) -> None:
+            asked.append(self.number)
+            if not run_queue.hold(self):
+                served.append(self.number)
+                run_queue.left -= ALLOWANCE if not self.number else 1
+
+    class Behind:
+        """Has no news, and catches up."""
+
+        queued = pauses = False
+
+        def work(self, run_queue: RunQueue) -> None:
+            served.append(-1)
+
+    for number in range(10):
+        bench.run_queue.add(Frames(number))
+    bench.run_queue.add(Behind())
+    bench.tick()
+    assert served == [0]
+    bench.clock.advance(8)
+    bench.tick()
+    assert (asked, served) == ([0, 1], [0, -1])
+    bench.run_queue.add(Frames(10))
+    bench.clock.advance(8)
+    bench.tick()
+    bench.timers[0][1]()
+    bench.tick()
+    assert served == [0, -1, *range(1, 11)]
+
+
 def test_a_pause_is_never_long() -> None:
     bench = Bench()
     bench.run_queue.add(Greedy(ALLOWANCE))
@@ -151,7 +199,7 @@ def test_a_pause_is_never_long() -> None:
 
 def test_a_worker_that_fails_does_not_stop_the_others() -> None:
     class Broken:
-        queued = False
+        queued = pauses = False
 
         def work(self, run_queue: RunQueue) -> None:
             raise ValueError
