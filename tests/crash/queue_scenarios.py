@@ -52,6 +52,30 @@ def working_in_groups(world: QueueWorld) -> None:
     world.sync()
 
 
+def acknowledging_in_groups(world: QueueWorld) -> None:
+    """Several workers are done in one tick, while others append: one delete for all of them."""
+    world.begin()
+    world.append(6)
+    world.claim("a", 2)
+    world.claim("b", 2)
+    world.claim("c", 2)
+    world.hold()
+    world.ack("a", [1, 2])
+    world.append(2)
+    world.ack("b", [4])
+    world.append(1)
+    world.ack("c", [5, 6])
+    world.flush()
+    world.checkpoint()
+    world.claim("a", 3)
+    world.hold()
+    world.ack("a", [7, 9])
+    world.ack("b", [3])
+    world.extend("a", [8], 3000)
+    world.flush()
+    world.sync()
+
+
 def delaying(world: QueueWorld) -> None:
     """Jobs that are held back by who appends them, across checkpoints and restarts."""
     world.begin()

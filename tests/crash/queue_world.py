@@ -259,11 +259,11 @@ class QueueWorld:
         """Gathers what follows into one commit a shard, until `flush`."""
         self.held = True
         for committer in self._committers():
-            committer.hold = True
+            committer.hold = committer.coalesces = True
 
     def flush(self) -> None:
         for committer in self._committers():
-            committer.hold = False
+            committer.hold = committer.coalesces = False
         for _ in range(2):  # The second half of a move is submitted by the first.
             for committer in self._committers():
                 committer.flush()

@@ -19,6 +19,7 @@ SHOWN = 8
 SCENARIOS = [
     queue_scenarios.working,
     queue_scenarios.working_in_groups,
+    queue_scenarios.acknowledging_in_groups,
     queue_scenarios.delaying,
     queue_scenarios.burying,
     queue_scenarios.redriving,

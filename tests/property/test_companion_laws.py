@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.property.effort import effort
 from tests.property.search_model import DATES, NUMBERS, WORDS, SortItems, configs, entries, queries, sorts
 from tests.property.test_search_laws import EDGES, aggregation, ask_for, key_of, plenty
-from topics.indexing.companions import part, walking
+from topics.indexing.companions import choosing, postings, walking
 from topics.indexing.companions.building import build
 from topics.indexing.companions.identity import plan_of
 from topics.indexing.companions.mapped import Companion
@@ -111,7 +111,9 @@ def made(case: Case) -> tuple[list[Part], Scan]:
 def _everything_is_many() -> Iterator[None]:
     """So that a few rows are taken apart as many are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part, "_AT_ONCE", 2)
+        patch.setattr(choosing, "AT_ONCE", 2)
+        patch.setattr(choosing, "_FEW_OF", 2)
+        patch.setattr(postings, "_MOST_PLACES", 4)
         patch.setattr(walking, "FIRST_ROWS", 3)
         patch.setattr(walking, "_MOST_ROWS", 7)
         yield

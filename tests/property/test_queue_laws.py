@@ -29,6 +29,7 @@ from topics.engine.queues import (
     Worker,
     WorkerRequest,
 )
+from topics.storage.commit import InlineCommitter
 from topics.testing import FakeDisk, ManualClock, SeededDice
 
 NODES = ("a", "b")
@@ -88,6 +89,9 @@ class QueueLaws(RuleBasedStateMachine):
 
     @rule(count=COUNTS, delay_ms=st.sampled_from((0, 0, 150, 900)))
     def append(self, count: int, delay_ms: int) -> None:
+        assert isinstance(self.ask_append(count, delay_ms)[0], AppendResult)
+
+    def ask_append(self, count: int, delay_ms: int = 0) -> list[AppendResult | TopicsError]:
         values = list(range(self.value, self.value + count))
         self.value += count
         topic = self.engine.core.existing("jobs")
@@ -97,7 +101,7 @@ class QueueLaws(RuleBasedStateMachine):
         answers: list[AppendResult | TopicsError] = []
         batch = Batch(records=[Record.of(value, meta={"v": value}) for value in values], delay_ms=delay_ms)
         self.engine.append("jobs", batch, answers.append)
-        assert isinstance(answers[0], AppendResult)
+        return answers
 
     def evict(self) -> None:
         """What is over the cap goes, the oldest first, whoever has it."""
@@ -130,6 +134,28 @@ class QueueLaws(RuleBasedStateMachine):
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans())
     def ack(self, data: st.DataObject, node: str, fenced: bool) -> None:
+        self.judge_ack(*self.ask_ack(data, node, fenced))
+
+    @rule(data=st.data(), fenced=st.booleans(), counts=st.lists(COUNTS, min_size=2, max_size=2))
+    def ack_together(self, data: st.DataObject, fenced: bool, counts: list[int]) -> None:
+        """Workers that are done in the same tick, and produce as well."""
+        committers = [shard.committer for shard in self.engine.core.shards]
+        asked, appended = [], []
+        for committer in committers:
+            assert isinstance(committer, InlineCommitter)
+            committer.hold = committer.coalesces = True
+        for node, count in zip(NODES, counts, strict=True):
+            asked.append(self.ask_ack(data, node, fenced))
+            appended.append(self.ask_append(count))
+        for committer in committers:
+            assert isinstance(committer, InlineCommitter)
+            committer.hold = committer.coalesces = False
+            committer.flush()
+        for held, skipped, answers in asked:
+            self.judge_ack(held, skipped, answers)
+        assert all(isinstance(answer, AppendResult) for (answer,) in appended)
+
+    def ask_ack(self, data: st.DataObject, node: str, fenced: bool) -> tuple[int, list[int], list[object]]:
         seqs, lease_ids = self.some_jobs(data, fenced)
         held, skipped = self.model.held(node, seqs, lease_ids)
         for job in held:
@@ -137,7 +163,10 @@ class QueueLaws(RuleBasedStateMachine):
             self.gone.add(job.value)
         answers: list[object] = []
         self.engine.queues.ack("jobs", HeldRequest(node=node, seqs=seqs, lease_ids=lease_ids), answers.append)
-        assert (answers[0].acked, answers[0].skipped) == (len(held), skipped)  # type: ignore[attr-defined]
+        return len(held), skipped, answers
+
+    def judge_ack(self, held: int, skipped: list[int], answers: list[object]) -> None:
+        assert (answers[0].acked, answers[0].skipped) == (held, skipped)  # type: ignore[attr-defined]
 
     @rule(data=st.data(), node=st.sampled_from(NODES), fenced=st.booleans(), delay_ms=st.sampled_from((0, 150, 900)))
     def nack(self, data: st.DataObject, node: str, fenced: bool, delay_ms: int) -> None:

@@ -24,6 +24,8 @@ from heapq import heapify, heappop, heappush
 from itertools import repeat
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 _DOOMED_MAX = 1000
 """Jobs that one look may find to be past their deliveries: the rest is found by the next."""
 _NONE = 1 << 64
@@ -49,22 +51,17 @@ class Holder(Protocol):
     def ended(self, seq: int) -> None: ...
 
 
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """One delivery of one job."""
 
-    __slots__ = ("deadline", "deliveries", "holder", "node", "seq", "token")
-
-    def __init__(
-        self, seq: int, node: str, token: int, deadline: int, deliveries: int, holder: Holder | None = None
-    ) -> None:
-        self.seq = seq
-        self.node = node
-        self.token = token
-        self.deadline = deadline
-        """In ms since 1970. The lease is over once the time is past it, not when it is reached."""
-        self.deliveries = deliveries
-        """How often the job has been delivered, this time included."""
-        self.holder = holder
+    seq: int
+    node: str
+    token: int
+    deadline: int
+    """In ms since 1970. The lease is over once the time is past it, not when it is reached."""
+    deliveries: int
+    """How often the job has been delivered, this time included."""
+    holder: Holder | None = None
 
 
 class Taken(NamedTuple):

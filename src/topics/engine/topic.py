@@ -87,8 +87,8 @@ class Inheritance:
 
 class Topic:
     __slots__ = (
-        "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling",
-        "ceiling_staged", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
+        "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling", "ceiling_staged",
+        "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
         "inflight_groups", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "rules",
         "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags",
@@ -150,6 +150,8 @@ class Topic:
         self.keys: KeyMemory | None = None
         self.inflight_keys: dict[str, object] | None = None
         """Idempotency keys of batches that are on their way, each with its append."""
+        self.coalesced: Any = None
+        """Single records that wait for the end of the tick (`engine.write.coalescing`); None while there are none."""
         self.inflight_groups: list[Any] | None = None
         """Appends on their way of single records that share a block and have keys of their own."""
         self.tags: object | None = None

@@ -237,11 +237,12 @@ class WritePath:
 
     # May it be done?
 
-    def check(self, topic: Topic, patient: bool = False, frees: bool = False) -> None:
+    def check(self, topic: Topic, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
         """Raises unless something can be logged for the topic now; a patient caller rather queues than is refused, and
         what makes room is logged on a full disk as well.
 
-        To be called before anything is decided: single records that came earlier in this tick are staged first.
+        To be called before anything is decided: single records that came earlier in this tick are staged first, and
+        acknowledgements, unless what is to be logged may come before them.
         """
         books = self.books
         if books.closed:
@@ -252,7 +253,7 @@ class WritePath:
             raise TopicNotFoundError(topic.name)
         if books.quiet:
             books.begin()
-        books.shards[topic.shard].check_open(patient=patient, frees=frees)
+        books.shards[topic.shard].check_open(patient=patient, frees=frees, overtakes=overtakes)
 
     def admit(
         self, topic: Topic, records: Records, moved: bool = False, prepared: object = None

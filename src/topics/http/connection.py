@@ -110,10 +110,13 @@ class Connection(asyncio.Protocol):
         several = False
         if at_rest and between:
             heads = self._heads
-            known = (heads.nbytes == nbytes and data.startswith(heads.lead)) or heads.find(data, nbytes)
-            if known and self._start_known(heads.head, data[len(heads.lead) :]):
+            body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
+            if body is data:
+                # Without the lead it is the same object.
+                body = heads.find(data, nbytes)
+            several = body is data
+            if not several and self._start_known(heads, body):
                 return
-            several = not known
         if between and not self._unparsed:
             self._since_bytes, self._due_bytes, self._fresh = 0, 0, data
         self._since_bytes += nbytes
@@ -129,7 +132,7 @@ class Connection(asyncio.Protocol):
                 self._feed(data)
             pipeline.corked = False
             pipeline.flush()
-            if not pipeline.exchanges and not self._unparsed:
+            if not self._unparsed and not pipeline.waiting and not (pipeline.exchanges and pipeline.is_full()):
                 return
         else:
             self._unparsed = data if not self._unparsed else bytes(self._unparsed) + data
@@ -173,7 +176,7 @@ class Connection(asyncio.Protocol):
             exchange.plain = False
         if isinstance(verdict, int):
             if candidate and exchange.plain:
-                self._heads.remember(candidate, head, length)
+                self._heads.remember(candidate, head, length, verdict)
             return verdict
         hub.counters.refused += 1
         self._pipeline.receiving = None
@@ -335,6 +338,7 @@ class Connection(asyncio.Protocol):
 
     def expect_end(self) -> None:
         """The server stops: answers from now on may have to say that they are the last."""
+        self._heads.close()
         for exchange in self._pipeline.exchanges:
             exchange.plain = False
 
@@ -393,20 +397,18 @@ class Connection(asyncio.Protocol):
         pipeline.release()
         connection.begin()
 
-    def _start_known(self, head: RequestHead, body: bytes) -> bool:
+    def _start_known(self, heads: HeadCache, body: bytes) -> bool:
         """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
         the reader like any other, and is told why."""
-        hub, pipeline, heads = self._hub, self._pipeline, self._heads
+        hub, pipeline = self._hub, self._pipeline
         application = hub.application
         if heads.admission is not application.admission and not heads.are_admitted(application):
-            return False
-        if hub.draining or len(body) > heads.limit:
             return False
         hub.counters.requests += 1
         self._requests += 1
         # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
         monotonic = hub.monotonic
-        exchange = Exchange(head, pipeline, monotonic(), True, True, body)
+        exchange = Exchange(heads.head, pipeline, monotonic(), True, True, body)
         pipeline.exchanges.append(exchange)
         pipeline.corked = True
         try:
@@ -421,12 +423,10 @@ class Connection(asyncio.Protocol):
     def _start_several(self, data: bytes) -> bytes:
         """Starts the requests that a piece begins with as far as their heads are known; what is left of it then."""
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
-        while not (self._input_over or hub.draining) and (cut := heads.cut(data, at)) is not None:
+        while not self._input_over and (cut := heads.cut(data, at)) is not None:
             if heads.admission is not hub.application.admission and not heads.are_admitted(hub.application):
                 break
             begin, end = cut
-            if end - begin > heads.limit:
-                break
             hub.counters.requests += 1
             self._requests += 1
             pipeline.receiving = Exchange(heads.head, pipeline, hub.monotonic(), True, True)

@@ -9,12 +9,20 @@ import msgspec
 from topics.http.bodies import LargeBody
 from topics.http.encodings import accepts_gzip, compress
 from topics.http.messages import Answer, RequestHead
-from topics.http.render import LENGTH_LINES, Renderer, connection_line, is_bodiless
+from topics.http.render import (
+    JOINED_BYTES_MAX,
+    LENGTH_LINES,
+    Renderer,
+    connection_line,
+    header_lines,
+    is_bodiless,
+)
 from topics.http.streams import Stream, Upgrade
 from topics.http.turns import Step
 from topics.http.unread import FLOOR_BYTES, Account
 
 _VARY = ("vary", "accept-encoding")
+_VARY_LINE = header_lines((_VARY,))
 _GZIPPED = ("content-encoding", "gzip")
 _READERS = ("access-control-allow-origin", "access-control-expose-headers")
 
@@ -126,14 +134,23 @@ class Exchange(msgspec.Struct, eq=False):
             if not number & tally.mask:
                 tally.look(self, status)
         nbytes = len(body)
-        if self.plain and not headers and nbytes < channel.small_bytes:
+        if self.plain and not headers:
             prefix = channel.renderer.prefixes.get((status, content_type))
-            if prefix is not None:
+            lines = LENGTH_LINES[nbytes] if nbytes < channel.small_bytes else self._length_lines(channel, nbytes)
+            if prefix is not None and lines:
                 self.answered = True
                 self.channel = None
-                channel.deliver_plain(self, prefix + LENGTH_LINES[nbytes] + body)
+                channel.deliver_plain(self, prefix + lines + body)
                 return
         self._respond_in_full(channel, Answer(status, body, content_type, headers))
+
+    def _length_lines(self, channel: Channel, nbytes: int) -> bytes:
+        """The last lines of an answer that is not small, if nobody asks for it to be compressed; none otherwise."""
+        if nbytes > JOINED_BYTES_MAX or b"accept-encoding" in self.head.headers.first:
+            return b""
+        # Also where the body stays plain: a cache must not give this answer to a client that accepts gzip.
+        vary = _VARY_LINE if nbytes >= channel.gzip_min_bytes else b""
+        return b"%bcontent-length: %d\r\n\r\n" % (vary, nbytes)
 
     def _respond_in_full(self, channel: Channel, answer: Answer) -> None:
         negotiable = (
@@ -142,7 +159,6 @@ class Exchange(msgspec.Struct, eq=False):
             and not any(name.lower() == "content-encoding" for name, _ in answer.headers)
         )
         if negotiable:
-            # Also where the body stays plain: a cache must not give this answer to a client that accepts gzip.
             answer = answer._replace(headers=(*answer.headers, _VARY))
         if not negotiable or not accepts_gzip(self.head.headers.get_list("accept-encoding")):
             self._send(channel, answer)

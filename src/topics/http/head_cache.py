@@ -12,7 +12,7 @@ Several that come in one piece, such as a worker's acknowledgement and its next 
 
 What is kept is what the bytes say. That the application admitted them is kept together with the object that stood for
 everything it decided by (`Application.admission`): once that is another one, because the server stops for instance, it
-is asked again.
+is asked again. A head that may not have as long a body as is looked at here goes to the parser each time.
 
 A connection knows only what itself has sent. So nobody can find out by trying whether another's head, with the key in
 it, is known; and a connection that sends ever new heads is soon no longer listened to in this way, and costs bounded
@@ -40,7 +40,7 @@ _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
 
 
 class Known:
-    __slots__ = ("admission", "back", "front", "head", "head_nbytes", "limit")
+    __slots__ = ("admission", "back", "front", "head", "head_nbytes")
 
     def __init__(self, head: RequestHead, front: bytes, back: bytes) -> None:
         self.head = head
@@ -51,14 +51,12 @@ class Known:
         self.head_nbytes = len(front) + len(back)
         self.admission: object = None
         """Under which it was admitted; None when it is to be asked about."""
-        self.limit = 0
-        """How long its body may be then."""
 
 
 class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
-    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "_last", "admission", "head", "lead", "limit", "nbytes")
+    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "_last", "admission", "head", "lead", "nbytes")
 
     def __init__(self, body_bytes_max: int) -> None:
         self._known: list[Known] = []
@@ -66,34 +64,35 @@ class HeadCache:
         self._fruitless = 0
         self._last: Known | None = None
         self.head = UNREAD_HEAD
-        """What of the last one is asked for each time, together with the two below."""
+        """What of the last one is asked for each time, together with the one below."""
         self.admission: object = None
-        self.limit = 0
         self.lead = b""
         """Everything before the body of the last request that was found."""
         self.nbytes = -1
         """How long that request was in all. One of the same length that begins alike needs no `find`."""
 
-    def find(self, data: bytes, nbytes: int) -> bool:
-        """Whether this is a whole request with a known head, which is the last one then."""
+    def find(self, data: bytes, nbytes: int) -> bytes:
+        """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
         for known in self._known:
-            front, back = known.front, known.back
-            lead, length = front, 0
+            lead, back, length = known.front, known.back, 0
+            if not data.startswith(lead):
+                continue
             if back:
                 rest = nbytes - known.head_nbytes
                 length = rest - len(str(rest))
                 if not 0 < length <= self._body_bytes_max:
                     continue
-                lead = b"%b%d%b" % (front, length, back)
-                if len(lead) + length != nbytes:
-                    # The length has a digit less than what it takes together with its digits: 9 and 1 are 10.
+                if len(str(length)) != rest - length:
+                    # It has a digit less than what it takes together with its digits: 9 and 1 are 10.
                     length += 1
-                    lead = b"%b%d%b" % (front, length, back)
-            if data.startswith(lead) and len(lead) + length == nbytes:
+                lead = b"%b%d%b" % (lead, length, back)
+            body = data.removeprefix(lead)
+            # Without the lead it is the same object.
+            if body is not data and len(body) == length:
                 self._turn_to(known)
                 self.lead, self.nbytes = lead, nbytes
-                return True
-        return False
+                return body
+        return data
 
     def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
         """Where the body of the request that begins here begins and ends, if its head is known, which is the last one
@@ -120,7 +119,7 @@ class HeadCache:
     def _turn_to(self, known: Known) -> None:
         if known is not self._last:
             self._last = known
-            self.head, self.admission, self.limit = known.head, known.admission, known.limit
+            self.head, self.admission = known.head, known.admission
         self._fruitless = 0
 
     def are_admitted(self, application: Application) -> bool:
@@ -130,20 +129,18 @@ class HeadCache:
             verdict = application.admit(self.head)
         except Exception:
             return False
-        if not isinstance(verdict, int):
+        if not isinstance(verdict, int) or verdict < self._body_bytes_max:
             return False
-        self.admitted(verdict, None if isinstance(verdict, OneRequest) else admission)
+        assert self._last is not None
+        self.admission = self._last.admission = None if isinstance(verdict, OneRequest) else admission
         return True
 
-    def admitted(self, limit: int, admission: object) -> None:
-        """The last head was admitted, with a body of so many bytes at most; None where that holds for once."""
-        assert self._last is not None
-        self.limit = self._last.limit = limit
-        self.admission = self._last.admission = admission
-
-    def remember(self, candidate: bytes, head: RequestHead, length: int | None) -> None:
-        """Makes a head known that was admitted, unless requests with it need a closer look each time."""
+    def remember(self, candidate: bytes, head: RequestHead, length: int | None, limit: int) -> None:
+        """Makes a head known that was admitted with a body of so many bytes at most, unless requests with it need a
+        closer look each time."""
         if self._fruitless >= _FRUITLESS_MAX or length is None or len(candidate) > _HEAD_BYTES_MAX:
+            return
+        if limit < self._body_bytes_max:
             return
         first = head.headers.first
         for name in _SPECIAL:
@@ -160,6 +157,12 @@ class HeadCache:
             return
         rest = Headers({name: value for name, value in first.items() if name != _LENGTH}, head.headers.repeated)
         self._known.append(Known(replace(head, headers=rest), *parts))
+
+    def close(self) -> None:
+        """Knows nothing from here on: every request goes to the parser."""
+        self._known.clear()
+        self._fruitless = _FRUITLESS_MAX
+        self.nbytes = -1
 
     def __len__(self) -> int:
         return len(self._known)

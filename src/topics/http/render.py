@@ -18,7 +18,7 @@ from http import HTTPStatus
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # From here on head and body are handed to the transport as two pieces, for joining them would copy the body.
-_JOINED_BYTES_MAX = 32 * 1024
+JOINED_BYTES_MAX = 32 * 1024
 
 # The last lines of small answers, made once.
 LENGTH_LINES = tuple(b"content-length: %d\r\n\r\n" % length for length in range(1024))
@@ -83,7 +83,7 @@ class Renderer:
         head += b"content-length: %d\r\n\r\n" % len(body)
         if head_only:
             return (head,)
-        return (head + body,) if len(body) <= _JOINED_BYTES_MAX else (head, body)
+        return (head + body,) if len(body) <= JOINED_BYTES_MAX else (head, body)
 
     def stream_head(
         self, status: int, headers: Iterable[tuple[str, str]], connection: bytes, *, chunked: bool

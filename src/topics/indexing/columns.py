@@ -41,6 +41,11 @@ class Snapshot:
         """The row of each value; None where the values are the rows."""
         return self._rows
 
+    @property
+    def is_single(self) -> bool:
+        """Whether the values are the rows."""
+        return self._rows is None
+
     def rows_where(self, chosen: Mask) -> Mask:
         """The rows of which some value is chosen."""
         rows = self.rows
@@ -80,18 +85,29 @@ class Snapshot:
         values[rows] = self.values
         return values, counts > 0, counts > 1
 
-    def extreme(self, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool) -> tuple[NDArray[Any], Mask]:
-        """The least or greatest ranked value of each row, and whether it has one."""
-        ranked, rows = rank(self.values), self.rows
-        if rows is None:
-            return ranked, np.ones(self.count, np.bool_)
-        found = np.zeros(self.count, ranked.dtype)
-        has = np.zeros(self.count, np.bool_)
+    def bounds_of(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        """Where the values of some rows begin, and where they end."""
+        owners = self.rows
+        if owners is None:
+            return rows, rows + 1
+        # In their type, because otherwise all of them would be turned into that of the rows.
+        wanted = rows.astype(owners.dtype)
+        return owners.searchsorted(wanted), owners.searchsorted(wanted, "right")
+
+    def extreme(
+        self, rows: Numbers, rank: Callable[[NDArray[Any]], NDArray[Any]], least: bool
+    ) -> tuple[NDArray[Any], Mask]:
+        """The least or greatest ranked value of some rows, and which of them have one."""
+        if self.is_single:
+            return rank(self.values[rows]), np.ones(len(rows), np.bool_)
+        begins, ends = self.bounds_of(rows)
+        lengths = ends - begins
+        has = lengths > 0
+        ranked = rank(self.values[ranges(begins, lengths)])
+        found = np.zeros(len(rows), ranked.dtype)
         if len(ranked):
-            starts = np.flatnonzero(np.diff(rows, prepend=-1))
-            owners = rows[starts]
-            found[owners] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
-            has[owners] = True
+            starts = (np.cumsum(lengths) - lengths)[has]
+            found[has] = (np.minimum if least else np.maximum).reduceat(ranked, starts)
         return found, has
 
 

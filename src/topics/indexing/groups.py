@@ -10,11 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from topics.indexing.columns import Numbers
-from topics.indexing.histograms import Array
 from topics.indexing.measured import Measured, together
-
-_FEW = 1 << 20
-"""Codes that a table is made for; beyond, they are sorted."""
+from topics.indexing.numbering import Array, Axis, number_keys
 
 
 class Dimension(NamedTuple):
@@ -62,42 +59,19 @@ class Groups:
 NO_GROUPS: Final = Groups(np.zeros(0, np.int64), (), ())
 
 
-def numbered(codes: Array, size: int) -> tuple[Numbers, Numbers]:
-    """Codes below a size without holes, in their order, and for each of them a place that has it."""
-    if size > _FEW:
-        _, firsts, places = np.unique(codes, return_index=True, return_inverse=True)
-        return places, firsts
-    owners = np.full(size, -1)
-    owners[codes] = np.arange(len(codes))
-    present = owners >= 0
-    return (np.cumsum(present) - 1)[codes], owners[present]
-
-
-def number_keys(axes: Sequence[tuple[Array, int]], count: int) -> tuple[Numbers, Numbers]:
-    """Numbers for keys of several codes, each below its size: that of each key, in the order of the codes, and for each
-    number a place that has it."""
-    joined = np.zeros(count, np.int64)
-    size, firsts = 1, np.zeros(min(count, 1), np.int64)
-    for codes, below in axes:
-        # Numbered anew after each axis, so that no product of their sizes can overflow.
-        joined, firsts = numbered(joined * below + codes, size * below)
-        size = len(firsts)
-    return joined, firsts
-
-
 def regroup(sources: Sequence[Groups], interval_ms: int, wanted: Sequence[int]) -> Groups:
     """Groups of several as those of one, by the places of some of their dimensions, in buckets of a length that each
     source's is a part of. They come in order: by time, then by the names of their dimensions; null is the last."""
     starts = np.concatenate([source.starts for source in sources]) // interval_ms * interval_ms
     distinct, times = np.unique(starts, return_inverse=True)
     joined = [_one_dimension([source.dimensions[place] for source in sources]) for place in wanted]
-    axes = [(times, len(distinct)), *((one.codes, len(one.names)) for one in joined)]
-    groups, firsts = number_keys(axes, len(starts))
+    axes = [Axis(times, len(distinct)), *(Axis(one.codes, len(one.names)) for one in joined)]
+    groups, counts, (buckets, *keys) = number_keys(axes, len(starts))
     measures = [together(parts) for parts in zip(*(source.measures for source in sources), strict=True)]
     return Groups(
-        starts[firsts],
-        [dimension.take(firsts) for dimension in joined],
-        [measure.added(groups, len(firsts)) for measure in measures],
+        distinct[buckets],
+        [Dimension(codes, one.names) for codes, one in zip(keys, joined, strict=True)],
+        [measure.added(groups, len(counts)) for measure in measures],
     )
 
 

@@ -29,12 +29,10 @@ class Buckets:
         span = int(exponents.max(initial=0)) + 1
         pairs = groups * span + exponents
         if size * span <= _FEW:
-            found = np.bincount(pairs, minlength=size * span) if counts is None else added(counts, pairs, size * span)
-            # Who counts may count nothing, and still have said so.
-            seen = np.zeros(size * span, np.bool_)
-            seen[pairs] = True
+            seen = np.bincount(pairs, minlength=size * span)
+            # By how often a pair comes: who counts may count nothing, and still have said so.
             distinct = np.flatnonzero(seen)
-            found = found[distinct]
+            found = (seen if counts is None else added(counts, pairs, size * span))[distinct]
         else:
             distinct, places = np.unique(pairs, return_inverse=True)
             found = added(np.ones(len(pairs), np.int64) if counts is None else counts, places, len(distinct))

@@ -13,6 +13,8 @@ from topics.indexing.histograms import Array, Buckets, added, buckets_together, 
 from topics.indexing.measures import SHARES, Counted, State, Summed
 
 _EXACT: Final = 1 << 53
+_EXPONENT_AT: Final = 52
+_EXPONENT_OF_ONE: Final = 1023
 _SAFE: Final = 1 << 62
 """Sums below are exact in 64 bits, however they are come by."""
 
@@ -45,7 +47,7 @@ class Counts:
         return self.states()
 
 
-class _Shown(msgspec.Struct):
+class _Shown(msgspec.Struct, gc=False):
     """A summary as it is answered (`Summed.show`)."""
 
     count: Any
@@ -160,13 +162,13 @@ def together(parts: Sequence[Measured]) -> Measured:
     )
 
 
-def summarise(values: Array, groups: Numbers, size: int, with_histogram: bool) -> Measured:
-    """The summaries of groups out of single values; every group has one."""
-    ones = np.bincount(groups, minlength=size)
+def summarise(values: Array, groups: Numbers, counts: Numbers, with_histogram: bool) -> Measured:
+    """The summaries of groups out of single values; `counts` are how many each group has, at least one."""
+    size = len(counts)
     buckets = Buckets.of(groups, _exponents(values), size) if with_histogram else None
     safe = _is_safe(values)
     sums = added(values, groups, size) if safe else np.zeros(size, values.dtype)
-    found = Sums(ones, sums, *extremes(values, values, groups, size), buckets)
+    found = Sums(counts, sums, *extremes(values, values, groups, size), buckets)
     if safe:
         return found
     exact = [0] * size
@@ -185,7 +187,8 @@ def _exponents(values: Array) -> Array:
     if values.dtype != np.float64 and amounts.max(initial=1) >= 1 << 53:
         # As a float, a large integer just below a power of two is that power.
         return np.array([max(abs(value), 1).bit_length() - 1 for value in values.tolist()], np.int64)
-    exponents: Array = np.frexp(amounts)[1] - 1
+    # The exponent as it stands in the bits of a float, which is twice as fast as to take it apart.
+    exponents: Array = (amounts.view(np.int64) >> _EXPONENT_AT) - _EXPONENT_OF_ONE
     return exponents
 
 
@@ -201,14 +204,14 @@ def _plain(values: Array) -> list[int | float]:
 
 def _is_safe(values: Array) -> bool:
     """Whether no sum of any of them can overflow."""
-    return values.dtype == np.float64 or float(np.abs(values.astype(np.float64)).max(initial=0)) * len(values) < _SAFE
+    if values.dtype == np.float64:
+        return True
+    return max(int(values.max(initial=0)), -int(values.min(initial=0))) * len(values) < _SAFE
 
 
 def extremes(low: Array, high: Array, groups: Numbers, size: int) -> tuple[Array, Array]:
     """The least and the greatest of each group, which has at least one."""
-    # Some value of each group to begin with; which one does not matter.
-    least, most = np.zeros(size, low.dtype), np.zeros(size, high.dtype)
-    least[groups], most[groups] = low, high
+    least, most = np.full(size, low.max(initial=0)), np.full(size, high.min(initial=0))
     np.minimum.at(least, groups, low)
     np.maximum.at(most, groups, high)
     return least, most

@@ -56,7 +56,7 @@ class State(Protocol):
         ...
 
 
-class Counted(msgspec.Struct):
+class Counted(msgspec.Struct, gc=False):
     """The state of a count."""
 
     count: int = 0

@@ -92,6 +92,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     after: Place | None = None
     count_all: bool = False
     """Whether all matches are counted, although only some are wanted."""
+    until: Place | None = None
+    """The last of as many hits as are wanted, which other parts gave: what comes behind it need not be found. There is
+    none where all matches are counted."""
     weights: Weights | None = None
     """What terms are worth, where hits are ranked by rarity."""
 

@@ -18,7 +18,7 @@ from topics.indexing.sorting import OFFSET, Hit, Place
 from topics.indexing.tables import Table
 
 _SPARE_PAGES = 4
-"""Pages of hits, or of keys, that are held before they are sorted and cut."""
+"""Pages of keys that are held before they are sorted and cut."""
 
 
 class Coverage(msgspec.Struct, kw_only=True):
@@ -118,13 +118,16 @@ class Searching:
         if self._budget.is_late():
             self.coverage.miss(span, span.rows, None)
             return
-        found = part.search(self._ask, self._budget)
+        ask = self._ask
+        found = part.search(ask, self._budget)
         self.coverage.looked(span, found.looked_at, found.candidates)
         self.coverage.miss(span, found.missed, found.first_missed)
         self._matched += found.matched
         self._hits += found.hits
-        if len(self._hits) > _SPARE_PAGES * self._ask.size:
+        if found.hits and len(self._hits) >= ask.size:
             self._cut()
+            if not ask.count_all:
+                self._ask = msgspec.structs.replace(ask, until=self._hits[-1].place)
 
     def _cut(self) -> None:
         self._ask.sort.arrange(self._hits)

@@ -2,7 +2,8 @@
 
     [{"start", "end", "groups": [{"key": {dimension: text | null}, "measures": {name: count or summary}}]}]
 
-There may be tens of thousands of groups, so nothing is done for each of them that can be done for all at once.
+There may be tens of thousands of groups, so nothing is done for each of them that can be done for all at once, and the
+garbage collector does not look at what is made for them: it has no circles.
 """
 
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from topics.indexing.values import write_date
 _encode = msgspec.json.Encoder().encode
 
 
-class _Group(msgspec.Struct):
+class _Group(msgspec.Struct, gc=False):
     key: Any
     measures: Any
 
 
-class _Bucket(msgspec.Struct):
+class _Bucket(msgspec.Struct, gc=False):
     start: str
     end: str
     groups: list[_Group]
@@ -68,4 +69,4 @@ def _objects(names: tuple[str, ...], columns: Sequence[Sequence[Any]], count: in
 def _shape(names: tuple[str, ...]) -> type[msgspec.Struct]:
     """Objects with these names; a dictionary for each of them would take three times as long."""
     fields = [f"field{place}" for place in range(len(names))]
-    return msgspec.defstruct("Shape", fields, rename=dict(zip(fields, names, strict=True)))
+    return msgspec.defstruct("Shape", fields, rename=dict(zip(fields, names, strict=True)), gc=False)

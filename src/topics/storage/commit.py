@@ -18,6 +18,7 @@ the log ends and the shard takes writes again (`Shard.heal`).
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -86,8 +87,10 @@ class Shard:
         self.logged_bytes = 0
         """Bytes of log since the last snapshot began."""
         self._queue_bytes_max = queue_bytes_max
-        self.coalesced: Callable[[], None] | None = None
-        """Stages what was put off to the end of the tick (`engine.write.coalescing`); None while there is nothing."""
+        self.coalesced: deque[Callable[[], None]] = deque()
+        """Each stages something that was put off to the end of the tick (`engine.write.coalescing`)."""
+        self.gathered: Callable[[], None] | None = None
+        """Stages what appends may come before (`engine.queues.acks`); None while there is nothing."""
         self.after_heal: dict[object, Callable[[], None]] = {}
         """What is to be done once it takes writes again that it did not take for a while; by what it is about."""
         self.settled: list[Callable[[], None]] = []
@@ -101,23 +104,32 @@ class Shard:
         return seal_frame(kind, topic_id, lsn, self.writer.synced_lsn, head, tail, self._moment())
 
     def stage_coalesced(self) -> None:
-        """Has staged what was coalesced for the end of the tick."""
-        coalesced, self.coalesced = self.coalesced, None
-        if coalesced is not None:
-            coalesced()
+        """Has staged what was put off to the end of the tick."""
+        self._stage_records()
+        gathered, self.gathered = self.gathered, None
+        if gathered is not None:
+            gathered()
+
+    def _stage_records(self) -> None:
+        coalesced = self.coalesced
+        while coalesced:
+            coalesced.popleft()()
 
     @property
     def coalesces(self) -> bool:
         """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
         return self.committer.coalesces and self.writer.poison is None and self.room.short is None and not self.full
 
-    def check_open(self, size: int = 0, patient: bool = False, frees: bool = False) -> None:
+    def check_open(self, size: int = 0, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
         """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. What
         makes room is taken on a full disk as well.
 
-        To be called before anything is staged: what came earlier in this tick and was only coalesced goes first.
+        To be called before anything is staged: what came earlier in this tick and was only put off goes first. Who
+        `overtakes` leaves what was gathered where it is.
         """
-        if self.coalesced is not None:
+        if self.coalesced:
+            self._stage_records()
+        if self.gathered is not None and not overtakes:
             self.stage_coalesced()
         if self.writer.poison is not None:
             raise self.writer.poison

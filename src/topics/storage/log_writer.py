@@ -228,9 +228,8 @@ class Writer:
         if parts:
             if not self._log.unsynced:
                 self._unsynced_since = now
-            self._log.write(*parts)
+            self.written_bytes += self._log.write(*parts)
             self._written_lsn = batch[-1].last_lsn
-            self.written_bytes += sum(map(len, parts))
         self.commits += 1
 
     def _sync(self) -> None:

@@ -335,8 +335,10 @@ def _read_all(fd: int, offset: int, length: int) -> bytes:
 
 def _write_all(fd: int, offset: int, data: BytesLike) -> None:
     """Writes until nothing is left: the kernel may take fewer bytes than offered, and says why when asked again."""
+    done = os.pwrite(fd, data, offset)
+    if isinstance(data, bytes) and done == len(data):
+        return
     with memoryview(data) as whole, whole.cast("B") as view:
-        done = 0
         while done < len(view):
             written = os.pwrite(fd, view[done:], offset + done)
             if written == 0:

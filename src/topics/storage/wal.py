@@ -83,18 +83,20 @@ class ShardLog:
         """Whether a write of that size needs no new file."""
         return self._file is not None and self._offset + size <= self._room
 
-    def write(self, *parts: bytes) -> None:
-        """Appends bytes that may hold many frames; they all land in one file. Each part is one write."""
+    def write(self, *parts: bytes) -> int:
+        """Appends bytes that may hold many frames; they all land in one file. Each part is one write. How many bytes
+        they are."""
         size = sum(map(len, parts))
         if self._file is None or self._offset + size > self._room:
             self.rotate()
             self._open_next(size)
-        assert self._file is not None
-        offset = self._offset
+        file, offset = self._file, self._offset
+        assert file is not None
         for part in parts:
-            self._file.write_at(offset, part)
+            file.write_at(offset, part)
             offset += len(part)
         self._offset = offset
+        return size
 
     def fill_ahead(self) -> None:
         """Makes the next syncs cheaper, where they are small. Nobody may write meanwhile."""

@@ -155,6 +155,19 @@ def test_small_answers_are_not_compressed(loops: Loops) -> None:
     loops.run(scene, App(lambda exchange: exchange.respond(200, b"x" * int(exchange.head.path[1:]))))
 
 
+def test_an_answer_is_the_same_the_second_time_whatever_its_length(loops: Loops) -> None:
+    async def scene(site: Site) -> None:
+        client = await site.connect()
+        for nbytes in (1023, 1024, 5000, 32 * 1024, 32 * 1024 + 1):
+            plain = [await client.ask(get(f"/{nbytes}")) for _ in range(2)]
+            asked = await client.ask(get(f"/{nbytes}", "accept-encoding: identity"))
+            assert {len(reply.body) for reply in (*plain, asked)} == {nbytes}
+            told = [[pair for pair in reply.headers.items() if pair[0] != "date"] for reply in (*plain, asked)]
+            assert told[0] == told[1] == told[2]
+
+    loops.run(scene, App(lambda exchange: exchange.respond(200, b"x" * int(exchange.head.path[1:]))))
+
+
 def test_what_the_handler_has_encoded_stays_as_it_is(loops: Loops) -> None:
     async def scene(site: Site) -> None:
         reply = await site.ask(get("/", "accept-encoding: gzip"))

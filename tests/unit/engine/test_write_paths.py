@@ -251,6 +251,7 @@ TABLE: dict[str, Row] = {
     "commit, two shards": _COMMIT,
     "commit, its books": _COMMIT,
     "ack": _JOB,
+    "ack, gathered": _JOB,
     "nack": {**_JOB, "this write fails": ReadOnlyError},
     "extend": {
         **_JOB,

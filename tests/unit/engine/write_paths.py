@@ -342,6 +342,11 @@ def _ask_held(world: World, verb: str) -> Answers:
     return told(lambda done: queues.extend(JOBS, ExtendRequest(node="a", seqs=seqs, lease_ms=50_000), done))
 
 
+def _ask_gathered_ack(world: World) -> Answers:
+    _gathering(world)
+    return _ask_held(world, "ack")
+
+
 def _given_back(world: World) -> bool:
     return world.find(JOBS) is not None and not _held(world) and world.topic(JOBS).live_count >= 2
 
@@ -439,6 +444,7 @@ PATHS: dict[str, Path] = {
     "ack": Path(
         JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "ack"), lambda world: "one" not in world.values(JOBS)
     ),
+    "ack, gathered": Path(JOBS, _jobs(claimed=True), _ask_gathered_ack, lambda world: "one" not in world.values(JOBS)),
     "nack": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "nack"), _given_back),
     "extend": Path(JOBS, _jobs(claimed=True), lambda world: _ask_held(world, "extend"), _extended),
     "claim": Path(JOBS, _jobs(claimed=False), _claim_job, lambda world: bool(_held(world))),

@@ -74,6 +74,24 @@ def test_a_body_longer_than_was_allowed_is_refused_as_ever() -> None:
     memory.leave()
 
 
+def test_a_head_that_may_have_short_bodies_only_is_not_known() -> None:
+    app = Steady()
+    app.verdict = 10
+    memory = Memory(app)
+    for asked in (1, 2, 3):
+        memory.send(post("/", b"x" * 10))
+        assert app.asked == asked
+    assert len(memory.connection._heads) == 0
+    app.verdict, app.admission = 1_000_000, "more"
+    for asked in (4, 5, 5):
+        memory.send(post("/", b"x" * 10))
+        assert app.asked == asked
+    app.verdict, app.admission = 10, "less"
+    memory.send(post("/", b"x" * 11))
+    assert [answer.status for answer in split_answers(memory.answered)] == [200] * 6 + [413]
+    memory.leave()
+
+
 def test_a_large_body_is_read_as_ever() -> None:
     memory = Memory(App())
     for length in (10, 200_000, 200_000):
@@ -264,7 +282,7 @@ def test_a_head_with_a_wish_of_its_own_is_never_known(head: bytes) -> None:
 def test_every_request_is_decided_on_whether_its_head_is_known_or_not() -> None:
     verdicts: Iterator[int | Refusal] = iter(
         # One that is not admitted is read like any other, and so asked for once more.
-        [Refusal(401, b"no"), 1000, *[Refusal(403, b"no")] * 2, 1000, 0, 0]
+        [Refusal(401, b"no"), 1_000_000, *[Refusal(403, b"no")] * 2, 1_000_000, 0, 0]
     )
 
     def admit(head: RequestHead) -> int | Refusal:
@@ -338,6 +356,7 @@ def test_a_stopping_server_refuses_what_it_used_to_admit() -> None:
     memory = Memory(App())
     memory.send(post("/", b"1"))
     memory.hub.draining = True
+    memory.connection.expect_end()
     memory.send(post("/", b"2"))
     assert [answer.status for answer in split_answers(memory.answered)] == [200, 503]
     memory.leave()

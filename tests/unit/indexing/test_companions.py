@@ -119,6 +119,21 @@ def test_a_part_that_is_late_says_so() -> None:
     assert 64 - found.coverage.missed <= found.coverage.looked_at
 
 
+def test_a_part_that_has_nothing_to_look_at_is_late_as_well() -> None:
+    """Two words that are never together are found out by their postings, block by block."""
+    described = registry(LOGS)
+    # More than are looked at without a look at the clock.
+    rows = [Entry(n, {"eventTime": n, "message": "left" if n % 2 else "right"}, 1) for n in range(2000)]
+    answered = part(companion(described, rows, block_rows=100), described)
+    config = described.search_config
+    assert config is not None
+    query = bind_search("left right", config)
+    ask = Ask(config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, True), size=9)
+    moments = iter(range(100))
+    found = search([answered], ask, Budget(lambda: next(moments), 4.0, 1 << 60))
+    assert found.coverage.spent == "time" and found.coverage.missed == 2000 - found.coverage.looked_at > 0
+
+
 def test_summaries_are_added_up_ahead_and_come_back_as_they_were() -> None:
     described = registry({**LOGS, **ROLLUPS})
     huge = 2**80
@@ -258,3 +273,62 @@ def test_a_companion_of_another_time_is_not_looked_into(monkeypatch: pytest.Monk
         found = aggregate([part(one, described)], ask, plenty())
         assert (len(found.groups), len(looked)) == (groups, groups)
         assert found.coverage.looked_at == len(rows) and not found.coverage.missed
+
+
+def test_a_companion_is_not_looked_into_once_others_have_better_hits() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    values = [{"eventTime": 10 * n, "status": n % 7, "duration": n % 5, "message": f"a b{n}"} for n in range(240)]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    parts = [part(companion(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
+    scan = Scan(Entries(Span(0, 239, 240), entries))
+    # Of each of the others it is known ahead that its best is not good enough; but if all of them are counted.
+    for q, sort, count_all, most in (
+        ("a", (), False, 60),
+        ("a", (), True, 240),
+        ("status:>=1", ("eventTime",), False, 20),
+        ("status:>=1", ("service", "eventTime"), False, 20),
+        ("status:>=1", ("duration:asc",), False, 60),
+        ("status:>=1", ("eventTime:asc",), False, 80),
+    ):
+        query = bind_search(q, config)
+        ask = Ask(
+            config=config, version=1, predicate=query.predicate, sort=parse_sort(sort, config, query.has_text), size=9,
+            count_all=count_all,
+        )  # fmt: skip
+        found, expected = search(parts, ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits
+        assert found.coverage.looked_at == most and found.coverage.indexed_segments == len(parts)
+        assert found.matched == expected.matched or not count_all
+
+
+def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    # As many values of the keyword as just do not fit into two bytes.
+    values = [
+        {"eventTime": n, "service": "s", "message": "often" + " seldom" * (n < 40_000 or n % 50 == 0)}
+        for n in range(65_536)
+    ]
+    entries = [Entry(number, value, 1) for number, value in enumerate(values)]
+    whole = companion(described, entries, block_rows=8192)
+    scan = Scan(Entries(Span(0, 65_535, 65_536), entries))
+    seldom = len(range(57_350, 65_536, 50))
+    for q, most in (
+        ("seldom", seldom),
+        ("often seldom", seldom),
+        ('"often seldom"', seldom),
+        ("seldom OR absent", seldom),
+        ("service:s seldom", seldom),
+        ("absent often", 0),
+        ("message:seld*", seldom),
+        ("often", 8192),
+        ("service:s", 8192),
+    ):
+        predicate, sort = bind_search(q, config).predicate, parse_sort(("eventTime",), config, True)
+        ask = Ask(config=config, version=1, predicate=predicate, sort=sort, size=9)
+        found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q

@@ -48,7 +48,7 @@ def groups_of(random: Random, kind: str, with_histogram: bool) -> Groups:
     starts = 60_000 * np.array([random.randrange(3) for _ in range(size)])
     counts = np.bincount(places)
     return Groups(
-        starts, [Dimension(np.arange(size), names)], [Counts(counts), summarise(values, places, size, with_histogram)]
+        starts, [Dimension(np.arange(size), names)], [Counts(counts), summarise(values, places, counts, with_histogram)]
     )
 
 
@@ -113,7 +113,7 @@ def test_a_table_of_too_many_groups_keeps_as_many_as_there_may_be(monkeypatch: p
 
 
 def test_summaries_without_a_value_in_any_bucket_have_no_percentiles() -> None:
-    measures = summarise(np.array([3, 5]), np.arange(2), 2, with_histogram=True)
+    measures = summarise(np.array([3, 5]), np.arange(2), np.ones(2, np.int64), with_histogram=True)
     assert isinstance(measures, Sums) and measures.buckets is not None
     measures.buckets.counts[0] = 0
     assert measures.buckets.reaching((0.5, 0.99)) == [[None, 4], [None, 4]]

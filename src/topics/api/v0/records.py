@@ -70,21 +70,20 @@ def _append_drafted(call: Call, batch: Batch, body: bytes) -> Work:
 
 def _append(call: Call, batch: Batch, body: bytes) -> None:
     """`body` is what the batch was read from, but for its records."""
-    head = call.exchange.head
     batch = _with_key(call, batch)
     if batch.config is not None:
         if call.flag("strict", call.engine.core.limits.strict_config):
             check_inline_config(body)
         batch = with_config_of(call.key, call.engine, call.topic, batch)
+    call.engine.append(call.topic, batch, partial(_answer_append, call))
 
-    def done(outcome: AppendResult | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            call.refuse(outcome)
-            return
-        return_seqs = not head.query or call.flag("return_seqs", True)
-        call.finish(201 if outcome.created else 200, encode_appended(outcome, return_seqs, call.spent_ms()))
 
-    call.engine.append(call.topic, batch, done)
+def _answer_append(call: Call, outcome: AppendResult | TopicsError) -> None:
+    if isinstance(outcome, TopicsError):
+        call.refuse(outcome)
+        return
+    return_seqs = call.flag("return_seqs", True)
+    call.finish(201 if outcome.created else 200, encode_appended(outcome, return_seqs, call.spent_ms()))
 
 
 def _with_key(call: Call, batch: Batch) -> Batch:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from topics.core.errors import CorruptSegmentError
 from topics.core.leases import Lease
+from topics.core.limits import MAX_U64
 from topics.core.rows import words
 from topics.engine.queues.messages import ClaimedJob
 from topics.engine.state.runs import Block, Run, RunReader, Segment, first_live
+from topics.engine.state.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
 from topics.storage.segments import UNREADABLE, SegmentDamaged
@@ -87,22 +89,21 @@ class Cut(NamedTuple):
 def plan_cut(topic: Topic, seqs: Sequence[int]) -> Cut:
     """Where the jobs are that were just found; `seqs` ascend."""
     stretches: list[tuple[Run, int, int]] = []
-    run: Run | None = None
-    begin = end = last = -1
-    for seq in seqs:
-        if run is not None and seq == end and seq <= last:
-            end += 1
-            continue
-        if run is not None:
-            stretches.append((run, begin - run.first_seq, end - run.first_seq))
-        if seq > last:
+    for first, last in ranges_of(seqs):
+        seq = first
+        while seq <= last:
             run = topic.run_from(seq)
             assert run is not None
-            last = run.first_seq + run.count - 1
-        begin, end = seq, seq + 1
-    if run is not None:
-        stretches.append((run, begin - run.first_seq, end - run.first_seq))
+            lo, hi = seq - run.first_seq, min(last + 1 - run.first_seq, run.count)
+            stretches.append((run, lo, hi))
+            seq = run.first_seq + hi
     return Cut(topic.name, topic.id, stretches)
+
+
+def ranges_of(seqs: Sequence[int]) -> list[SeqRange]:
+    """Seqs of jobs, each once, as ranges: mostly all of them stand beside each other."""
+    first, last = min(seqs), max(seqs)
+    return [(first, last)] if last - first == len(seqs) - 1 else as_ranges(seqs, MAX_U64)
 
 
 def execute_cut(cut: Cut, reader: RunReader) -> list[bytes]:

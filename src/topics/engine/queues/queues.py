@@ -22,10 +22,10 @@ from topics.core.errors import (
     TopicsError,
 )
 from topics.core.lease_ids import parse_lease_id
-from topics.core.leases import Lease
-from topics.core.limits import MAX_U64, clamp_delay_ms, clamp_lease_ms
+from topics.core.limits import clamp_delay_ms, clamp_lease_ms
 from topics.engine.background import Background
 from topics.engine.core import EngineCore
+from topics.engine.queues.acks import Acknowledger, Asked
 from topics.engine.queues.alarms import Alarms
 from topics.engine.queues.dispatch import Dispatcher
 from topics.engine.queues.feature import QueueFeature
@@ -53,55 +53,11 @@ from topics.engine.queues.messages import (
 from topics.engine.queues.moving import Mover
 from topics.engine.queues.redrive import CreateTopic, DeadLetters
 from topics.engine.queues.state import PollClaim, Queue, Worker, find_queue, queue_of
-from topics.engine.state.tags import SeqRange, as_ranges
 from topics.engine.topic import Topic
-from topics.engine.transaction import Transaction
-from topics.engine.write.deleting import delete_frames
 from topics.formats.queue import LeaseEvent, encode_lease_change
 from topics.storage.timing import AT_ONCE, CommitTiming
 
 _PAGE_MAX = 1000
-
-
-class Ack(Transaction):
-    """Jobs are done: they are deleted, and their leases with them."""
-
-    __slots__ = ("_done", "_leases", "_queue", "_ranges", "_schedule", "_skipped")
-
-    def __init__(
-        self,
-        core: EngineCore,
-        queue: Queue,
-        leases: list[Lease],
-        skipped: list[int],
-        schedule: Callable[[Queue], None],
-        done: AckDone,
-    ) -> None:
-        topic = queue.jobs.topic
-        self._queue = queue
-        self._leases = leases
-        self._ranges = _ranges([lease.seq for lease in leases])
-        self._skipped = skipped
-        self._schedule = schedule
-        self._done = done
-        super().__init__(core.path, topic, delete_frames(core, topic, 0, self._ranges))
-
-    def apply(self, timing: CommitTiming) -> None:
-        self.path.books.applier.delete(self.topic, 0, self._ranges)
-        ready, in_flight = self._queue.counters
-        self._done(AckResult(self.topic.name, len(self._leases), self._skipped, ready, in_flight, *timing))
-        if self._queue.workers:
-            self._schedule(self._queue)
-
-    def undo(self, error: TopicsError) -> None:
-        self._queue.book.stay([lease.seq for lease in self._leases], 0)
-        self._done(error)
-
-
-def _ranges(seqs: list[int]) -> list[SeqRange]:
-    """Seqs of jobs, each once, as ranges: mostly a worker is done with all that stood beside each other."""
-    first, last = min(seqs), max(seqs)
-    return [(first, last)] if last - first == len(seqs) - 1 else as_ranges(seqs, MAX_U64)
 
 
 class Queues:
@@ -114,6 +70,7 @@ class Queues:
         core.features.add(feature)
         self._letters = DeadLetters(core, Mover(core, feature), background, create)
         self._dispatcher = Dispatcher(core, self.alarms, background, self._letters.bury)
+        self._acknowledger = Acknowledger(core, self._dispatcher.schedule)
         feature.freed.append(self._dispatcher.schedule)
         core.delayed.append(feature.delay)
 
@@ -148,16 +105,15 @@ class Queues:
         tokens = self._check_held(request)
         core, queue = self._core, self._queue(name)
         core.check_accepting()
-        topic, book = queue.jobs.topic, queue.book
+        topic = queue.jobs.topic
         if core.path.logs_removals(topic):
-            core.path.check(topic, patient=True, frees=True)
+            core.path.check(topic, patient=True, frees=True, overtakes=True)
         self._dispatcher.refresh(queue)
-        leases, skipped = book.held(request.node, request.seqs, tokens)
+        leases, skipped = queue.book.held(request.node, request.seqs, tokens)
         if not leases:
             done(AckResult(name, 0, skipped, *queue.counters))
             return
-        book.leave(leases)
-        core.path.log(Ack(core, queue, leases, skipped, self._dispatcher.schedule, done))
+        self._acknowledger.acknowledge(queue, Asked(leases, skipped, done))
 
     def nack(self, name: str, request: NackRequest, done: NackDone) -> None:
         """Gives jobs back that the node holds, at once or after `delay_ms`."""

@@ -12,11 +12,13 @@ from topics.core.loss import LossReason
 from topics.engine.state.keys import KeyMemory
 from topics.engine.state.losses import remember
 from topics.engine.state.retention import Retention
-from topics.engine.state.runs import Block, RunReader, Segment, live_ranges
+from topics.engine.state.runs import Block, Run, RunReader, Segment, live_ranges
 from topics.engine.state.tags import SeqRange
 from topics.engine.topic import Topic
 from topics.engine.write.seq_reserve import grant
 from topics.formats.segment import DELETED
+
+_DELETED = bytes((DELETED,))
 
 
 class Applier:
@@ -154,26 +156,36 @@ class Applier:
             lo = max(seq - run.first_seq, 0)
             seq = run.last_seq + 1
             hi = min(last + 1 - run.first_seq, run.count)
+            if hi - lo == run.live == run.count and run.flags is None and isinstance(run, Block):
+                # All of a block that came in one piece, as jobs do that a worker is done with.
+                marked += run.live
+                self._take(topic, run, run.live, run.live_bytes)
+                run.flags = bytearray(_DELETED * run.count)
+                continue
             ranges = live_ranges(self._reader.flags(topic.id, run), lo, hi)
             if not ranges:
                 continue
             count = sum([end - begin for begin, end in ranges])
             size = run.live_bytes if count == run.live else self._reader.payload_bytes(topic.id, run, ranges)
             marked += count
-            topic.live_count -= count
-            self._totals.records -= count
-            topic.live_bytes -= size
-            run.live -= count
-            run.live_bytes -= size
+            self._take(topic, run, count, size)
             if not run.live and isinstance(run, Segment):
                 self._retention.drop_segment(topic, run)
                 continue
             flags = self._reader.writable_flags(topic.id, run)
             for begin, end in ranges:
-                flags[begin:end] = bytes((DELETED,)) * (end - begin)
+                flags[begin:end] = _DELETED * (end - begin)
             if isinstance(run, Segment):
                 run.marked += count
         return marked
+
+    def _take(self, topic: Topic, run: Run, count: int, size: int) -> None:
+        """Counts records of a run no longer."""
+        topic.live_count -= count
+        self._totals.records -= count
+        topic.live_bytes -= size
+        run.live -= count
+        run.live_bytes -= size
 
     def _remember(self, topic: Topic, block: Block) -> None:
         if topic.keys is None:

@@ -116,7 +116,10 @@ class KeyMemory(Mapping[str, KnownAppend]):
 
     def _add(self, block: KeyedBlock) -> None:
         self._blocks.append(block)
-        self.by_key.update(dict.fromkeys(block.names, block))
+        if isinstance(block.keys, str):
+            self.by_key[block.keys] = block
+        else:
+            self.by_key.update(dict.fromkeys(block.keys, block))
 
     def heal(self, written: int) -> None:
         """The clock was set back: nothing was written after this moment."""

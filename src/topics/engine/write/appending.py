@@ -169,11 +169,9 @@ class Appender:
         if (
             not (rules.plain or (rules.shares and _is_indifferent(topic, streams)))
             or core.closed
-            or core.quiet
-            or core.metered
-            or self._sealing.failures
-            or self._gatekeeper.refusing
             or len(record.data) > limits.max_record_bytes
+            # Asked of the first record of a tick alone: what lets one in lets in those that share its block.
+            or (topic.coalesced is None and self._hindered())
         ):
             return False
         if key is not None:
@@ -187,6 +185,11 @@ class Appender:
         if (record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits):
             return self.coalescer.take(topic, record, caller, answer, key)
         return False
+
+    def _hindered(self) -> bool:
+        """Whether anything besides its topic may be in the way of an append."""
+        core = self._core
+        return core.quiet or core.metered or self._gatekeeper.refusing or self._sealing.failures > 0
 
     def append(self, topic: Topic | None, name: str, batch: Batch, done: AppendDone, prepared: object = None) -> None:
         """Appends to `topic`, or to the one it makes where there is none of that name.
@@ -246,7 +249,7 @@ class Appender:
             if self.coalescer.take(topic, record, done, answer_each, key):
                 return
         if rules.logged or not rules.created:
-            path.check(topic, patient=batch.disable_backpressure)
+            path.check(topic, patient=batch.disable_backpressure, overtakes=True)
         elif core.quiet:
             core.begin()
         self._stage(topic, batch, done, extension, ts, plain)

@@ -12,7 +12,7 @@ shard then has everything that was coalesced staged at once.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from topics.core.batch import Batch
 from topics.core.errors import TopicsError
@@ -43,81 +43,68 @@ class Group:
 
     __slots__ = ("answer", "callers", "keys", "records")
 
-    def __init__(self, answer: AnswerAll) -> None:
+    def __init__(self, answer: AnswerAll, record: Record, caller: object, key: str | None) -> None:
         self.answer = answer
-        self.records: list[Record] = []
-        self.callers: list[Any] = []
-        self.keys: dict[str, int] | None = None
+        self.records = [record]
+        self.callers: list[Any] = [caller]
+        self.keys: dict[str, int] | None = None if key is None else {key: 0}
         """The idempotency keys among them, each with the place of its record."""
 
 
 class Coalescer:
-    """Coalesces for every topic there is."""
+    """Coalesces for every topic there is; each has its group (`Topic.coalesced`)."""
 
     def __init__(self, core: EngineCore, stage: Stage) -> None:
         self._core = core
         self._stage = stage
-        self._groups: dict[Topic, Group] = {}
 
-    def take(
-        self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None
-    ) -> bool:  # fmt: skip
+    def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None) -> bool:
         """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
 
         False where the shard does not coalesce now; then nothing happened. A key is one that nothing of the topic has
         which was staged; False as well if one of this tick has it.
         """
-        group = self._groups.get(topic)
-        if group is not None:
-            place = len(group.callers)
-            if group.answer is answer and place < _GROUP_MAX:
-                if key is not None:
-                    keys = group.keys
-                    if keys is None:
-                        group.keys = {key: place}
-                    elif key in keys:
-                        return False
-                    else:
-                        keys[key] = place
-                group.records.append(record)
-                group.callers.append(caller)
-                return True
-            if key is not None and group.keys is not None and key in group.keys:
-                return False
-        shard = self._core.shards[topic.shard]
-        if group is not None:
-            self._stage_group(topic, group)
-        elif not shard.coalesces:
+        group: Group | None = topic.coalesced
+        if group is None:
+            return self._core.shards[topic.shard].coalesces and self._begin(topic, Group(answer, record, caller, key))
+        if key is not None and group.keys is not None and key in group.keys:
             return False
-        group = self._groups[topic] = Group(answer)
+        place = len(group.callers)
+        if group.answer is not answer or place == _GROUP_MAX:
+            self._stage_group(topic)
+            return self._begin(topic, Group(answer, record, caller, key))
         if key is not None:
-            group.keys = {key: 0}
+            if group.keys is None:
+                group.keys = {}
+            group.keys[key] = place
         group.records.append(record)
         group.callers.append(caller)
-        if shard.coalesced is None:
-            shard.coalesced = partial(self._stage_all, topic.shard)
-            shard.committer.expect()
         return True
 
     def has_key(self, topic: Topic, key: str) -> bool:
         """Whether a record with this key waits for the end of the tick."""
-        group = self._groups.get(topic)
+        group: Group | None = topic.coalesced
         return group is not None and group.keys is not None and key in group.keys
 
-    def _stage_all(self, shard: int) -> None:
-        groups = self._groups
-        if len(self._core.shards) == 1:
-            self._groups = {}
-        else:
-            groups = {topic: group for topic, group in groups.items() if topic.shard == shard}
-            for topic in groups:
-                del self._groups[topic]
-        for topic, group in groups.items():
-            self._stage_group(topic, group)
+    def _begin(self, topic: Topic, group: Group) -> Literal[True]:
+        shard = self._core.shards[topic.shard]
+        topic.coalesced = group
+        shard.coalesced.append(partial(self._stage_group, topic))
+        shard.committer.expect()
+        return True
 
-    def _stage_group(self, topic: Topic, group: Group) -> None:
-        done = partial(group.answer, group.callers)
-        self._stage(topic, Batch(records=group.records), done, callers=len(group.callers), keys=group.keys)
+    def _stage_group(self, topic: Topic) -> None:
+        """Stages what a topic has; nothing, where that was done already."""
+        group: Group | None = topic.coalesced
+        if group is None:
+            return
+        topic.coalesced = None
+        callers, key, keys = len(group.callers), None, group.keys
+        if keys is not None and callers == 1:
+            # A block of one record has no places to tell apart: it is a batch like any other with a key.
+            (key,), keys = keys, None
+        batch = Batch(records=group.records, idempotency_key=key)
+        self._stage(topic, batch, partial(group.answer, group.callers), callers=callers, keys=keys)
 
 
 def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:

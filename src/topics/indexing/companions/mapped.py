@@ -1,5 +1,6 @@
 """A companion that is open, and the columns of some of its rows as a query asks for them."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
@@ -24,7 +25,7 @@ from topics.indexing.companions.summaries import StoredSummaries
 
 BLOCK_ROWS: Final = 1 << 16
 KEY: Final = "key"
-_FEW: Final = 8
+_FEW: Final = 16
 """One place in so many values is looked up; more of them are looked at all together."""
 
 
@@ -75,6 +76,9 @@ class Companion:
             return np.arange(self.first_number + lo, self.first_number + hi, dtype=np.int64)
         return self.numbers[lo:hi]
 
+    def numbers_at(self, rows: Numbers) -> Numbers:
+        return rows + self.first_number if self.numbers is None else self.numbers[rows]
+
     @property
     def first_number(self) -> int:
         """That of the first row, where there are no holes."""
@@ -123,6 +127,18 @@ class Companion:
         self.file.check()
 
 
+class Picked(msgspec.Struct, frozen=True):
+    """Which rows of a companion: all between two, or those of a list."""
+
+    lo: int
+    hi: int
+    picked: Numbers | None
+
+    @property
+    def count(self) -> int:
+        return self.hi - self.lo if self.picked is None else len(self.picked)
+
+
 class Rows(Mapping[str, Column]):
     """Some rows of a companion: their numbers, and their columns by name. All between two, or those of a list."""
 
@@ -142,19 +158,25 @@ class Rows(Mapping[str, Column]):
     def __getitem__(self, name: str) -> Column:
         made = self._made.get(name)
         if made is None:
-            made = self._made[name] = _view_of(self._companion.column(name), self)
+            # Not with these rows themselves: arrays in a circle would stay until the garbage collector comes by, which
+            # counts objects and not bytes.
+            view = Picked(self.lo, self.hi, self.picked)
+            made = self._made[name] = _view_of(self._companion.column(name), view)
         return made
 
     @property
     def count(self) -> int:
-        return self.hi - self.lo if self.picked is None else len(self.picked)
+        return Picked(self.lo, self.hi, self.picked).count
 
     @cached_property
     def numbers(self) -> Numbers:
-        companion = self._companion
         if self.picked is None:
-            return companion.numbers_of(self.lo, self.hi)
-        return self.picked + companion.first_number if companion.numbers is None else companion.numbers[self.picked]
+            return self._companion.numbers_of(self.lo, self.hi)
+        return self._companion.numbers_at(self.picked)
+
+    def numbers_at(self, places: Numbers) -> Numbers:
+        """The numbers of some of the rows."""
+        return self._companion.numbers_at(places + self.lo if self.picked is None else self.picked[places])
 
     def known(self, rollup: str, measure: str, count: int) -> Mask:
         """Which rows are summaries already."""
@@ -176,6 +198,10 @@ class SpreadSnapshot(Snapshot):
         """Where the values of each row begin; and the end."""
 
     @property
+    def is_single(self) -> bool:
+        return False
+
+    @property
     def rows(self) -> NDArray[Any]:
         if self._rows is None:
             self._rows = np.repeat(np.arange(self.count), np.diff(self._starts))
@@ -193,8 +219,22 @@ class SpreadSnapshot(Snapshot):
             return super().counts_at(places)
         return np.bincount(np.searchsorted(self._starts, places, "right") - 1, minlength=self.count)
 
+    def rows_where(self, chosen: Mask) -> Mask:
+        return self.rows_at(np.flatnonzero(chosen))
+
+    def bounds_of(self, rows: Numbers) -> tuple[Numbers, Numbers]:
+        return self._starts[rows], self._starts[rows + 1]
+
     def has_value(self) -> Mask:
         return np.asarray(np.diff(self._starts) > 0)
+
+    def single(self) -> tuple[Array, Mask, Mask]:
+        has = self.has_value()
+        if len(self.values) > np.count_nonzero(has):
+            return super().single()
+        values = np.zeros(self.count, self.values.dtype)
+        values[has] = self.values
+        return values, has, np.zeros(self.count, np.bool_)
 
     def lengths(self, gap: int | None) -> Numbers:
         """How many values each row has besides gaps."""
@@ -212,7 +252,7 @@ class SpreadSnapshot(Snapshot):
 class ViewColumn(Column):
     """A column of some rows."""
 
-    def __init__(self, stored: StoredColumn, view: Rows) -> None:
+    def __init__(self, stored: StoredColumn, view: Picked) -> None:
         self.stored = stored
         self.view = view
         self._snapshot: Snapshot | None = None
@@ -255,7 +295,7 @@ class ViewColumn(Column):
 class ViewTexts(ViewColumn, TextColumn):
     """Texts are as codes of a few bytes in the file; whoever counts with them needs room."""
 
-    def __init__(self, stored: StoredColumn, view: Rows) -> None:
+    def __init__(self, stored: StoredColumn, view: Picked) -> None:
         super().__init__(stored, view)
         self.dictionary = stored.texts
 
@@ -273,8 +313,8 @@ class ViewWords(ViewTexts, WordsColumn):
             return np.flatnonzero(self.snapshot(self.view.count).values == code)
         begin, end = self.stored.value_range(self.view.lo, self.view.hi)
         places = self.stored.places_of(code, code + 1)
-        first, behind = np.searchsorted(places, (begin, end))
-        return places[first:behind].astype(np.int64) - begin
+        # By halving, because numpy would first turn all of them into numbers of the type of these two.
+        return places[bisect_left(places, begin) : bisect_left(places, end)].astype(np.int64) - begin
 
     def beginning(self, prefix: str) -> Array:
         values = self.snapshot(self.view.count).values
@@ -293,7 +333,7 @@ class ViewWords(ViewTexts, WordsColumn):
         return words.lengths(gap) if isinstance(words, SpreadSnapshot) else np.zeros(count, np.int64)
 
 
-def _view_of(stored: StoredColumn, view: Rows) -> ViewColumn:
+def _view_of(stored: StoredColumn, view: Picked) -> ViewColumn:
     if stored.kind == "text":
         return ViewWords(stored, view)
     return ViewTexts(stored, view) if stored.is_text else ViewColumn(stored, view)

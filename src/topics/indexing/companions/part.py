@@ -12,23 +12,21 @@ import numpy as np
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Mask, Numbers
+from topics.indexing.companions.choosing import Choice
 from topics.indexing.companions.identity import Plan
 from topics.indexing.companions.mapped import Companion, Rows
-from topics.indexing.companions.pruning import candidates, chance_of
 from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge, Late
-from topics.indexing.fresh.selection import first_hits
+from topics.indexing.fresh.scores import Scorer
+from topics.indexing.fresh.selection import Matches, first_hits
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores
 from topics.indexing.ranking import Statistics
 from topics.indexing.tables import Table
 
-_FEW_ROWS: Final = 16_384
-_AT_ONCE: Final = 512
-"""So few rows are not worth being taken apart."""
 _KEYS_BETWEEN_LOOKS: Final = 256
 
 
@@ -51,6 +49,11 @@ class Living:
         return mask
 
     @property
+    def has_dead(self) -> bool:
+        """Whether rows between the first and the last one may not be alive."""
+        return len(self._firsts) > 0
+
+    @property
     def is_whole(self) -> bool:
         """Whether every row is alive."""
         return self.lo == 0 and self.hi == self._companion.head.rows and not len(self.dead_rows())
@@ -71,64 +74,44 @@ class CompanionPart:
         self._living = Living(companion, span, removed)
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        picked = candidates(self._companion, ask.predicate, _FEW_ROWS)
-        walk = Walk(self._companion, ask, self._living.lo, self._living.hi)
-        if (picked is None or len(picked) > _AT_ONCE) and walk.is_possible():
+        if Ranking(self._companion, ask).is_hopeless():
+            return Found(hits=[], candidates=0)
+        living = self._living
+        choice = Choice(self._companion, ask, living.lo, living.hi, budget)
+        if choice.is_small:
+            return self._look_at_all(ask, choice.at_once, budget)
+        walk = Walk(self._companion, ask, living.lo, living.hi)
+        if walk.is_possible():
             found = self._look_at_all(ask, walk.chunks, budget)
             if not walk.gave_up:
                 return found
-        return self._look_at_all(ask, lambda ranking: self._chunks(ask, picked, ranking), budget)
+        return self._look_at_all(ask, choice.by_blocks, budget)
 
     def _look_at_all(self, ask: Ask, chunks: Callable[[Ranking], Iterator[Rows]], budget: Budget) -> Found:
         ranking = Ranking(self._companion, ask)
         found = Found(hits=[], candidates=0)
-        for rows in chunks(ranking):
-            try:
+        try:
+            for rows in chunks(ranking):
                 self._look(ask, rows, found, budget)
-            except Late:
-                self._miss(found)
-                break
-            ranking.cut(found.hits)
+                ranking.cut(found.hits)
+        except Late:
+            self._miss(found)
         return found
 
     def _look(self, ask: Ask, rows: Rows, found: Found, budget: Budget) -> None:
         """Raises `Late`, and then nothing of these rows is among what was found."""
         judge = Judge(rows, rows.count, budget)
-        matching = np.flatnonzero(judge.mask(ask.predicate) & self._living.mask(rows.numbers))
+        matching = np.flatnonzero(judge.mask(ask.predicate))
+        if self._living.has_dead:
+            matching = matching[self._living.mask(rows.numbers_at(matching))]
         has_any = len(matching) and has_scores(ask.predicate)
-        scores = judge.scores(ask.predicate, ask.weights) if has_any else None
+        scorer = Scorer(rows, rows.count, judge, ask.weights, matching)
+        scores = scorer.scores(ask.predicate) if has_any else None
         found.matched += len(matching)
         found.candidates = (found.candidates or 0) + rows.count
         found.looked_at += rows.count
         if len(matching):
-            found.hits += first_hits(ask, rows, rows.numbers, matching, scores)
-
-    def _chunks(self, ask: Ask, picked: Numbers | None, ranking: Ranking) -> Iterator[Rows]:
-        """The rows to look at, those with the first hits first. Where some are `picked`, nothing else matches."""
-        companion, living = self._companion, self._living
-        if picked is not None:
-            picked = picked[(picked >= living.lo) & (picked < living.hi)]
-            if 0 < len(picked) <= _AT_ONCE:
-                yield Rows(companion, 0, companion.head.rows, picked)
-            elif len(picked):
-                yield from self._picked_blocks(picked, ranking)
-            return
-        chance, bounds = chance_of(companion, ask.predicate), companion.bounds
-        for block in ranking.order(self._blocks()):
-            if ranking.is_done(block):
-                continue
-            lo, hi = max(int(bounds[block]), living.lo), min(int(bounds[block + 1]), living.hi)
-            if lo < hi and chance(block):
-                yield Rows(companion, lo, hi)
-
-    def _picked_blocks(self, picked: Numbers, ranking: Ranking) -> Iterator[Rows]:
-        """Rows of a list, block by block: most of them need not be looked at once the first hits are found."""
-        companion = self._companion
-        ends = np.searchsorted(picked, companion.bounds)
-        blocks = np.flatnonzero(np.diff(ends)).tolist()
-        for block in ranking.order(blocks):
-            if not ranking.is_done(block):
-                yield Rows(companion, 0, companion.head.rows, picked[ends[block] : ends[block + 1]])
+            found.hits += first_hits(ask, rows, rows.count, Matches(matching, rows.numbers_at, scores))
 
     def _blocks(self) -> range:
         """The blocks with rows of the span."""

@@ -80,9 +80,19 @@ class StoredColumn:
         """The row of each place."""
         return places if self.starts is None else np.searchsorted(self.starts, places, "right") - 1
 
+    def rows_between(self, places: Array, lo: int, hi: int) -> Numbers:
+        """The same where all rows are from one up to another, and quicker: only where these begin is looked at."""
+        if self.starts is None:
+            return places.astype(np.int64)
+        return np.asarray(np.searchsorted(self.starts[lo:hi], places, "right") + (lo - 1), np.int64)
+
     def value_range(self, lo: int, hi: int) -> tuple[int, int]:
         """Where the values of some rows begin and end."""
         return (lo, hi) if self.starts is None else (int(self.starts[lo]), int(self.starts[hi]))
+
+    def value_bounds(self, rows: Numbers) -> tuple[Array, Array]:
+        """Where the values of each of some rows begin and end."""
+        return (rows, rows + 1) if self.starts is None else (self.starts[rows], self.starts[rows + 1])
 
     def counts(self) -> Array:
         """How many values each row has."""

@@ -9,9 +9,10 @@ from topics.indexing.companions.files import SectionFile
 from topics.indexing.companions.stored import Array
 from topics.indexing.companions.summaries import NotStorableError, StoredStates, pack_states
 from topics.indexing.companions.texts import MappedTexts, narrow, pack_strings
-from topics.indexing.groups import Dimension, Groups, numbered
+from topics.indexing.groups import Dimension, Groups
 from topics.indexing.histograms import Buckets
 from topics.indexing.measured import Counts, Measured, States, Sums
+from topics.indexing.numbering import compacted
 
 Sections = list[tuple[str, Array]]
 
@@ -94,8 +95,8 @@ class StoredRollup:
     def _dimension(self, place: int, places: Numbers) -> Dimension:
         """That of some groups, with the names that they have."""
         texts, codes = self._texts(place), self._array(f"by/{place}/codes")[places]
-        numbers, firsts = numbered(codes, len(texts) + 1)
-        return Dimension(numbers, [texts[code] if code < len(texts) else None for code in codes[firsts].tolist()])
+        numbers, present = compacted(codes, len(texts) + 1)
+        return Dimension(numbers, [texts[code] if code < len(texts) else None for code in present.tolist()])
 
     def _measured(self, place: int) -> Measured:
         if f"{self._prefix}/of/{place}/states" in self._file:

@@ -1,13 +1,16 @@
 """The blocks of a companion in the order in which their hits are wanted, and when the others need not be looked at."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from topics.indexing.columns import Numbers
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.parts import Ask
 from topics.indexing.predicates import All, Any_, Best, Negated, Predicate
 from topics.indexing.ranking import Weights
-from topics.indexing.sorting import OFFSET, SCORE, Hit, Key, Place
+from topics.indexing.sorting import OFFSET, SCORE, Hit, Key
 
 
 class Ranking:
@@ -16,20 +19,26 @@ class Ranking:
     def __init__(self, companion: Companion, ask: Ask) -> None:
         self._companion = companion
         self._ask = ask
-        self._best: dict[int, list[Any]] = {}
-        self._last: Place | None = None
+        self._best: dict[int, tuple[Any, ...]] = {}
+        self._last = ask.until
 
-    def order(self, blocks: Iterable[int]) -> list[int]:
-        keys = self._ask.sort.keys
-        self._best = {block: [self._best_value(key, block) for key in keys] for block in blocks}
+    def is_hopeless(self) -> bool:
+        """Whether nothing in the companion can be among the best: other parts have better ones. It says so by its head
+        alone, and no section of it is looked at."""
+        return self._last is not None and self.is_behind([self._best_of_all(key) for key in self._ask.sort.keys])
+
+    def order(self, blocks: Sequence[int]) -> list[int]:
+        values = [self._best_values(key, np.array(blocks, np.int64)) for key in self._ask.sort.keys]
+        self._best = dict(zip(blocks, zip(*values, strict=True), strict=True))
         return self._ask.sort.order_by(self._best)
 
     def cut(self, hits: list[Hit]) -> None:
         """Leaves the best hits."""
-        size = self._ask.size
+        size, until = self._ask.size, self._ask.until
         self._ask.sort.arrange(hits)
         del hits[size:]
-        self._last = hits[-1].place if len(hits) == size else None
+        is_better = len(hits) == size and (until is None or self._ask.sort.is_behind(until, hits[-1].place))
+        self._last = hits[-1].place if is_better else until
 
     def is_done(self, block: int) -> bool:
         """Whether nothing in a block can be among the best."""
@@ -41,22 +50,39 @@ class Ranking:
         """Whether nothing is among the best whose values of the first keys are at best these."""
         return self._last is not None and self._ask.sort.is_surely_behind(best, self._last)
 
-    def _best_value(self, key: Key, block: int) -> Any:
-        """The first value in the order of a key that a hit of a block can have. Null is greater than every value."""
+    def _best_of_all(self, key: Key) -> Any:
+        """The first value in the order of a key that any hit can have."""
+        head = self._companion.head
+        if key.name == SCORE:
+            return self._best_score(key)
+        if key.name == OFFSET:
+            return head.first if key.ascending else head.last
+        field = head.fields[key.name]
+        if not key.ascending and field.nulls:
+            return None
+        return field.low if key.ascending else field.high
+
+    def _best_score(self, key: Key) -> float:
+        return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+
+    def _best_values(self, key: Key, blocks: Numbers) -> list[Any]:
+        """For each block the first value in the order of a key that a hit of it can have. Null is greater than every
+        value."""
         companion = self._companion
         if key.name == SCORE:
-            return 0.0 if key.ascending else most_score(self._ask.predicate, self._ask.weights)
+            return [self._best_score(key)] * len(blocks)
         if key.name == OFFSET:
-            row = int(companion.bounds[block] if key.ascending else companion.bounds[block + 1] - 1)
-            return int(companion.numbers_of(row, row + 1)[0])
-        blocks = companion.blocks(key.name)
-        assert blocks is not None
-        count = int(blocks.counts[block])
-        if count == 0 or (not key.ascending and count < blocks.rows[block]):
-            return None
-        value = (blocks.lows if key.ascending else blocks.highs)[block].item()
-        column = companion.column(key.name)
-        return column.texts[value] if column.is_text else value
+            rows = companion.bounds[blocks] if key.ascending else companion.bounds[blocks + 1] - 1
+            return list(companion.numbers_at(rows).tolist())
+        known, column = companion.blocks(key.name), companion.column(key.name)
+        assert known is not None
+        counts = known.counts[blocks]
+        is_null = (counts == 0) if key.ascending else (counts < known.rows[blocks])
+        values = (known.lows if key.ascending else known.highs)[blocks].tolist()
+        return [
+            None if null else column.texts[value] if column.is_text else value
+            for null, value in zip(is_null.tolist(), values, strict=True)
+        ]
 
 
 def most_score(predicate: Predicate, weights: Weights | None = None) -> float:

@@ -6,7 +6,7 @@ last that can be among its hits. Where matches turn out to be rare it gives up, 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +45,10 @@ class Walk:
         assert order is not None
         at, end = self._bounds(order, values)
         step, looked = FIRST_ROWS, 0
-        while at < end:
+        while at < end and not ranking.is_behind([values.at(int(order[at if key.ascending else end - 1]))]):
+            if looked > max(_MOST_ROWS, len(order) // _SHARE):
+                self.gave_up = True
+                return
             size = min(step, end - at)
             chosen = order[at : at + size] if key.ascending else order[end - size : end]
             rows = np.sort(chosen).astype(np.int64)
@@ -53,22 +56,21 @@ class Walk:
             if len(rows):
                 yield Rows(companion, 0, companion.head.rows, rows)
             at, end = (at + size, end) if key.ascending else (at, end - size)
-            if at < end and ranking.is_behind([values.at(int(order[at if key.ascending else end - 1]))]):
-                return
             looked, step = looked + size, min(2 * step, _MOST_ROWS)
-            if at < end and looked > max(_MOST_ROWS, len(order) // _SHARE):
-                self.gave_up = True
-                return
 
     def _bounds(self, order: Array, values: "_Values") -> tuple[int, int]:
-        """What of the order comes behind the page before, or has the same value as its last hit."""
-        after = self._ask.after
-        if after is None:
-            return 0, len(order)
-        places, bound = range(len(order)), _rank(after[0])
-        if self._ask.sort.keys[0].ascending:
-            return bisect_left(places, bound, key=lambda at: _rank(values.at(int(order[at])))), len(order)
-        return 0, bisect_right(places, bound, key=lambda at: _rank(values.at(int(order[at]))))
+        """What of the order comes behind the page before and before the hits of others, or has the same value as the
+        last of them."""
+
+        def place(find: Callable[..., int], value: Any) -> int:
+            return find(range(len(order)), _rank(value), key=lambda at: _rank(values.at(int(order[at]))))
+
+        after, until = self._ask.after, self._ask.until
+        low, high = (after, until) if self._ask.sort.keys[0].ascending else (until, after)
+        return (
+            0 if low is None else place(bisect_left, low[0]),
+            len(order) if high is None else place(bisect_right, high[0]),
+        )
 
 
 class _Values:

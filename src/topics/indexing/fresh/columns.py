@@ -48,7 +48,7 @@ class GrowingColumn(Column):
 
     def snapshot(self, count: int) -> Snapshot:
         rows = self._rows.filled
-        end = count if self.is_single else int(np.searchsorted(rows, count))
+        end = count if self.is_single else int(rows.searchsorted(np.int32(count)))
         return Snapshot(self.values.filled[:end], None if self.is_single else rows[:end], count)
 
     @property
@@ -150,8 +150,10 @@ class WordColumn(Keywords, WordsColumn):
 
     def places(self, code: int) -> NDArray[np.int64]:
         found = []
+        # In the type of the codes, because otherwise all of them would be turned into that of the bounds.
+        bounds = np.array((code, code + 1), np.int32)
         for codes, places in self._postings:
-            begin, end = codes.searchsorted((code, code + 1))
+            begin, end = codes.searchsorted(bounds)
             if begin < end:
                 found.append(places[begin:end])
         behind = len(self._postings) * POSTING_WORDS

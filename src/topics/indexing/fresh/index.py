@@ -15,7 +15,8 @@ from topics.indexing.fresh.columns import GrowingColumn, Keywords
 from topics.indexing.fresh.filling import Filler, is_plain_keyword
 from topics.indexing.fresh.keys import Keys
 from topics.indexing.fresh.masks import Judge, Late
-from topics.indexing.fresh.selection import first_hits
+from topics.indexing.fresh.scores import Scorer
+from topics.indexing.fresh.selection import Matches, first_hits
 from topics.indexing.fresh.sums import Sheet, add_up
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Entry, Found, KeysFound, Span, Totalled
@@ -117,16 +118,17 @@ class FreshPart:
         self.span = span
 
     def search(self, ask: Ask, budget: Budget) -> Found:
-        numbers = self._numbers
-        judge = Judge(self._index.columns, len(numbers), budget)
+        numbers, columns = self._numbers, self._index.columns
+        count = len(numbers)
+        judge = Judge(columns, count, budget)
         try:
-            mask = judge.mask(ask.predicate)
-            scores = judge.scores(ask.predicate, ask.weights) if has_scores(ask.predicate) else None
+            matching = np.flatnonzero(judge.mask(ask.predicate) & self._alive())
+            scorer = Scorer(columns, count, judge, ask.weights, matching)
+            scores = scorer.scores(ask.predicate) if has_scores(ask.predicate) else None
         except Late:
             return Found(hits=[], missed=self.span.rows, first_missed=self.span.first)
-        matching = np.flatnonzero(mask & self._alive())
         matched = len(matching)
-        hits = first_hits(ask, self._index.columns, numbers, matching, scores)
+        hits = first_hits(ask, columns, count, Matches(matching, numbers.__getitem__, scores))
         return Found(hits=hits, matched=matched, looked_at=self._looked_at(), candidates=matched)
 
     def count(self, ask: Count, budget: Budget) -> Counted:

@@ -1,12 +1,12 @@
-"""Predicates over columns: a mask of the rows that match, and their scores."""
+"""Predicates over columns: a mask of the rows that match."""
 
 from collections.abc import Callable, Mapping
 from operator import ge, gt, le, lt
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from topics.indexing.columns import Column, Floats, Mask, Numbers, TextColumn, WordsColumn
+from topics.indexing.columns import Column, Mask, TextColumn, WordsColumn
 from topics.indexing.parts import Budget
 from topics.indexing.predicates import (
     All,
@@ -24,10 +24,6 @@ from topics.indexing.predicates import (
     StartsWith,
     Within,
 )
-from topics.indexing.ranking import Term, Weights, counts_words, saturated
-
-_RANKS_KEPT: Final = 8
-"""Scores of terms that are kept for clauses that say the same again; they are eight times as large as masks."""
 
 
 class Late(Exception):
@@ -43,7 +39,6 @@ class Judge:
         self._count = count
         self._budget = budget
         self._known: dict[Predicate, Mask] = {}
-        self._ranked: dict[tuple[Term, float], Floats] = {}
 
     def mask(self, predicate: Predicate) -> Mask:
         # By what it says: a query may say the same hundreds of times.
@@ -54,10 +49,11 @@ class Judge:
 
     def look(self, predicate: Predicate) -> Mask:
         """A mask that nobody asks for again. Raises `Late`."""
-        self._check_time()
+        self.check_time()
         return self._judge(predicate)
 
-    def _check_time(self) -> None:
+    def check_time(self) -> None:
+        """Raises `Late`."""
         if self._budget is not None and self._budget.is_late():
             raise Late
 
@@ -90,7 +86,7 @@ class Judge:
         if len(codes) < len(whole):
             return np.zeros(self._count, np.bool_)
         if isinstance(predicate, HasPhrase):
-            return words.rows_at(_phrase_places(column, words.values, codes))
+            return words.rows_at(phrase_places(column, words.values, codes))
         mask = np.ones(self._count, np.bool_)
         for code in dict.fromkeys(codes):
             mask &= words.rows_at(column.places(code))
@@ -98,61 +94,8 @@ class Judge:
             mask &= words.rows_at(column.beginning(beginning))
         return mask
 
-    def scores(self, predicate: Predicate, weights: Weights | None = None) -> Floats:
-        """The scores of the rows that match; those of other rows mean nothing."""
-        if isinstance(predicate, All):
-            total = np.zeros(self._count)
-            for part in predicate.parts:
-                total += self.scores(part, weights)
-            return total
-        if isinstance(predicate, Any_ | Best):
-            join: Any = np.add if isinstance(predicate, Any_) else np.maximum
-            total = np.zeros(self._count)
-            for part in predicate.parts:
-                total = join(total, np.where(self.mask(part), self.scores(part, weights), 0.0))
-            return total
-        if weights is not None:
-            return self._ranks(predicate, weights)
-        return np.full(self._count, float(getattr(predicate, "score", 0.0)))
 
-    def _ranks(self, leaf: Predicate, weights: Weights) -> Floats:
-        """The scores of one clause by its terms."""
-        total = np.zeros(self._count)
-        for term, weight in weights.of(leaf):
-            if counts_words(term):
-                total += self._rank(term, weight, weights.average(term.field))
-            else:
-                total += weight
-        return total
-
-    def _rank(self, term: Term, weight: float, average: float) -> Floats:
-        known = self._ranked.get((term, weight))
-        if known is None:
-            self._check_time()
-            column = self._columns[term.field]
-            assert isinstance(column, WordsColumn)
-            lengths: Any = column.lengths(self._count)
-            frequencies: Any = self._frequencies(column, term)
-            known = np.asarray(saturated(weight, frequencies, lengths, average))
-            if len(self._ranked) >= _RANKS_KEPT:
-                self._ranked.clear()
-            self._ranked[term, weight] = known
-        return known
-
-    def _frequencies(self, column: WordsColumn, term: Term) -> Numbers:
-        """How often a term stands in each row."""
-        words, dictionary = column.snapshot(self._count), column.dictionary
-        assert isinstance(term, HasWords | HasPhrase)
-        if isinstance(term, HasWords) and term.prefix:
-            return words.counts_at(column.beginning(term.words[0]))
-        codes = [code for word in term.words if (code := dictionary.code(word)) is not None]
-        if len(codes) < len(term.words):
-            return np.zeros(self._count, np.int64)
-        places = column.places(codes[0]) if len(codes) == 1 else _phrase_places(column, words.values, codes)
-        return words.counts_at(places)
-
-
-def _phrase_places(column: WordsColumn, words: Any, codes: list[int]) -> Any:
+def phrase_places(column: WordsColumn, words: Any, codes: list[int]) -> Any:
     """Where a phrase begins. It can only stand around the places of its rarest word."""
     places = [column.places(code) for code in codes]
     rarest = min(range(len(codes)), key=lambda shift: len(places[shift]))

@@ -1,6 +1,7 @@
 """The first rows of an order, without sorting all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,26 +19,25 @@ class Order:
     """A sort over columns. Each key is one or two ordinals: whether it is null, and its value. A descending key is
     turned around bit by bit, because the least of all integers has no negative."""
 
-    def __init__(
-        self, sort: Sort, columns: Mapping[str, Column], numbers: Numbers, scores: Floats | None, candidates: Numbers
-    ) -> None:
+    def __init__(self, sort: Sort, columns: Mapping[str, Column], count: int, matches: "Matches") -> None:
         self._sort = sort
         self._columns = columns
-        self._numbers = numbers
-        self._scores = scores
-        self._ordinals: list[list[Ordinal]] = [self._of_key(key, candidates) for key in sort.keys]
+        self._count = count
+        self._ordinals: list[list[Ordinal]] = [self._of_key(key, matches) for key in sort.keys]
 
-    def _of_key(self, key: Key, candidates: Numbers) -> list[Ordinal]:
+    def _of_key(self, key: Key, matches: "Matches") -> list[Ordinal]:
         if key.name == OFFSET:
-            return [_turned(self._numbers[candidates], key.ascending)]
+            return [_turned(matches.numbers, key.ascending)]
         if key.name == SCORE:
-            scores = np.zeros(len(candidates)) if self._scores is None else self._scores[candidates]
+            scores = np.zeros(len(matches.rows)) if matches.scores is None else matches.scores
             return [_turned(scores, key.ascending)]
         column = self._columns[key.name]
-        found, has = column.snapshot(len(self._numbers)).extreme(
-            column.dictionary.ranked if isinstance(column, TextColumn) else (lambda values: values), key.ascending
+        found, has = column.snapshot(self._count).extreme(
+            matches.rows,
+            column.dictionary.ranked if isinstance(column, TextColumn) else (lambda values: values),
+            key.ascending,
         )
-        return [_turned((~has).view(np.int8)[candidates], key.ascending), _turned(found[candidates], key.ascending)]
+        return [_turned((~has).view(np.int8), key.ascending), _turned(found, key.ascending)]
 
     def behind(self, after: Place) -> Mask:
         """Which candidates come behind a place."""
@@ -93,59 +93,71 @@ def _least(places: Numbers, ordinals: list[Ordinal], size: int) -> Numbers:
     return np.concatenate((sure, _least(places[values == bound], ordinals[1:], size - len(sure))))
 
 
-def place_value(column: Column, row: int, count: int, ascending: bool) -> Any:
-    """The value of a key of one hit, as a place has it."""
-    snapshot = column.snapshot(count)
-    if snapshot.rows is None:
-        values = snapshot.values[row : row + 1]
-    else:
-        begin, end = np.searchsorted(snapshot.rows, (row, row + 1))
-        values = snapshot.values[begin:end]
-    if not len(values):
-        return None
-    choose = min if ascending else max
-    if isinstance(column, TextColumn):
-        return choose(column.dictionary.texts[code] for code in values)
-    value = choose(values.tolist())
-    return bool(value) if values.dtype == np.int8 else value
+class Matches:
+    """Rows that match, in the order of their numbers."""
+
+    def __init__(self, rows: Numbers, numbers_at: Callable[[Numbers], Numbers], scores: Floats | None) -> None:
+        self.rows = rows
+        self._numbers_at = numbers_at
+        self.scores = scores
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return self._numbers_at(self.rows)
+
+    def at(self, places: Numbers) -> "Matches":
+        return Matches(self.rows[places], self._numbers_at, None if self.scores is None else self.scores[places])
 
 
-def first_hits(
-    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
-) -> list[Hit]:
-    """The first hits among the rows that match, which are in the order of their numbers."""
-    rows = _first_rows(ask, columns, numbers, matching, scores)
-    return [_hit(ask, columns, numbers, int(row), 0.0 if scores is None else float(scores[row])) for row in rows]
+def first_hits(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> list[Hit]:
+    """The first hits among the rows that match, which are some of the first `count`."""
+    first = matches.at(_first_places(ask, columns, count, matches))
+    numbers: list[int] = first.numbers.tolist()
+    scores = [0.0] * len(numbers) if first.scores is None else first.scores.tolist()
+    values = [
+        numbers
+        if key.name == OFFSET
+        else scores
+        if key.name == SCORE
+        else place_values(columns[key.name], first.rows, count, key.ascending)
+        for key in ask.sort.keys
+    ]
+    return list(map(Hit, zip(*values, strict=True), numbers, scores))
 
 
-def _first_rows(
-    ask: Ask, columns: Mapping[str, Column], numbers: Numbers, matching: Numbers, scores: Floats | None
-) -> Numbers:
-    by_offset = ask.sort.by_offset
+def _first_places(ask: Ask, columns: Mapping[str, Column], count: int, matches: Matches) -> Numbers:
+    by_offset, after, end = ask.sort.by_offset, ask.after, len(matches.rows)
     if by_offset is not None:
         # Rows are in this order already.
-        found = numbers[matching]
         if by_offset.ascending:
-            begin = 0 if ask.after is None else int(np.searchsorted(found, ask.after[0], "right"))
-            return matching[begin : begin + ask.size]
-        end = len(found) if ask.after is None else int(np.searchsorted(found, ask.after[0]))
-        return matching[max(end - ask.size, 0) : end][::-1]
-    order = Order(ask.sort, columns, numbers, scores, matching)
-    if ask.after is not None:
-        behind = order.behind(ask.after)
-        order.restrict(behind)
-        matching = matching[behind]
-    return matching[order.first(ask.size)] if len(matching) else matching
+            begin = 0 if after is None else int(np.searchsorted(matches.numbers, after[0], "right"))
+            return np.arange(begin, min(begin + ask.size, end))
+        end = end if after is None else int(np.searchsorted(matches.numbers, after[0]))
+        return np.arange(max(end - ask.size, 0), end)[::-1]
+    order, places = Order(ask.sort, columns, count, matches), np.arange(end)
+    for bound, is_behind in ((after, True), (ask.until, False)):
+        if bound is not None:
+            chosen = order.behind(bound) == is_behind
+            order.restrict(chosen)
+            places = places[chosen]
+    return places[order.first(ask.size)] if len(places) else places
 
 
-def _hit(ask: Ask, columns: Mapping[str, Column], numbers: Numbers, row: int, score: float) -> Hit:
-    number = int(numbers[row])
-    place = tuple(
-        number
-        if key.name == OFFSET
-        else score
-        if key.name == SCORE
-        else place_value(columns[key.name], row, len(numbers), key.ascending)
-        for key in ask.sort.keys
-    )
-    return Hit(place, number, score)
+def place_values(column: Column, rows: Numbers, count: int, ascending: bool) -> list[Any]:
+    """The values of a key of some hits, as places have them."""
+    snapshot = column.snapshot(count)
+    values, choose = snapshot.values, min if ascending else max
+    begins, ends = snapshot.bounds_of(rows)
+    if np.array_equal(ends, begins + 1):
+        return _shown(column, values[begins])
+    found: list[Any] = []
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        shown = _shown(column, values[begin:end])
+        found.append(choose(shown) if shown else None)
+    return found
+
+
+def _shown(column: Column, values: Any) -> list[Any]:
+    if isinstance(column, TextColumn):
+        return [column.dictionary.texts[code] for code in values]
+    return list((values.astype(np.bool_) if values.dtype == np.int8 else values).tolist())

@@ -1,7 +1,8 @@
 """Aggregations over columns: groups by their codes, sums by one pass each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec import UNSET
@@ -10,17 +11,16 @@ from numpy.typing import NDArray
 from topics.indexing.aggregation import Aggregation
 from topics.indexing.columns import Column, Mask, Numbers, TextColumn
 from topics.indexing.fresh.masks import Judge
-from topics.indexing.groups import Dimension, Groups, number_keys, numbered
+from topics.indexing.groups import Dimension, Groups
 from topics.indexing.measured import Counts, Measured, States, summarise
 from topics.indexing.measures import Summed
+from topics.indexing.numbering import Axis, Numbered, compacted, is_few, number_keys
 from topics.indexing.predicates import bind_search
 from topics.indexing.rollups import summary_parts
 from topics.indexing.values import shown
-from topics.schema.search import Count, SearchConfig, Summary, SummaryParts
+from topics.schema.search import SearchConfig, Summary, SummaryParts
 
 _STATE_BYTES = 400
-_FEW = 1 << 20
-"""Codes that a table is made for; beyond, they are sorted."""
 
 
 class Summaries(Protocol):
@@ -89,58 +89,67 @@ def add_up(
         elif isinstance(measure, SummaryParts):
             mask &= summaries.known(ask.name, name, count)
     rows = np.flatnonzero(mask)
-    moments = times[rows]
-    starts = moments // ask.interval_ms * ask.interval_ms if ask.interval_ms else np.full(len(rows), ask.from_ms)
-    axes = [_dimension_axis(columns[name], rows, count) for name in ask.group_by]
-    keys = [_time_axis(starts, ask.interval_ms or 1), *((axis.codes, axis.size) for axis in axes)]
-    groups, firsts = number_keys(keys, len(rows))
-    if len(firsts) > most:
+    begin, steps = _steps(times, rows, ask)
+    named = [_named_axis(columns[name], rows, count) for name in ask.group_by]
+    numbered = number_keys([steps, *(axis for axis, _ in named)], len(rows))
+    if len(numbered.counts) > most:
         return None
-    size = len(firsts)
+    step, *keys = numbered.keys
     return Groups(
-        starts[firsts],
-        [axis.at(firsts) for axis in axes],
-        [_measure(name, ask, rows, groups, size, amounts, summaries, judge) for name in ask.shown_measures],
+        begin(step),
+        [_dimension(codes, axis.size, show) for codes, (axis, show) in zip(keys, named, strict=True)],
+        [_measure(name, ask, rows, numbered, amounts, summaries, judge) for name in ask.shown_measures],
     )
 
 
-class _Axis(NamedTuple):
-    """A dimension: a code for each row, below `size`, and what each code stands for."""
-
-    codes: Numbers
-    size: int
-    show: Callable[[int], str | None]
-
-    def at(self, rows: Numbers) -> Dimension:
-        """That of some rows. Only the codes that they have are shown: there may be millions of others."""
-        codes, firsts = numbered(self.codes[rows], self.size)
-        return Dimension(codes, [self.show(code) for code in self.codes[rows[firsts]].tolist()])
+Show = Callable[[int], str | None]
+"""What a code stands for."""
 
 
-def _time_axis(starts: Numbers, interval: int) -> tuple[Numbers, int]:
-    least = int(starts.min(initial=np.iinfo(np.int64).max))
-    steps = (int(starts.max(initial=least)) - least) // interval + 1
-    if steps <= _FEW:
-        return (starts - least) // interval, steps
-    distinct, codes = np.unique(starts, return_inverse=True)
-    return codes, len(distinct)
+def _dimension(codes: Numbers, size: int, show: Show) -> Dimension:
+    """That of some groups. Only the codes that they have are shown: there may be millions of others."""
+    numbers, present = compacted(codes, size)
+    return Dimension(numbers, [show(code) for code in present.tolist()])
 
 
-def _dimension_axis(column: Column, rows: Numbers, count: int) -> _Axis:
+def _steps(times: Numbers, rows: Numbers, ask: Aggregation) -> tuple[Callable[[Numbers], Numbers], Axis]:
+    """The buckets of rows, and when those of some codes begin."""
+    interval = ask.interval_ms
+    if not interval or not len(rows):
+        return lambda codes: np.full(len(codes), ask.from_ms), Axis(np.zeros(len(rows), np.int64), 1)
+    steps = times.take(rows) // interval
+    codes, size, value_of = _coded(steps)
+    return lambda found: value_of(found) * interval, Axis(codes, size)
+
+
+def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
     values, has, _ = column.snapshot(count).single()
+    values = values.take(rows)
+    show: Show
     if isinstance(column, TextColumn):
         texts = column.dictionary.texts
-        null = len(texts)
-        return _Axis(
-            np.where(has[rows], values[rows], null), null + 1, lambda code: None if code == null else texts[code]
-        )
-    distinct, codes = np.unique(values[rows], return_inverse=True)
-    last = len(distinct)
-    names = [_shown(column, value) for value in distinct.tolist()]
-    return _Axis(np.where(has[rows], codes, last), last + 1, lambda code: None if code == last else names[code])
+        codes, last, show = values, len(texts), texts.__getitem__
+    else:
+        codes, last, value_of = _coded(values)
+        show = partial(_show_value, column, value_of)
+    if not has.all():
+        codes = np.where(has.take(rows), codes, last)
+    return Axis(codes, last + 1), lambda code: None if code == last else show(code)
 
 
-def _shown(column: Column, value: Any) -> str:
+def _coded(values: NDArray[Any]) -> tuple[NDArray[Any], int, Callable[[Numbers], NDArray[Any]]]:
+    """Values as codes in their order, what all codes are below, and the values of codes."""
+    if values.dtype.kind == "i" and len(values):
+        least = values.min()
+        size = int(values.max()) - int(least) + 1
+        if is_few(size, len(values)):
+            return values - least, size, lambda codes: codes + least
+    distinct, codes = np.unique(values, return_inverse=True)
+    return codes, len(distinct), lambda codes: distinct[codes]
+
+
+def _show_value(column: Column, value_of: Callable[[Numbers], NDArray[Any]], code: int) -> str:
+    value = value_of(np.array([code]))[0].item()
     return shown(bool(value)) if column.dtype == np.int8 else shown(value)
 
 
@@ -148,18 +157,17 @@ def _measure(
     name: str,
     ask: Aggregation,
     rows: Numbers,
-    groups: Numbers,
-    size: int,
+    numbered: Numbered,
     amounts: dict[str, NDArray[Any]],
     summaries: Summaries,
     judge: Judge,
 ) -> Measured:
-    measure = ask.rollup.measures[name]
-    if isinstance(measure, Count):
-        counted = groups
-        if measure.include is not UNSET:
-            counted = groups[judge.mask(bind_search(measure.include, ask.config).predicate)[rows]]
-        return Counts(np.bincount(counted, minlength=size))
+    measure, groups, size = ask.rollup.measures[name], numbered.groups, len(numbered.counts)
     if isinstance(measure, Summary):
-        return summarise(amounts[name][rows], groups, size, measure.histogram is not UNSET)
-    return States(summaries.at(ask.name, name, rows)).added(groups, size)
+        return summarise(amounts[name].take(rows), groups, numbered.counts, measure.histogram is not UNSET)
+    if isinstance(measure, SummaryParts):
+        return States(summaries.at(ask.name, name, rows)).added(groups, size)
+    if measure.include is UNSET:
+        return Counts(numbered.counts)
+    chosen = judge.mask(bind_search(measure.include, ask.config).predicate)[rows]
+    return Counts(np.bincount(groups[chosen], minlength=size))

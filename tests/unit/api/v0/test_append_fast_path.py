@@ -167,7 +167,7 @@ def test_a_new_key_is_no_reason_to_go_the_long_way_and_a_known_one_is() -> None:
         b'{"records":[{"data":%d}],"idempotency_key":"k","idempotency_check":true}' % data for data in (1, 2)
     )
     world.ask(head, body)
-    assert world.engine.core.shards[0].coalesced is not None
+    assert world.engine.core.shards[0].coalesced
     world.ask(head, b'{"records":[{"data":3}]}')
     world.ask(head, b'{"records":[{"data":4}],"idempotency_key":"l"}')
     world.ask(head, body)
@@ -184,7 +184,7 @@ def test_a_tag_is_no_reason_to_go_the_long_way() -> None:
     world = World()
     head = world.head()
     world.ask(head, b'{"records":[{"data":1,"tag":"t","node":"n","meta":{"k":"v"}}]}')
-    assert world.engine.core.shards[0].coalesced is not None
+    assert world.engine.core.shards[0].coalesced
     flush(world.engine)
     assert world.client.statuses == [200]
     text = read(world.engine, "a", from_seq=1, include_tags=True).body

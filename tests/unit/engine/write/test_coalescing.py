@@ -141,7 +141,7 @@ def test_topics_whose_rules_look_at_each_request_are_not_gathered(engine: Engine
     put(engine, "a", **config)
     gather(engine)
     ask_append(engine, "a", 1)
-    assert engine.core.shards[0].coalesced is None
+    assert not engine.core.shards[0].coalesced
     flush(engine)
     assert values(engine, "a") == [1]
 
@@ -269,7 +269,7 @@ def test_a_record_that_is_not_right_is_left_to_append(record: Record) -> None:
     engine = open_engine(limits=Limits(max_record_bytes=256))
     callers = known_as_plain(engine, "a")
     assert not callers.ask("a", "x", record)
-    assert engine.core.shards[0].coalesced is None
+    assert not engine.core.shards[0].coalesced
     assert topic(engine, "a").staged_head == 1
 
 
@@ -347,7 +347,7 @@ def test_shards_gather_apart() -> None:
     callers = Callers(engine)
     assert all([callers.ask(name, name) for name in names])
     engine.core.shards[1].stage_coalesced()
-    assert engine.core.shards[0].coalesced is not None
+    assert engine.core.shards[0].coalesced
     flush(engine)
     assert sorted(names for (names,), _ in callers.outcomes) == names
     assert [values(engine, name) for name in names] == [[0, 1]] * 8

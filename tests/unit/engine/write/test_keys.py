@@ -62,6 +62,18 @@ def test_keyed_records_of_a_tick_are_one_frame_and_each_key_knows_its_own(engine
     assert values(engine, "t") == [0, 1, 2, 3]
 
 
+def test_one_that_is_alone_in_its_tick_is_logged_as_the_batch_it_is(engine: Engine) -> None:
+    callers = prepared(engine)
+    assert callers.ask_keyed("t", "a", 1)
+    flush(engine)
+    gather(engine)
+    assert callers.ask_keyed("t", "b", 2)
+    assert callers.ask_keyed("t", "c", 3)
+    flush(engine)
+    assert [block.key for block in topic(engine, "t").tail[-2:]] == ["a", {"b": 0, "c": 1}]
+    assert append(engine, "t", 1, key="a") == deduped("t", 2, 2)
+
+
 def test_the_long_way_gathers_them_too(engine: Engine) -> None:
     prepared(engine)
     before = logged(engine).count(FrameKind.APPEND)

@@ -1,6 +1,7 @@
 """Queues: claim, acknowledge, give back, extend, redrive, and who holds what. Jobs come in by an ordinary append."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -151,13 +152,15 @@ def _check_seqs(what: str, seqs: Sequence[int]) -> None:
 
 
 def _answering(call: Call, answer: Callable[[Call, R], None]) -> Callable[[R | TopicsError], None]:
-    def done(outcome: R | TopicsError) -> None:
-        if isinstance(outcome, TopicsError):
-            call.refuse(outcome)
-        else:
-            answer(call, outcome)
+    # No function within this one: what its parameters are would be worked out anew for every request.
+    return partial(_tell, call, answer)
 
-    return done
+
+def _tell(call: Call, answer: Callable[[Call, R], None], outcome: R | TopicsError) -> None:
+    if isinstance(outcome, TopicsError):
+        call.refuse(outcome)
+    else:
+        answer(call, outcome)
 
 
 def _measured(write_ms: float, sync_ms: float) -> bytes:
