@@ -5,6 +5,7 @@ import platform
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -260,8 +261,13 @@ def machine(versions: dict[str, str]) -> str:
     said = [f"{product} {version}" for product, version in versions.items()]
     return (
         f"{os.cpu_count()} cores of {cpu}, {memory:.0f} GiB, Linux {platform.release()}, data on {_file_system()}, "
-        f"Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}; {', '.join(said)}"
+        f"Python {platform.python_version()} {_build()}, {time.strftime('%Y-%m-%d')}; {', '.join(said)}"
     )
+
+
+def _build() -> str:
+    """Whose Python it is: distributions compile theirs with optimisations that others leave out, which matters."""
+    return "as the system brings it" if sys.base_prefix == "/usr" else "not the system's own"
 
 
 def _file_system() -> str:

@@ -37,6 +37,7 @@ from topics.console.files import console_site, reference_site
 from topics.core.limits import Limits
 from topics.engine import Engine, EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
+from topics.engine.workers import ThreadWorkers
 from topics.http.limits import HttpLimits
 from topics.http.server import HttpServer
 from topics.http.tls import Certificate
@@ -358,7 +359,8 @@ async def _run_engine(settings: Settings, front: Front, stop: asyncio.Event) -> 
         _logger.warning("stopped before the log was replayed")
         return
     engine = recovery.result()
-    engine.start(asyncio.get_running_loop())
+    loop, counters = asyncio.get_running_loop(), front.http.counters
+    engine.start(loop, ThreadWorkers(loop, lambda: counters.heard))
     tune_collector()
     front.open(engine)
     supervisor = Supervisor(settings, PosixFileSystem(), SystemClock(), lambda: _work_number(engine, settings))

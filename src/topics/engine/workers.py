@@ -40,10 +40,11 @@ class Workers(Protocol):
 
 
 class ThreadWorkers:
-    """A thread for each runner and each committer, and a few readers."""
+    """A thread for each runner and each committer, and a few readers. `heard` counts what clients ask of the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, heard: Callable[[], int] | None = None) -> None:
         self._loop = loop
+        self._heard = heard
         self._pool = ThreadPoolExecutor(READERS, "reader")
         self._committers: list[ThreadCommitter] = []
 
@@ -52,7 +53,7 @@ class ThreadWorkers:
 
     def committer(self, shard: Shard, options: EngineOptions) -> Committer:
         loop, window_s, sync_s = self._loop, options.commit_window_us / 1e6, options.sync_interval_ms / 1e3
-        committer = ThreadCommitter(shard, loop.call_soon, loop.call_soon_threadsafe, window_s, sync_s)
+        committer = ThreadCommitter(shard, loop.call_soon, loop.call_soon_threadsafe, window_s, sync_s, self._heard)
         self._committers.append(committer)
         return committer
 

@@ -26,7 +26,7 @@ class Counters:
 
     __slots__ = (
         "bytes_in", "bytes_out", "connections_open", "connections_total", "http2_connections_open",
-        "http2_connections_total", "refused", "requests",
+        "http2_connections_total", "messages", "refused", "requests",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -39,8 +39,15 @@ class Counters:
         """Heads understood, whatever became of the request."""
         self.refused = 0
         """Requests answered by a refusal of the HTTP layer, or of the application before their body."""
+        self.messages = 0
+        """How often something came on a connection that has become a WebSocket."""
         self.bytes_in = 0
         self.bytes_out = 0
+
+    @property
+    def heard(self) -> int:
+        """How often a client has asked for something, in whatever way."""
+        return self.requests + self.messages
 
 
 class Served(Protocol):

@@ -141,6 +141,10 @@ class Writer:
         """Whether a write needs nothing but the write: no new file, nobody else's failure to tell."""
         return self.poison is None and self._log.has_room(size)
 
+    def can_sync_at_once(self, size: int) -> bool:
+        """Whether a write and its sync need nothing else, and nobody else is about to sync."""
+        return self.can_write_at_once(size) and not self._log.unsynced and self._log.is_filled(size)
+
     def unsynced_for(self) -> float | None:
         """How long the oldest unsynced write has been waiting, in seconds; None when there is none."""
         return self.seconds() - self._unsynced_since if self._log.unsynced and not self.broken else None

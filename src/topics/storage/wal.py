@@ -98,11 +98,16 @@ class ShardLog:
         self._offset = offset
         return size
 
+    def is_filled(self, size: int) -> bool:
+        """Whether the room ahead stays filled far enough when so much more is written."""
+        ahead = max(self._filled, self._offset + size)
+        return ahead - self._offset - size >= _SMALL_SYNC_BYTES or ahead >= self._room
+
     def fill_ahead(self) -> None:
         """Makes the next syncs cheaper, where they are small. Nobody may write meanwhile."""
         ahead = max(self._filled, self._offset)
         small = self._offset - self._synced <= _SMALL_SYNC_BYTES
-        if self._file is not None and small and ahead - self._offset < _SMALL_SYNC_BYTES and ahead < self._room:
+        if self._file is not None and small and not self.is_filled(0):
             filled = min(ahead + len(_ZEROS), self._room)
             try:
                 self._file.write_at(ahead, _ZEROS[: filled - ahead])

@@ -6,6 +6,9 @@ short. A small group that needs no sync is written by the loop itself, unless a 
 On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
 a time. Under pressure every commit that syncs waits for company, for a wider window.
 
+Where a lone client waits for each of its syncs and nobody else asks for anything (`LoneSyncs`), the loop does not hand
+them to the thread: it has nothing else to do, and both ways between the two take a quarter of the time of a short sync.
+
 Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
 """
 
@@ -16,6 +19,8 @@ SILENCE = 0.1
 
 AT_ONCE_BYTES = 1024 * 1024
 """The largest group the loop writes itself; it takes a fifth of a millisecond."""
+SYNC_AT_ONCE_BYTES = 32 * 1024
+"""The largest group that it also syncs."""
 WARY_GROUPS = 64
 """How many groups the thread writes after a write that was made to wait."""
 
@@ -23,6 +28,13 @@ COMPANY = 4
 """A group of so many callers is worth waiting for the next time."""
 COMPANY_TICKS = 2
 COMPANY_S = 0.0003
+
+LONE_GROUPS = 8
+"""So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
+LONE_SYNC_S = 0.0005
+"""The loop syncs by itself where that takes no longer than this, usually."""
+LONE_WARY_GROUPS = 1024
+"""How many groups the thread syncs after a sync that took the loop four times as long."""
 
 
 class TickWindow:
@@ -72,6 +84,35 @@ class TickWindow:
             return False
         self._wary -= 1
         return True
+
+
+class LoneSyncs:
+    """Decides on the loop whether it syncs a group itself, because only one client is there and waits for it."""
+
+    __slots__ = ("_heard", "_mean_s", "_streak")
+
+    def __init__(self) -> None:
+        self._heard = 0
+        self._streak = 0
+        """How many groups in a row were of a lone client; below 0 while the thread is to be preferred."""
+        self._mean_s = 0.0
+
+    def synced(self, took_s: float, by_loop: bool) -> None:
+        """A sync is done that a lone caller waited for."""
+        self._mean_s += (took_s - self._mean_s) / 8
+        if by_loop and took_s > 4 * LONE_SYNC_S:
+            self._streak = -LONE_WARY_GROUPS
+
+    def is_lone(self, callers: int, heard: int) -> bool:
+        """A group that needs a sync is complete: whether a lone client waits for it, whose syncs are short. `heard`
+        counts what clients have asked for so far, whoever they are."""
+        alone = callers == 1 and heard - self._heard == 1
+        self._heard = heard
+        if alone or self._streak < 0:
+            self._streak += 1
+        else:
+            self._streak = 0
+        return self._streak > LONE_GROUPS and self._mean_s <= LONE_SYNC_S
 
 
 class CommitWindow:

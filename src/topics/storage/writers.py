@@ -10,6 +10,9 @@ itself: copying it into the page cache takes less time than waking a thread, whi
 interpreter. Because this happens only when nothing is on its way through the thread, no answer can overtake another.
 When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
 the loop write while it gives answers: what these submit would be answered before those who were there first.
+
+The same goes for a small group with a sync, where a single client waits for it, nobody else has asked for anything of
+late, and syncs are short: the loop would have nothing to do but wait for the thread.
 """
 
 import logging
@@ -23,7 +26,7 @@ from topics.storage.commit import Shard
 from topics.storage.log_requests import Locating, Reopening, Request, Rotation
 from topics.storage.log_writer import Submission
 from topics.storage.timing import CommitTiming
-from topics.storage.windows import AT_ONCE_BYTES, CommitWindow, TickWindow
+from topics.storage.windows import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, LoneSyncs, TickWindow
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +42,8 @@ Run = Callable[[], None]
 class ThreadCommitter:
     """Commits on a thread of its own.
 
-    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread.
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `heard` counts what
+    clients have asked of the loop; without it the loop never syncs.
     """
 
     def __init__(
@@ -49,12 +53,17 @@ class ThreadCommitter:
         wake: Callable[[Run], object],
         window_s: float,
         sync_s: float,
+        heard: Callable[[], int] | None = None,
     ) -> None:
         self._shard = shard
         self._writer = shard.writer
         self._defer = defer
         self._wake = wake
         self._tick_window = TickWindow()
+        self._heard = heard
+        self._lone = LoneSyncs()
+        self._syncing = False
+        """Whether the loop is in the middle of a commit with a sync."""
         self._window = CommitWindow(window_s)
         self._sync_s = sync_s
         self.coalesces = True
@@ -135,9 +144,12 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        self._tick_window.close(sum([submission.callers for submission in batch]))
+        callers = sum([submission.callers for submission in batch])
+        self._tick_window.close(callers)
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
+        elif self._heard is not None and self._may_sync_at_once(batch, callers, self._heard()):
+            self._sync_at_once(batch)
         else:
             self.outstanding += len(batch)
             self._queue.put(batch)
@@ -161,6 +173,33 @@ class ThreadCommitter:
         if not self._roused:
             self._roused = True
             self._queue.put([])
+
+    def _may_sync_at_once(self, batch: list[Submission], callers: int, heard: int) -> bool:
+        if not self._lone.is_lone(callers, heard) or self.outstanding or self._answering or not self.resume.is_set():
+            return False
+        size = sum([submission.size for submission in batch])
+        return size <= SYNC_AT_ONCE_BYTES and self._writer.can_sync_at_once(size)
+
+    def _sync_at_once(self, batch: list[Submission]) -> None:
+        self.outstanding += len(batch)
+        self._syncing = True
+        try:
+            self._writer.commit(batch, self._answer_at_once)
+        finally:
+            self._syncing = False
+
+    def _answer_at_once(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
+        if not self._syncing:
+            # The sync was put off for want of something, and now it is the thread that has done it.
+            self._answer(group, timing, error)
+            return
+        self.outstanding -= len(group)
+        self._lone.synced(timing.sync_ms / 1000, by_loop=True)
+        self._answering = True
+        try:
+            self._shard.settle(group, timing, error)
+        finally:
+            self._answering = False
 
     def _run(self) -> None:
         going_on = True
@@ -262,6 +301,8 @@ class ThreadCommitter:
     def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         def answer() -> None:
             self.outstanding -= len(group)
+            if timing.sync_ms and len(group) == 1:
+                self._lone.synced(timing.sync_ms / 1000, by_loop=False)
             self._shard.settle(group, timing, error)
 
         self._post(answer)

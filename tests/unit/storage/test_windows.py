@@ -2,7 +2,10 @@
 
 import pytest
 
-from topics.storage.windows import COMPANY, COMPANY_S, SILENCE, SLICE_S, WARY_GROUPS, CommitWindow, TickWindow
+from topics.storage.windows import (
+    COMPANY, COMPANY_S, LONE_GROUPS, LONE_SYNC_S, LONE_WARY_GROUPS, SILENCE, SLICE_S, WARY_GROUPS, CommitWindow,
+    LoneSyncs, TickWindow,
+)  # fmt: skip
 
 
 def ticks(window: TickWindow, now: float = 5.0) -> int:
@@ -87,3 +90,42 @@ def test_a_widened_window_holds_for_everyone_who_syncs() -> None:
     window.widen(0.0)
     window.open(1.0)
     assert window.linger_s(1, 1.0) == 0.0
+
+
+def lone_client(syncs: LoneSyncs, groups: int, first: int = 1) -> list[bool]:
+    """Whether each group of a client is found to be a lone client's, while nobody else is heard."""
+    return [syncs.is_lone(1, heard) for heard in range(first, first + groups)]
+
+
+def test_a_client_is_a_lone_one_once_nobody_else_was_heard_for_some_groups() -> None:
+    syncs = LoneSyncs()
+    assert lone_client(syncs, LONE_GROUPS + 2) == [False] * LONE_GROUPS + [True] * 2
+
+
+@pytest.mark.parametrize(("callers", "requests"), [(2, 2), (1, 2), (1, 0), (16, 1)])
+def test_whoever_else_is_heard_ends_it(callers: int, requests: int) -> None:
+    syncs = LoneSyncs()
+    lone_client(syncs, LONE_GROUPS + 1)
+    heard = LONE_GROUPS + 1 + requests
+    assert not syncs.is_lone(callers, heard)
+    assert lone_client(syncs, LONE_GROUPS + 1, heard + 1) == [False] * LONE_GROUPS + [True]
+
+
+def test_where_syncs_take_long_the_thread_does_them() -> None:
+    syncs = LoneSyncs()
+    for _ in range(100):
+        syncs.synced(2 * LONE_SYNC_S, by_loop=False)
+    assert not any(lone_client(syncs, 100))
+    for _ in range(100):
+        syncs.synced(LONE_SYNC_S / 2, by_loop=False)
+    assert syncs.is_lone(1, 101)
+
+
+def test_one_sync_that_takes_the_loop_long_leaves_many_groups_to_the_thread() -> None:
+    syncs = LoneSyncs()
+    lone_client(syncs, LONE_GROUPS + 1)
+    syncs.synced(5 * LONE_SYNC_S, by_loop=True)
+    for _ in range(100):
+        syncs.synced(LONE_SYNC_S / 2, by_loop=False)
+    found = lone_client(syncs, LONE_WARY_GROUPS + LONE_GROUPS + 1, LONE_GROUPS + 2)
+    assert found == [False] * (LONE_WARY_GROUPS + LONE_GROUPS) + [True]

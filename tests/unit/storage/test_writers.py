@@ -16,8 +16,9 @@ from topics.storage.log_requests import Rotation
 from topics.storage.log_writer import Submission, Writer
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import ShardLog
+from topics.storage.windows import LONE_GROUPS, SYNC_AT_ONCE_BYTES
 from topics.storage.writers import ThreadCommitter
-from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, Survival
+from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
 FOLDER = "wal"
 NEVER_S = 3600.0
@@ -42,7 +43,8 @@ class Bench:
         self.told: list[tuple[str, object]] = []
         self.told_on: set[int] = set()
         self.changed = asyncio.Event()
-        self.committer = ThreadCommitter(self.shard, self.defer, self.wake, window_s, sync_s)
+        self.heard = 0
+        self.committer = ThreadCommitter(self.shard, self.defer, self.wake, window_s, sync_s, lambda: self.heard)
         self.shard.committer = self.committer
 
     def defer(self, function: Callable[[], None]) -> None:
@@ -540,5 +542,113 @@ def test_what_waits_for_a_sync_or_behind_one_is_not_written_early() -> None:
         bench.committer.write_now()
         assert len(bench.told) == 1
         assert sorted(await bench.until(4)) == ["a", "b", "c", "first"]
+
+    run(test)
+
+
+async def write_alone(bench: Bench, count: int) -> None:
+    """A lone client waits for each of its syncs. What a fake disk takes is not to the point."""
+    for _ in range(count):
+        bench.heard += 1
+        bench.submit(f"alone {bench.heard}", needs_sync=True)
+        await bench.until(len(bench.told) + 1)
+        bench.committer._lone._mean_s = 0.0
+
+
+def test_the_loop_syncs_for_a_lone_client_by_itself() -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS)
+        assert bench.wake_ups == LONE_GROUPS
+        await write_alone(bench, 20)
+        assert (bench.wake_ups, bench.committer.outstanding) == (LONE_GROUPS, 0)
+        assert bench.told_on == {threading.get_ident()}
+        count = LONE_GROUPS + 20
+        assert bench.lsns(bench.disk.clone().crash(Survival.NOTHING)) == list(range(1, count + 1))
+        assert bench.writer.synced_lsn == count
+
+    run(test)
+
+
+def test_as_soon_as_others_are_heard_the_thread_syncs() -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 5)
+        bench.heard += 1
+        await write_alone(bench, 1)
+        assert bench.wake_ups == LONE_GROUPS + 1
+
+    run(test)
+
+
+@pytest.mark.parametrize("size", [SYNC_AT_ONCE_BYTES + 1, 300_000])
+def test_a_long_write_of_a_lone_client_is_left_to_the_thread(size: int) -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 5)
+        bench.heard += 1
+        bench.submit("long", needs_sync=True, size=size)
+        await bench.until(len(bench.told) + 1)
+        assert bench.wake_ups == LONE_GROUPS + 1
+
+    run(test)
+
+
+def test_the_room_ahead_is_filled_by_the_thread_alone() -> None:
+    """It takes longer than a sync: whoever comes meanwhile should not wait for it."""
+
+    async def test(bench: Bench) -> None:
+        filled: set[int] = set()
+        fill_ahead = bench.log.fill_ahead
+
+        def watched() -> None:
+            before = bench.log._filled
+            fill_ahead()
+            if bench.log._filled != before:
+                filled.add(threading.get_ident())
+
+        bench.log.fill_ahead = watched  # type: ignore[method-assign]
+        for _ in range(30):
+            bench.heard += 1
+            bench.submit("some", needs_sync=True, size=20_000)
+            await bench.until(len(bench.told) + 1)
+            bench.committer._lone._mean_s = 0.0
+        assert filled
+        assert threading.get_ident() not in filled
+        assert bench.wake_ups < 30
+
+    run(test)
+
+
+def test_a_sync_of_the_loop_that_fails_poisons_the_log() -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 1)
+        bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 2)
+        bench.heard += 1
+        bench.submit("lost", needs_sync=True)
+        await bench.until(len(bench.told) + 1)
+        assert isinstance(bench.told[-1][1], ReadOnlyError)
+        assert (bench.wake_ups, bench.committer.outstanding) == (LONE_GROUPS, 0)
+
+    run(test)
+
+
+def test_a_sync_of_the_loop_that_is_put_off_is_answered_on_the_loop_once_it_could_be_done() -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 1)
+        told = len(bench.told)
+        bench.faulty.plan = FaultPlan(call=bench.faulty.calls + 2, fault=Fault.ENOMEM, lasting=True)
+        bench.heard += 1
+        bench.submit("late", needs_sync=True)
+        while not bench.writer.halted:
+            await asyncio.sleep(0)
+        assert (len(bench.told), bench.committer.outstanding) == (told, 1)
+        bench.faulty.plan = FaultPlan()
+        while bench.writer.halted:
+            bench.shard.heal()
+            await asyncio.sleep(0.001)
+        await bench.until(told + 1)
+        assert isinstance(bench.told[-1][1], CommitTiming)
+        assert bench.told_on == {threading.get_ident()}
+        assert bench.committer.outstanding == 0
+        await write_alone(bench, 3)
+        assert len(bench.lsns(bench.disk.clone().crash(Survival.NOTHING))) == LONE_GROUPS + 5
 
     run(test)

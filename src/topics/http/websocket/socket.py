@@ -268,6 +268,7 @@ class WebSocket(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._hub.counters.bytes_in += len(data)
+        self._hub.counters.messages += 1
         if not self._hub.spin.awake:
             self._hub.spin.rouse()
         self._heard = True
