@@ -3,8 +3,17 @@
 import pytest
 
 from topics.storage.windows import (
-    COMPANY, COMPANY_S, LONE_GROUPS, LONE_SYNC_S, LONE_WARY_GROUPS, SILENCE, SLICE_S, WARY_GROUPS, CommitWindow,
-    LoneSyncs, TickWindow,
+    COMPANY,
+    COMPANY_S,
+    LONE_GROUPS,
+    LONE_SYNC_S,
+    LONE_WARY_GROUPS,
+    SILENCE,
+    SLICE_S,
+    WARY_GROUPS,
+    CommitWindow,
+    LoneSyncs,
+    TickWindow,
 )  # fmt: skip
 
 
