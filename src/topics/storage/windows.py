@@ -31,7 +31,7 @@ COMPANY_S = 0.0003
 
 LONE_GROUPS = 8
 """So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
-LONE_SYNC_S = 0.0005
+LONE_SYNC_S = 0.001
 """The loop syncs by itself where that takes no longer than this, usually."""
 LONE_WARY_GROUPS = 1024
 """How many groups the thread syncs after a sync that took the loop four times as long."""
