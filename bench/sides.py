@@ -5,7 +5,9 @@
 
 A change of a few percent is lost in what a machine does from one minute to the next. So both servers are up, on the
 same core, and are measured in turns, a second each: whatever else happens, happens to both. Printed are the medians
-of all rounds, and how many times the other's rate ours is, by the medians and by the best.
+of all rounds, and how many times the other's rate ours is: by the medians, by the best, and by the median of what each
+round says by itself, which is least moved by a machine that is fast in one minute and slow in the next. A measurement that
+others disturbed is made again.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from bench.load import Load, Workload
 from bench.peers import BOTH, OURS, Launch, Running, launch_topics, running
 from bench.protocols import PAYLOAD_BYTES
 
+_PATIENCE_S = 180.0
 _HERE = Path(__file__).resolve().parent.parent
 
 
@@ -47,9 +50,10 @@ def parse_row(text: str) -> Workload:
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
     """A line of the report, from the rates of both in records a second."""
     middle_before, middle_after = statistics.median(before), statistics.median(after)
+    in_turn = statistics.median(ours / theirs for ours, theirs in zip(after, before, strict=True))
     return (
-        f"{title:>8}: {middle_before:11,.0f} there, {middle_after:11,.0f} here, "
-        f"ratio of the medians {middle_after / middle_before:.2f}, of the best {max(after) / max(before):.2f}"
+        f"{title:>8}: {middle_before:11,.0f} there, {middle_after:11,.0f} here, ratio of the medians "
+        f"{middle_after / middle_before:.2f}, of the best {max(after) / max(before):.2f}, round by round {in_turn:.2f}"
     )
 
 
@@ -58,7 +62,7 @@ class Sides:
         cores = sorted(os.sched_getaffinity(0))
         apart = len(cores) > 1
         self._core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.3, patience_s=0)
+        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.3, patience_s=_PATIENCE_S)
         ours = OURS[durability]
         self._servers = [replace(ours, launch=launch_from(checkout)) for checkout in (before, _HERE)]
         self._places = 0
