@@ -6,8 +6,8 @@
 A change of a few percent is lost in what a machine does from one minute to the next. So both servers are up, on the
 same core, and are measured in turns, a second each: whatever else happens, happens to both. Printed are the medians
 of all rounds, and how many times the other's rate ours is: by the medians, by the best, and by the median of what each
-round says by itself, which is least moved by a machine that is fast in one minute and slow in the next. A measurement that
-others disturbed is made again.
+round says by itself, which is least moved by a machine that is fast in one minute and slow in the next. A measurement
+that others disturbed is made again.
 """
 
 import argparse
