@@ -104,14 +104,14 @@ def pinned(core: int | None, command: list[str]) -> list[str]:
     return command if core is None else ["taskset", "--cpu-list", str(core), *command]
 
 
-def favour(pid: int) -> None:
+def favour(pid: int, niceness: int = NICENESS) -> None:
     """Lets a process that leads a session of its own go before the rest of the machine, where the system allows it.
 
     It takes the machine from everybody else, so it is done only when it was asked for.
     Linux schedules sessions against each other first, so that the niceness of a process alone would do nothing.
     """
     try:
-        Path(f"/proc/{pid}/autogroup").write_text(str(NICENESS))
+        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
     except OSError:
         pass
 

@@ -6,8 +6,8 @@ short. A small group that needs no sync is written by the loop itself, unless a 
 On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
 a time. Under pressure every commit that syncs waits for company, for a wider window.
 
-Where a lone client waits for each of its syncs and nobody else asks for anything (`LoneSyncs`), the loop does not hand
-them to the thread: it has nothing else to do, and both ways between the two take a quarter of the time of a short sync.
+Where few wait for a sync and syncs are short (`LoopSyncs`), the loop does not hand it to the thread: both ways between
+the two take longer, the more so the busier the loop is, which the thread has to get the interpreter from.
 
 Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
 """
@@ -31,10 +31,14 @@ COMPANY_S = 0.0003
 
 LONE_GROUPS = 8
 """So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
-LONE_SYNC_S = 0.001
-"""The loop syncs by itself where that takes no longer than this, usually."""
-LONE_WARY_GROUPS = 1024
-"""How many groups the thread syncs after a sync that took the loop four times as long."""
+LOOP_SYNC_S = 0.001
+"""The loop syncs by itself where that takes no longer than this, in the mean."""
+LOOP_SYNC_SHARE = 0.1
+"""How much of its time it spends so while others ask for something, too."""
+LOOP_SYNC_SAVED_S = 0.02
+LOOP_SYNC_LONG_S = 0.004
+WARY_SYNCS = 256
+"""How many groups the thread syncs after one that took the loop long."""
 
 
 class TickWindow:
@@ -86,33 +90,44 @@ class TickWindow:
         return True
 
 
-class LoneSyncs:
-    """Decides on the loop whether it syncs a group itself, because only one client is there and waits for it."""
+class LoopSyncs:
+    """Decides on the loop whether it syncs a group itself: for a lone client, which is all there is to do, and for few
+    callers beside others, as long as that takes little of its time."""
 
-    __slots__ = ("_heard", "_mean_s", "_streak")
+    __slots__ = ("_heard", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")
 
     def __init__(self) -> None:
         self._heard = 0
         self._streak = 0
-        """How many groups in a row were of a lone client; below 0 while the thread is to be preferred."""
+        """How many groups in a row were of a lone client."""
+        self._wary = 0
+        """Groups that are left to the thread because of a sync that took long."""
         self._mean_s = 0.0
+        self._seen = 0.0
+        self._saved_s = 0.0
+        """How much of its time the loop may spend on syncs beside others."""
 
     def synced(self, took_s: float, by_loop: bool) -> None:
-        """A sync is done that a lone caller waited for."""
+        """A sync is done that one caller waited for, or the loop did."""
         self._mean_s += (took_s - self._mean_s) / 8
-        if by_loop and took_s > 4 * LONE_SYNC_S:
-            self._streak = -LONE_WARY_GROUPS
+        if by_loop:
+            self._saved_s -= took_s
+            if took_s > LOOP_SYNC_LONG_S:
+                self._wary = WARY_SYNCS
 
-    def is_lone(self, callers: int, heard: int) -> bool:
-        """A group that needs a sync is complete: whether a lone client waits for it, whose syncs are short. `heard`
-        counts what clients have asked for so far, whoever they are."""
-        alone = callers == 1 and heard - self._heard == 1
+    def allows(self, callers: int, heard: int, now: float) -> bool:
+        """A group that needs a sync is complete: whether the loop syncs it. `heard` counts what clients have asked for
+        so far, whoever they are."""
+        self._streak = self._streak + 1 if callers == 1 and heard - self._heard == 1 else 0
         self._heard = heard
-        if alone or self._streak < 0:
-            self._streak += 1
-        else:
-            self._streak = 0
-        return self._streak > LONE_GROUPS and self._mean_s <= LONE_SYNC_S
+        self._saved_s = min(self._saved_s + (now - self._seen) * LOOP_SYNC_SHARE, LOOP_SYNC_SAVED_S)
+        self._seen = now
+        if self._wary:
+            self._wary -= 1
+            return False
+        if self._mean_s > LOOP_SYNC_S:
+            return False
+        return self._streak > LONE_GROUPS or (callers < COMPANY and self._saved_s >= self._mean_s)
 
 
 class CommitWindow:

@@ -26,7 +26,7 @@ from topics.storage.commit import Shard
 from topics.storage.log_requests import Locating, Reopening, Request, Rotation
 from topics.storage.log_writer import Submission
 from topics.storage.timing import CommitTiming
-from topics.storage.windows import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, LoneSyncs, TickWindow
+from topics.storage.windows import AT_ONCE_BYTES, SYNC_AT_ONCE_BYTES, CommitWindow, LoopSyncs, TickWindow
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class ThreadCommitter:
         self._wake = wake
         self._tick_window = TickWindow()
         self._heard = heard
-        self._lone = LoneSyncs()
+        self._loop_syncs = LoopSyncs()
         self._syncing = False
         """Whether the loop is in the middle of a commit with a sync."""
         self._window = CommitWindow(window_s)
@@ -175,7 +175,12 @@ class ThreadCommitter:
             self._queue.put([])
 
     def _may_sync_at_once(self, batch: list[Submission], callers: int, heard: int) -> bool:
-        if not self._lone.is_lone(callers, heard) or self.outstanding or self._answering or not self.resume.is_set():
+        if (
+            not self._loop_syncs.allows(callers, heard, self._writer.seconds())
+            or self.outstanding
+            or self._answering
+            or not self.resume.is_set()
+        ):
             return False
         size = sum([submission.size for submission in batch])
         return size <= SYNC_AT_ONCE_BYTES and self._writer.can_sync_at_once(size)
@@ -194,7 +199,7 @@ class ThreadCommitter:
             self._answer(group, timing, error)
             return
         self.outstanding -= len(group)
-        self._lone.synced(timing.sync_ms / 1000, by_loop=True)
+        self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
         self._answering = True
         try:
             self._shard.settle(group, timing, error)
@@ -302,7 +307,7 @@ class ThreadCommitter:
         def answer() -> None:
             self.outstanding -= len(group)
             if timing.sync_ms and len(group) == 1:
-                self._lone.synced(timing.sync_ms / 1000, by_loop=False)
+                self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=False)
             self._shard.settle(group, timing, error)
 
         self._post(answer)
