@@ -31,7 +31,8 @@ def test_a_row_that_is_none(text: str) -> None:
 def test_medians_and_the_best_are_compared() -> None:
     line = compare("16x1", [100.0, 90.0, 200.0], [110.0, 150.0, 50.0])
     assert line == (
-        "    16x1:         100 there,         110 here, ratio of the medians 1.10, of the best 0.75, round by round 1.10"
+        "    16x1:         100 there,         110 here, "
+        "ratio of the medians 1.10, of the best 0.75, round by round 1.10"
     )
 
 

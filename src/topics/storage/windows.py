@@ -40,6 +40,9 @@ LOOP_SYNC_LONG_S = 0.004
 WARY_SYNCS = 256
 """How many groups the thread syncs after one that took the loop long."""
 
+_UNKNOWN_S = 0.01
+"""What a sync may take on a disk that nothing is known of yet: the thread finds out."""
+
 
 class TickWindow:
     """Decides on the loop when a group is complete, and whether the loop may write it."""
@@ -102,7 +105,7 @@ class LoopSyncs:
         """How many groups in a row were of a lone client."""
         self._wary = 0
         """Groups that are left to the thread because of a sync that took long."""
-        self._mean_s = 0.0
+        self._mean_s = _UNKNOWN_S
         self._seen = 0.0
         self._saved_s = 0.0
         """How much of its time the loop may spend on syncs beside others."""
@@ -148,6 +151,10 @@ class CommitWindow:
         May be called from another thread: it counts from the next commit on.
         """
         self._wide_s = window_s
+
+    @property
+    def is_wide(self) -> bool:
+        return self._wide_s > 0
 
     def open(self, now: float) -> None:
         """A commit begins."""

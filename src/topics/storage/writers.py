@@ -11,8 +11,8 @@ interpreter. Because this happens only when nothing is on its way through the th
 When a write was made to wait for the disk, the next ones are left to the thread: the loop has others to serve. Nor does
 the loop write while it gives answers: what these submit would be answered before those who were there first.
 
-The same goes for a small group with a sync, where a single client waits for it, nobody else has asked for anything of
-late, and syncs are short: the loop would have nothing to do but wait for the thread.
+The same goes for a small group with a sync that few wait for, where syncs are short: always while nobody else asks for
+anything, and for a small part of the loop's time otherwise (`storage.windows.LoopSyncs`).
 """
 
 import logging
@@ -179,6 +179,7 @@ class ThreadCommitter:
             not self._loop_syncs.allows(callers, heard, self._writer.seconds())
             or self.outstanding
             or self._answering
+            or self._window.is_wide
             or not self.resume.is_set()
         ):
             return False
@@ -199,7 +200,8 @@ class ThreadCommitter:
             self._answer(group, timing, error)
             return
         self.outstanding -= len(group)
-        self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
+        if timing.sync_ms:
+            self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
         self._answering = True
         try:
             self._shard.settle(group, timing, error)

@@ -6,13 +6,15 @@ from topics.storage.windows import (
     COMPANY,
     COMPANY_S,
     LONE_GROUPS,
-    LONE_SYNC_S,
-    LONE_WARY_GROUPS,
+    LOOP_SYNC_LONG_S,
+    LOOP_SYNC_S,
+    LOOP_SYNC_SHARE,
     SILENCE,
     SLICE_S,
     WARY_GROUPS,
+    WARY_SYNCS,
     CommitWindow,
-    LoneSyncs,
+    LoopSyncs,
     TickWindow,
 )  # fmt: skip
 
@@ -101,40 +103,66 @@ def test_a_widened_window_holds_for_everyone_who_syncs() -> None:
     assert window.linger_s(1, 1.0) == 0.0
 
 
-def lone_client(syncs: LoneSyncs, groups: int, first: int = 1) -> list[bool]:
-    """Whether each group of a client is found to be a lone client's, while nobody else is heard."""
-    return [syncs.is_lone(1, heard) for heard in range(first, first + groups)]
+def known(mean_s: float = LOOP_SYNC_S / 4) -> LoopSyncs:
+    """On a disk whose syncs take so long, as the thread has found."""
+    syncs = LoopSyncs()
+    for _ in range(100):
+        syncs.synced(mean_s, by_loop=False)
+    return syncs
 
 
-def test_a_client_is_a_lone_one_once_nobody_else_was_heard_for_some_groups() -> None:
-    syncs = LoneSyncs()
-    assert lone_client(syncs, LONE_GROUPS + 2) == [False] * LONE_GROUPS + [True] * 2
+def lone_client(syncs: LoopSyncs, groups: int, first: int = 1, took_s: float = LOOP_SYNC_S / 4) -> list[bool]:
+    """Whether the loop syncs each group of a client while nobody else is heard and no time passes."""
+    found = []
+    for heard in range(first, first + groups):
+        found.append(syncs.allows(1, heard, 0.0))
+        syncs.synced(took_s, by_loop=found[-1])
+    return found
+
+
+def test_the_loop_syncs_for_a_client_once_nobody_else_was_heard_for_some_groups() -> None:
+    assert lone_client(known(), LONE_GROUPS + 2) == [False] * LONE_GROUPS + [True] * 2
 
 
 @pytest.mark.parametrize(("callers", "requests"), [(2, 2), (1, 2), (1, 0), (16, 1)])
 def test_whoever_else_is_heard_ends_it(callers: int, requests: int) -> None:
-    syncs = LoneSyncs()
+    syncs = known()
     lone_client(syncs, LONE_GROUPS + 1)
     heard = LONE_GROUPS + 1 + requests
-    assert not syncs.is_lone(callers, heard)
+    assert not syncs.allows(callers, heard, 0.0)
     assert lone_client(syncs, LONE_GROUPS + 1, heard + 1) == [False] * LONE_GROUPS + [True]
 
 
+def test_on_a_disk_that_nothing_is_known_of_the_thread_syncs() -> None:
+    syncs = LoopSyncs()
+    assert not any(syncs.allows(1, heard, float(heard)) for heard in range(100))
+
+
 def test_where_syncs_take_long_the_thread_does_them() -> None:
-    syncs = LoneSyncs()
-    for _ in range(100):
-        syncs.synced(2 * LONE_SYNC_S, by_loop=False)
-    assert not any(lone_client(syncs, 100))
-    for _ in range(100):
-        syncs.synced(LONE_SYNC_S / 2, by_loop=False)
-    assert syncs.is_lone(1, 101)
+    syncs = known(2 * LOOP_SYNC_S)
+    assert not any(lone_client(syncs, 100, took_s=2 * LOOP_SYNC_S))
+    assert any(lone_client(syncs, 100, 101))
+
+
+@pytest.mark.parametrize("callers", range(1, COMPANY))
+def test_beside_others_the_loop_syncs_for_a_small_part_of_its_time(callers: int) -> None:
+    syncs, took_s, each_s = known(), LOOP_SYNC_S / 4, 0.001
+    spent_s = 0.0
+    for number in range(10_000):
+        if syncs.allows(callers, 10 * number, number * each_s):
+            syncs.synced(took_s, by_loop=True)
+            spent_s += took_s
+    assert 0.9 * LOOP_SYNC_SHARE < spent_s / (10_000 * each_s) < 1.1 * LOOP_SYNC_SHARE
+
+
+def test_for_many_callers_the_thread_syncs() -> None:
+    syncs = known()
+    assert not any(syncs.allows(COMPANY, 10 * number, float(number)) for number in range(100))
 
 
 def test_one_sync_that_takes_the_loop_long_leaves_many_groups_to_the_thread() -> None:
-    syncs = LoneSyncs()
-    lone_client(syncs, LONE_GROUPS + 1)
-    syncs.synced(5 * LONE_SYNC_S, by_loop=True)
-    for _ in range(100):
-        syncs.synced(LONE_SYNC_S / 2, by_loop=False)
-    found = lone_client(syncs, LONE_WARY_GROUPS + LONE_GROUPS + 1, LONE_GROUPS + 2)
-    assert found == [False] * (LONE_WARY_GROUPS + LONE_GROUPS) + [True]
+    syncs = known()
+    lone_client(syncs, LONE_GROUPS)
+    assert lone_client(syncs, 1, LONE_GROUPS + 1, took_s=2 * LOOP_SYNC_LONG_S) == [True]
+    found = lone_client(syncs, WARY_SYNCS + 1, LONE_GROUPS + 2)
+    assert found == [False] * WARY_SYNCS + [True]
