@@ -268,6 +268,7 @@ def test_a_fork_does_not_read_the_answers_of_its_parent() -> None:
         assert [json.loads(asked.body)["records"][0]["data"] for asked in server.asked] == [
             "parent", "child", "parent again",
         ]  # fmt: skip
+        assert len({json.loads(asked.body)["idempotency_key"] for asked in server.asked}) == 3
 
 
 def test_a_cancelled_call_takes_its_connection_along() -> None:

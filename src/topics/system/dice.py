@@ -12,27 +12,12 @@ class Dice(Protocol):
         ...
 
 
-_STORE_BYTES = 4096
-
-
 class SystemDice:
     """The kernel's generator: a lease id fences a worker out only while it cannot be guessed.
 
-    It is asked for some bytes ahead, as to ask takes longer than to get them; none is given out twice.
+    It is asked each time. Bytes that were asked for ahead would be in a fork of the process as well, and of two clients
+    that send the same idempotency key one loses its records.
     """
 
-    __slots__ = ("_at", "_store")
-
-    def __init__(self) -> None:
-        self._store = b""
-        self._at = 0
-
     def token(self, nbytes: int) -> bytes:
-        begin, end = self._at, self._at + nbytes
-        if end > len(self._store):
-            if nbytes > _STORE_BYTES:
-                return os.urandom(nbytes)
-            self._store = os.urandom(_STORE_BYTES)
-            begin, end = 0, nbytes
-        self._at = end
-        return self._store[begin:end]
+        return os.urandom(nbytes)

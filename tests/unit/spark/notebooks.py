@@ -69,6 +69,9 @@ class Notebook:
     def due_ms(self) -> int | None:
         return None
 
+    def job_failed(self) -> None:
+        """Nothing of it is left: a notebook writes with its commits alone."""
+
     def confirmed(self, number: int) -> int:
         return number if self.confirms is None else self.confirms
 

@@ -1,3 +1,4 @@
+import os
 import time
 
 from topics.system.clock import Clock, SystemClock
@@ -25,9 +26,16 @@ def test_a_token_has_its_length_and_does_not_repeat() -> None:
     assert {len(token) for token in tokens} == {16}
 
 
-def test_no_byte_is_given_out_twice_whatever_lengths_are_asked_for() -> None:
+def test_a_fork_gets_other_tokens_than_its_parent() -> None:
     dice: Dice = SystemDice()
-    tokens = [dice.token(nbytes) for nbytes in (8, 4080, 16, 4096, 5000, 64, 4090, 32)]
-    assert [len(token) for token in tokens] == [8, 4080, 16, 4096, 5000, 64, 4090, 32]
-    whole = b"".join(tokens)
-    assert len({whole[at : at + 8] for at in range(0, len(whole) - 7, 8)}) == len(whole) // 8
+    dice.token(16)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, dice.token(16))
+        os._exit(0)
+    os.waitpid(child, 0)
+    told = os.read(reading, 16)
+    os.close(reading)
+    os.close(writing)
+    assert len(told) == 16 and told != dice.token(16)

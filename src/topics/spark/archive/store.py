@@ -125,7 +125,8 @@ class ArchiveStore:
         removed = 0
         for path in [*self._data_files("data"), *legacy_files(self._fs, self.root)]:
             if path not in named:
-                self._fs.remove(self.path_of(path))
+                # A task of a driver that died may be removing what it wrote at this very moment.
+                self._remove(self.path_of(path))
                 removed += 1
         return removed
 

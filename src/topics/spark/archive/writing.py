@@ -178,10 +178,13 @@ class _Files:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
-        for path in self._begun if isinstance(error, Exception) else ():
-            # What cannot be removed now is left to the next run.
-            with contextlib.suppress(OSError):
-                self._fs.remove(path)
+        try:
+            for path in self._begun if isinstance(error, Exception) else ():
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.remove(path)
+        except OSError:
+            # What cannot be removed now is left to the next run: a store that is away is not asked again for each file.
+            return
 
     def put(self, day: int, bucket: int, runs: Sequence[Run], data: memoryview) -> DataFile:
         folder = folder_of(day, bucket)

@@ -115,13 +115,18 @@ class ArchiveProduct:
     def due_ms(self) -> int | None:
         return next_due(self.state, self._rules, self._shut_out.subjects)
 
+    def job_failed(self) -> None:
+        """Tasks that were done before another failed have left files that nobody will name: they are swept when the
+        next round begins, when no task of this one is left."""
+        self._begun = False
+
     def confirmed(self, number: int) -> int:
         """Deletes are masked before anything else is done in a round."""
         return number
 
     def _begin(self, now_ms: int) -> None:
-        """What is behind catches up. Once a process, and behind a commit that failed, what nobody names goes, when the
-        table no longer does."""
+        """What is behind catches up. Once a process, and behind a job or a commit that failed, what nobody names goes,
+        when the table no longer does."""
         if self._table is not None:
             self._table.follow(self.state, (), now_ms)
         if not self._begun:

@@ -249,6 +249,9 @@ class FamilyProduct:
         due = one.since_ms + self._rules.retire_ms
         return max(due, self._cold_after_ms) if one.cold else due
 
+    def job_failed(self) -> None:
+        """What it leaves goes with the next round as what a killed one leaves does."""
+
     def confirmed(self, number: int) -> int:
         """What was deleted is looked up by whoever searches."""
         return number

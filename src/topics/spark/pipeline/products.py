@@ -116,6 +116,10 @@ class Product(Protocol):
         """Publishes outcomes of takes and of chores in one step. A round may have several commits."""
         ...
 
+    def job_failed(self) -> None:
+        """A job failed as a whole and is taken apart: what its tasks have written is in no outcome."""
+        ...
+
     def due_ms(self) -> int | None:
         """When it has something to do, even if the catalog stays as it is; None when it has not."""
         ...

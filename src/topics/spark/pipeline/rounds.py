@@ -172,6 +172,8 @@ class Pipeline:
                 return
             if isinstance(outcomes, JobFailedError):
                 _log.warning("a pipeline job failed and is taken apart", extra={"error": str(outcomes)})
+                for product in self._products:
+                    product.job_failed()
                 search: Search = take_apart(self._executor, job)
                 yield search.outcomes, search.culprits, search.ailing
                 if search.ailing is not None:

@@ -112,6 +112,9 @@ class TypedProduct:
         moments = [table.due_ms for table in self._opened().values()]
         return min([moment for moment in moments if moment is not None], default=None)
 
+    def job_failed(self) -> None:
+        """What it leaves goes with the next round as what a killed one leaves does."""
+
     def confirmed(self, number: int) -> int:
         """Deletes are hidden before anything else is done in a round."""
         return number

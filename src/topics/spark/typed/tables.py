@@ -1,5 +1,7 @@
 """The table of one stream: which typed files there are, which are shown, and which are to go."""
 
+import contextlib
+
 from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import DataFile as Entry
 from pyiceberg.types import LongType, TimestamptzType
@@ -144,7 +146,9 @@ class TypedTable:
         for name in _names(self._fs, f"{self._folder}/data"):
             path = _DATA + name
             if not name.endswith(".parquet"):
-                self._fs.remove(f"{self._folder}/{path}")
+                # A task of a driver that died may be removing it at this very moment.
+                with contextlib.suppress(FileNotFoundError):
+                    self._fs.remove(f"{self._folder}/{path}")
                 continue
             self._made[path] = self._shown[path].bytes if path in self._shown else self._length(path)
             if path not in self._shown:

@@ -1,0 +1,81 @@
+"""Jobs that fail as a whole, while the process of the pipeline goes on."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.unit.spark.archives import ROOT, archived, data_files, state_of
+from tests.unit.spark.folders import Folder
+from tests.unit.spark.notebooks import Notebook
+from topics.spark.archive.planning import ArchiveRules
+from topics.spark.pipeline.archiving import ArchiveProduct
+from topics.spark.pipeline.culprits import JobFailedError
+from topics.spark.pipeline.executors import HALVES, InlineExecutor, one_after_the_other
+from topics.spark.pipeline.products import Product, Transform, Want
+from topics.spark.pipeline.rounds import Pipeline
+from topics.spark.pipeline.waiting import FrameRules
+from topics.testing import SeededDice
+
+
+class LikeSpark(InlineExecutor):
+    """A task that raises fails its job."""
+
+    def run(self, works: Sequence[bytes], on_done: Callable[[int], None]) -> list[bytes]:
+        try:
+            return super().run(works, on_done)
+        except Exception as error:
+            raise JobFailedError(str(error)) from error
+
+    def run_jobs(self, jobs: Sequence[Sequence[bytes]], on_done: Callable[[int], None]) -> Any:
+        return one_after_the_other(self.run, jobs, on_done)
+
+
+class FailsInTheEnd:
+    """The task half of a product that cannot finish what it made of one topic."""
+
+    def __init__(self, inner: Any, topic: str) -> None:
+        self._inner = inner
+        self._topic = topic
+
+    def begin(self, *arguments: Any) -> Transform:
+        transform, topic, met = self._inner.begin(*arguments), self._topic, []
+
+        class Failing:
+            def take(self, want: Want, batches: Any) -> None:
+                if want.ref.topic == topic:
+                    met.append(want)
+                transform.take(want, batches)
+
+            def finish(self) -> bytes:
+                if met:
+                    raise ValueError("cannot be finished")
+                made: bytes = transform.finish()
+                return made
+
+        return Failing()
+
+    def chore(self, *arguments: Any) -> Any:
+        return self._inner.chore(*arguments)
+
+
+def test_what_tasks_of_a_job_that_failed_have_archived_is_removed_by_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = Folder()
+    other = Notebook(folder.disk, "one")
+    monkeypatch.setitem(HALVES, "one", FailsInTheEnd(other, "bad"))
+    names = [*(f"t{number}" for number in range(7)), "bad"]
+    for name in names:
+        folder.append(name, *range(20))
+    folder.seal()
+    archive = ArchiveProduct(folder.disk, ROOT, ArchiveRules(), SeededDice(1))
+    products: list[Product] = [archive, other]
+    pipeline = Pipeline(folder.disk, folder.layout, products, LikeSpark(folder.disk), folder.clock, FrameRules())
+    pipeline.round()
+    assert data_files(folder.disk) - state_of(folder.disk).named()
+    while pipeline.round():
+        pass
+    assert data_files(folder.disk) == state_of(folder.disk).named()
+    assert [len(archived(folder.disk, name)) for name in names] == [20] * len(names)
+    assert [(one.product, one.topic) for one in pipeline.status.quarantined] == [("one", "bad")]
