@@ -4,8 +4,8 @@ The filter walks the tree of a query over whole entries and knows nothing of pre
 """
 
 from collections.abc import Callable, Sequence
-from functools import cmp_to_key
-from operator import eq, ge, gt, le, lt
+from functools import cmp_to_key, reduce
+from operator import add, eq, ge, gt, le, lt
 from typing import Any
 
 from hypothesis import strategies as st
@@ -59,7 +59,7 @@ def configs(draw: st.DrawFn) -> SearchConfig:
             flags["normalizer"] = "lowercase_v1"
         fields[name] = {"kind": kind, "bindings": [{"version": 1, "jsonPointer": f"/{name}"}], **flags}
     defaults = draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
-    boosts = st.sampled_from((1, 2, 0.5))
+    boosts = st.sampled_from((1, 2, 0.5, 0.3, 1.2))
     rollup_fields = [name for name in ("key", "low", "int", "flag") if fields[name]["exact"]]
     return parse_search(
         {
@@ -165,10 +165,10 @@ def judge(node: Node, entry: Any, config: SearchConfig) -> float | None:
     """The score of an entry that matches, else None."""
     if isinstance(node, And):
         scores = [judge(part, entry, config) for part in node.parts]
-        return None if None in scores else sum(score for score in scores if score)
+        return None if None in scores else reduce(add, (score for score in scores if score), 0.0)
     if isinstance(node, Or):
         met = [score for part in node.parts if (score := judge(part, entry, config)) is not None]
-        return sum(met) if met else None
+        return reduce(add, met, 0.0) if met else None
     if isinstance(node, Not):
         return 0.0 if judge(node.part, entry, config) is None else None
     if isinstance(node, Has):

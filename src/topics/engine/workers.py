@@ -11,6 +11,7 @@ from typing import Protocol
 from topics.engine.background import JobRunner, ThreadRunner
 from topics.engine.core import EngineOptions
 from topics.storage.commit import Committer, Shard
+from topics.storage.windows import LoopSyncs
 from topics.storage.writers import ThreadCommitter
 
 READERS = 2
@@ -44,7 +45,7 @@ class ThreadWorkers:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, heard: Callable[[], int] | None = None) -> None:
         self._loop = loop
-        self._heard = heard
+        self._loop_syncs = None if heard is None else LoopSyncs(heard)
         self._pool = ThreadPoolExecutor(READERS, "reader")
         self._committers: list[ThreadCommitter] = []
 
@@ -53,7 +54,9 @@ class ThreadWorkers:
 
     def committer(self, shard: Shard, options: EngineOptions) -> Committer:
         loop, window_s, sync_s = self._loop, options.commit_window_us / 1e6, options.sync_interval_ms / 1e3
-        committer = ThreadCommitter(shard, loop.call_soon, loop.call_soon_threadsafe, window_s, sync_s, self._heard)
+        committer = ThreadCommitter(
+            shard, loop.call_soon, loop.call_soon_threadsafe, window_s, sync_s, self._loop_syncs
+        )
         self._committers.append(committer)
         return committer
 

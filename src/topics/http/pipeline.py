@@ -138,7 +138,8 @@ class Pipeline:
         """Takes the next exchange that waits, if it can be started now."""
         if not self.waiting:
             return None
-        before = len(self.exchanges) - len(self.waiting) - (self.receiving is not None)
+        # Those behind it may have their answers already, as refusals have. They do not count: they wait for this one.
+        before = self.exchanges.index(self.waiting[0])
         return self.waiting.popleft() if self.may_start(self.waiting[0], before) else None
 
     # What exchanges call.

@@ -14,7 +14,8 @@ from topics.schema.search import Rollup, SearchConfig, SummaryParts, interval_ms
 
 _EARLIEST, _LATEST = -(1 << 62), 1 << 62
 """Where a request names no time."""
-_FIRST: Final = -(1 << 63)
+FIRST: Final = -(1 << 63)
+"""The first moment that 64 bits can say."""
 
 
 class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -47,7 +48,7 @@ class Aggregation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def start_of(self, moment: int) -> int:
         """The beginning of the bucket of a moment, as far as 64 bits reach."""
-        return max(moment // self.interval_ms * self.interval_ms, _FIRST) if self.interval_ms else self.from_ms
+        return max(moment // self.interval_ms * self.interval_ms, FIRST) if self.interval_ms else self.from_ms
 
     def contributions(self) -> Contributions:
         return Contributions(self.rollup, self.config, self.version, self.predicate, self.group_by, self.measures)

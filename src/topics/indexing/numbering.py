@@ -13,6 +13,8 @@ Array = NDArray[Any]
 _FEW: Final = 4096
 _A_ROW: Final = 16
 """A table of so many codes a row takes no longer than to sort the rows, and one of so few never does."""
+_MOST: Final = 1 << 20
+"""No table is longer, however many rows there are: it takes memory."""
 
 
 class Axis(NamedTuple):
@@ -71,7 +73,7 @@ def compacted(codes: Array, size: int) -> tuple[Numbers, Numbers]:
 
 def is_few(size: int, count: int) -> bool:
     """Whether a table of all codes below a size is made sooner than so many of them are sorted."""
-    return size <= max(_FEW, _A_ROW * count)
+    return size <= max(_FEW, min(_A_ROW * count, _MOST))
 
 
 def _without_holes(codes: Array, present: Numbers, size: int) -> Numbers:

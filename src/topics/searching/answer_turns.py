@@ -4,7 +4,8 @@ To show what was found takes a while, and whoever wants something else must not 
 time. Nor must a commit. The thread that writes it needs the interpreter a few times, each for a moment, and a loop that
 is busy showing answers lets it have that late: appends would take several times as long for as long as people search.
 So while something is on its way to the disk an answer waits, until that was answered, and for a few milliseconds at
-most.
+most: when they are over, those that came meanwhile have waited as well. A step of a query that has nothing to show yet
+takes no time to speak of, and waits for nobody: a long query has hundreds of them.
 """
 
 import asyncio
@@ -30,10 +31,16 @@ class AnswerTurns:
         """Whether a turn is on its way, or waits for commits."""
         self._patience: asyncio.TimerHandle | None = None
         """Ends the waiting for commits; None while there is none."""
+        self._waited = 0
+        """How many of those that are first in line have waited long enough."""
 
     def add(self, answers: list[tuple[ResultDone, Result | SearchUnavailableError]]) -> None:
         """Answers that came together, and who gets each."""
-        self._line += answers
+        for done, result in answers:
+            if _shows(result):
+                self._line.append((done, result))
+            else:
+                asyncio.get_running_loop().call_soon(done, result)
         if self._line and not self._due:
             self._due = True
             self._begin()
@@ -47,18 +54,26 @@ class AnswerTurns:
             asyncio.get_running_loop().call_soon(self._take)
 
     def _begin(self) -> None:
-        if self._is_committing():
+        if not self._waited and self._is_committing():
             self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._no_longer)
         else:
             self._take()
 
     def _no_longer(self) -> None:
         self._patience = None
+        self._waited = len(self._line)
         self._take()
 
     def _take(self) -> None:
         done, result = self._line.popleft()
+        self._waited = max(self._waited - 1, 0)
         self._due = bool(self._line)
         if self._due:
             asyncio.get_running_loop().call_soon(self._begin)
         done(result)
+
+
+def _shows(result: Result | SearchUnavailableError) -> bool:
+    if isinstance(result, SearchUnavailableError):
+        return False
+    return bool(result.is_final or result.hits or result.keys or result.seqs) or result.buckets != b"[]"

@@ -243,7 +243,8 @@ class Writer:
         # would be synced again at once, and again.
         self._unsynced_since = max(self._unsynced_since, begun)
         self.sync_latency.add(self.seconds() - begun)
-        self.synced_lsn = written
+        # The loop may have synced more meanwhile.
+        self.synced_lsn = max(self.synced_lsn, written)
         self.syncs += 1
 
     @property

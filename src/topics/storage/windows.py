@@ -12,6 +12,8 @@ the two take longer, the more so the busier the loop is, which the thread has to
 Both sides count callers and not submissions: one submission may stand for many. Times are in seconds, of any clock.
 """
 
+from collections.abc import Callable
+
 SLICE_S = 0.00005
 """How long the thread lingers at a time for the rest of a cohort; about half of what a sync costs."""
 SILENCE = 0.1
@@ -95,12 +97,16 @@ class TickWindow:
 
 class LoopSyncs:
     """Decides on the loop whether it syncs a group itself: for a lone client, which is all there is to do, and for few
-    callers beside others, as long as that takes little of its time."""
+    callers beside others, as long as that takes little of its time. One for all logs that the loop writes.
 
-    __slots__ = ("_heard", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")
+    `heard` counts what clients have asked for so far, whoever they are.
+    """
 
-    def __init__(self) -> None:
-        self._heard = 0
+    __slots__ = ("_heard", "_heard_before", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")
+
+    def __init__(self, heard: Callable[[], int]) -> None:
+        self._heard = heard
+        self._heard_before = 0
         self._streak = 0
         """How many groups in a row were of a lone client."""
         self._wary = 0
@@ -114,15 +120,15 @@ class LoopSyncs:
         """A sync is done that one caller waited for, or the loop did."""
         self._mean_s += (took_s - self._mean_s) / 8
         if by_loop:
-            self._saved_s -= took_s
+            self._saved_s = max(self._saved_s - took_s, -LOOP_SYNC_SAVED_S)
             if took_s > LOOP_SYNC_LONG_S:
                 self._wary = WARY_SYNCS
 
-    def allows(self, callers: int, heard: int, now: float) -> bool:
-        """A group that needs a sync is complete: whether the loop syncs it. `heard` counts what clients have asked for
-        so far, whoever they are."""
-        self._streak = self._streak + 1 if callers == 1 and heard - self._heard == 1 else 0
-        self._heard = heard
+    def allows(self, callers: int, now: float) -> bool:
+        """A group that waits for a sync is complete: whether the loop syncs it."""
+        heard = self._heard()
+        self._streak = self._streak + 1 if callers == 1 and heard - self._heard_before == 1 else 0
+        self._heard_before = heard
         self._saved_s = min(self._saved_s + (now - self._seen) * LOOP_SYNC_SHARE, LOOP_SYNC_SAVED_S)
         self._seen = now
         if self._wary:

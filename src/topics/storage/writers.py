@@ -42,8 +42,8 @@ Run = Callable[[], None]
 class ThreadCommitter:
     """Commits on a thread of its own.
 
-    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `heard` counts what
-    clients have asked of the loop; without it the loop never syncs.
+    `defer` runs a function later in the loop's tick, `wake` runs one on the loop from any thread. `loop_syncs` says
+    when the loop syncs by itself; without it, never.
     """
 
     def __init__(
@@ -53,15 +53,14 @@ class ThreadCommitter:
         wake: Callable[[Run], object],
         window_s: float,
         sync_s: float,
-        heard: Callable[[], int] | None = None,
+        loop_syncs: LoopSyncs | None = None,
     ) -> None:
         self._shard = shard
         self._writer = shard.writer
         self._defer = defer
         self._wake = wake
         self._tick_window = TickWindow()
-        self._heard = heard
-        self._loop_syncs = LoopSyncs()
+        self._loop_syncs = loop_syncs
         self._syncing = False
         """Whether the loop is in the middle of a commit with a sync."""
         self._window = CommitWindow(window_s)
@@ -148,7 +147,7 @@ class ThreadCommitter:
         self._tick_window.close(callers)
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
-        elif self._heard is not None and self._may_sync_at_once(batch, callers, self._heard()):
+        elif self._may_sync_at_once(batch, callers):
             self._sync_at_once(batch)
         else:
             self.outstanding += len(batch)
@@ -174,9 +173,12 @@ class ThreadCommitter:
             self._roused = True
             self._queue.put([])
 
-    def _may_sync_at_once(self, batch: list[Submission], callers: int, heard: int) -> bool:
+    def _may_sync_at_once(self, batch: list[Submission], callers: int) -> bool:
+        # Whoever needs no sync is not made to wait for one, and what they go on with does not come between.
+        if self._loop_syncs is None or not all([submission.needs_sync for submission in batch]):
+            return False
         if (
-            not self._loop_syncs.allows(callers, heard, self._writer.seconds())
+            not self._loop_syncs.allows(callers, self._writer.seconds())
             or self.outstanding
             or self._answering
             or self._window.is_wide
@@ -200,7 +202,7 @@ class ThreadCommitter:
             self._answer(group, timing, error)
             return
         self.outstanding -= len(group)
-        if timing.sync_ms:
+        if self._loop_syncs is not None:
             self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
         self._answering = True
         try:
@@ -308,7 +310,7 @@ class ThreadCommitter:
     def _answer(self, group: list[Submission], timing: CommitTiming, error: TopicsError | None) -> None:
         def answer() -> None:
             self.outstanding -= len(group)
-            if timing.sync_ms and len(group) == 1:
+            if self._loop_syncs is not None and timing.sync_ms and len(group) == 1:
                 self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=False)
             self._shard.settle(group, timing, error)
 

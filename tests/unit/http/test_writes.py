@@ -169,3 +169,17 @@ def test_faults_are_statuses_and_words() -> None:
 def test_the_sweep_is_as_fine_as_the_shortest_time() -> None:
     assert HttpLimits().sweep_s == 1.0
     assert HttpLimits(keep_alive_s=0.4).sweep_s == 0.1
+
+
+def test_refusals_that_wait_behind_a_request_do_not_keep_it_from_being_started() -> None:
+    refused = Refusal(403, b"{}")
+    memory = Memory(App(keep, admit=lambda head: refused if head.path == "/no" else 1000), pipeline_depth=4)
+    memory.send(get("/") * 5 + get("/no") * 4 + get("/"))
+    started = 0
+    while started < len(memory.app.exchanges):
+        memory.app.exchanges[started].respond(200, b"x")
+        started += 1
+        memory.deliver()
+    assert started == 6
+    assert [answer.status for answer in split_answers(memory.answered)] == [200] * 5 + [403] * 4 + [200]
+    memory.leave()

@@ -108,6 +108,19 @@ def test_sums_of_large_integers_and_of_summaries_are_exact(status: int) -> None:
     assert len(first.groups) == 2
 
 
+@pytest.mark.parametrize("interval", ["1s", "7m", "9999999999d"])
+def test_the_first_bucket_of_all_begins_where_numbers_do(interval: str) -> None:
+    config = parse_search(LOGS)
+    times = (-(2**63), -(2**63) + 5, 0)
+    entries = [Entry(number, {"eventTime": time}, 1) for number, time in enumerate(times)]
+    span = Span(0, 2, 3)
+    index = FreshIndex(config, 1)
+    index.add(entries)
+    ask = parse_aggregation(json.dumps({"from": -(2**63), "interval": interval}).encode(), config, 1)
+    parts: list[Part] = [FreshPart(index, span), Scan(Entries(span, entries))]
+    assert [aggregate([part], ask, plenty()).groups.starts.tolist() for part in parts] == [[-(2**63), 0]] * 2
+
+
 def test_too_many_groups_spend_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_GROUPS", 2)
     config = parse_search(

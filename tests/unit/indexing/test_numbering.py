@@ -36,3 +36,8 @@ def test_codes_without_holes(size: int) -> None:
     codes = np.array([7, 3, 7, 9, 3], np.int64)
     numbers, present = compacted(codes, size)
     assert (numbers.tolist(), present.tolist()) == ([1, 0, 1, 2, 0], [3, 7, 9])
+
+
+def test_a_table_of_keys_takes_some_megabytes_however_many_rows_there_are() -> None:
+    assert numbering.is_few(1 << 20, 1_000_000)
+    assert not numbering.is_few((1 << 20) + 1, 1_000_000)

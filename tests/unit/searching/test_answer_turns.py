@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from topics.core.errors import SearchUnavailableError
 from topics.searching import answer_turns
 from topics.searching.answer_turns import AnswerTurns
-from topics.searching.messages import Result
+from topics.searching.messages import Hit, Result
+
+SHOWN = Result(keys=("a",))
 
 
 class World:
@@ -20,7 +23,7 @@ class World:
         self.turns = AnswerTurns(lambda: self.committing)
 
     def come(self, *numbers: int) -> None:
-        self.turns.add([(lambda _, number=number: self.seen.append(number), Result()) for number in numbers])  # type: ignore[misc]
+        self.turns.add([(lambda _, number=number: self.seen.append(number), SHOWN) for number in numbers])  # type: ignore[misc]
 
     def commit(self) -> None:
         self.committing = False
@@ -114,5 +117,55 @@ def test_a_commit_without_answers_is_nobodys_business() -> None:
         world.commit()
         await turns(2)
         assert world.seen == []
+
+    run(test)
+
+
+def test_those_that_came_while_one_waited_have_waited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_turns, "PATIENCE_S", 0.01)
+
+    async def test(world: World) -> None:
+        world.committing = True
+        world.come(*range(64))
+        while not world.seen:
+            await asyncio.sleep(0.001)
+        monkeypatch.setattr(answer_turns, "PATIENCE_S", 3600.0)
+        await turns(64)
+        assert world.seen == list(range(64))
+        world.come(64)
+        await turns(5)
+        assert world.seen[-1] == 63
+
+    run(test)
+
+
+@pytest.mark.parametrize("result", [Result(), Result(matched=7, scanned=9), SearchUnavailableError("gone")])
+@pytest.mark.usefixtures("patient")
+def test_a_step_that_shows_nothing_waits_for_nobody(result: Result | SearchUnavailableError) -> None:
+    async def test(world: World) -> None:
+        world.committing = True
+        world.come(1)
+        told: list[object] = []
+        world.turns.add([(told.append, result)])
+        await turns(1)
+        assert (told, world.seen) == ([result], [])
+        world.commit()
+        await turns(2)
+        assert world.seen == [1]
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "result", [Result(is_final=True), Result(buckets=b"[1]"), Result(seqs=(1,)), Result(hits=(Hit([], 1, 0.0),))]
+)
+@pytest.mark.usefixtures("patient")
+def test_an_answer_waits(result: Result) -> None:
+    async def test(world: World) -> None:
+        world.committing = True
+        told: list[object] = []
+        world.turns.add([(told.append, result)])
+        await turns(3)
+        assert told == []
 
     run(test)

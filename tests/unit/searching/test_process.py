@@ -124,7 +124,7 @@ def test_answers_that_come_together_are_handed_on_in_turns() -> None:
                 lambda result, number=number: seen.append(f"answer {number}"),  # type: ignore[misc]
             )
         assert process.is_asked
-        together = b"".join(encode_message(Answer(request, Result())) for request in (1, 2, 3))
+        together = b"".join(encode_message(Answer(request, Result(is_final=True))) for request in (1, 2, 3))
         loop.call_soon(process.data_received, together)
         for number in range(4):
             await asyncio.sleep(0)

@@ -103,66 +103,71 @@ def test_a_widened_window_holds_for_everyone_who_syncs() -> None:
     assert window.linger_s(1, 1.0) == 0.0
 
 
-def known(mean_s: float = LOOP_SYNC_S / 4) -> LoopSyncs:
-    """On a disk whose syncs take so long, as the thread has found."""
-    syncs = LoopSyncs()
-    for _ in range(100):
-        syncs.synced(mean_s, by_loop=False)
-    return syncs
+class Clients:
+    """What they have asked for so far, and what the loop decides."""
 
+    def __init__(self, mean_s: float | None = LOOP_SYNC_S / 4) -> None:
+        """On a disk whose syncs take so long, as the thread has found; None where nothing is known."""
+        self.heard = 0
+        self.syncs = LoopSyncs(lambda: self.heard)
+        for _ in range(0 if mean_s is None else 100):
+            assert mean_s is not None
+            self.syncs.synced(mean_s, by_loop=False)
 
-def lone_client(syncs: LoopSyncs, groups: int, first: int = 1, took_s: float = LOOP_SYNC_S / 4) -> list[bool]:
-    """Whether the loop syncs each group of a client while nobody else is heard and no time passes."""
-    found = []
-    for heard in range(first, first + groups):
-        found.append(syncs.allows(1, heard, 0.0))
-        syncs.synced(took_s, by_loop=found[-1])
-    return found
+    def group(self, callers: int = 1, requests: int = 1, now: float = 0.0, took_s: float = LOOP_SYNC_S / 4) -> bool:
+        """A group that waits for a sync, behind so many requests; whether the loop syncs it."""
+        self.heard += requests
+        by_loop = self.syncs.allows(callers, now)
+        self.syncs.synced(took_s, by_loop=by_loop)
+        return by_loop
 
 
 def test_the_loop_syncs_for_a_client_once_nobody_else_was_heard_for_some_groups() -> None:
-    assert lone_client(known(), LONE_GROUPS + 2) == [False] * LONE_GROUPS + [True] * 2
+    clients = Clients()
+    assert [clients.group() for _ in range(LONE_GROUPS + 2)] == [False] * LONE_GROUPS + [True] * 2
 
 
 @pytest.mark.parametrize(("callers", "requests"), [(2, 2), (1, 2), (1, 0), (16, 1)])
 def test_whoever_else_is_heard_ends_it(callers: int, requests: int) -> None:
-    syncs = known()
-    lone_client(syncs, LONE_GROUPS + 1)
-    heard = LONE_GROUPS + 1 + requests
-    assert not syncs.allows(callers, heard, 0.0)
-    assert lone_client(syncs, LONE_GROUPS + 1, heard + 1) == [False] * LONE_GROUPS + [True]
+    clients = Clients()
+    assert [clients.group() for _ in range(LONE_GROUPS + 1)][-1]
+    assert not clients.group(callers, requests)
+    assert [clients.group() for _ in range(LONE_GROUPS + 1)] == [False] * LONE_GROUPS + [True]
 
 
 def test_on_a_disk_that_nothing_is_known_of_the_thread_syncs() -> None:
-    syncs = LoopSyncs()
-    assert not any(syncs.allows(1, heard, float(heard)) for heard in range(100))
+    clients = Clients(None)
+    assert not any(clients.syncs.allows(1, float(now)) for now in range(100))
 
 
 def test_where_syncs_take_long_the_thread_does_them() -> None:
-    syncs = known(2 * LOOP_SYNC_S)
-    assert not any(lone_client(syncs, 100, took_s=2 * LOOP_SYNC_S))
-    assert any(lone_client(syncs, 100, 101))
+    clients = Clients(2 * LOOP_SYNC_S)
+    assert not any(clients.group(took_s=2 * LOOP_SYNC_S) for _ in range(100))
+    assert any(clients.group() for _ in range(100))
 
 
 @pytest.mark.parametrize("callers", range(1, COMPANY))
 def test_beside_others_the_loop_syncs_for_a_small_part_of_its_time(callers: int) -> None:
-    syncs, took_s, each_s = known(), LOOP_SYNC_S / 4, 0.001
-    spent_s = 0.0
-    for number in range(10_000):
-        if syncs.allows(callers, 10 * number, number * each_s):
-            syncs.synced(took_s, by_loop=True)
-            spent_s += took_s
-    assert 0.9 * LOOP_SYNC_SHARE < spent_s / (10_000 * each_s) < 1.1 * LOOP_SYNC_SHARE
+    clients, took_s, each_s = Clients(), LOOP_SYNC_S / 4, 0.001
+    done = sum(clients.group(callers, 10, number * each_s, took_s) for number in range(10_000))
+    assert 0.9 * LOOP_SYNC_SHARE < done * took_s / (10_000 * each_s) < 1.1 * LOOP_SYNC_SHARE
+
+
+def test_who_was_alone_for_long_leaves_no_debt_behind() -> None:
+    clients = Clients()
+    for _ in range(10_000):
+        clients.group()
+    assert any(clients.group(1, 10, 0.01 * number) for number in range(60))
 
 
 def test_for_many_callers_the_thread_syncs() -> None:
-    syncs = known()
-    assert not any(syncs.allows(COMPANY, 10 * number, float(number)) for number in range(100))
+    clients = Clients()
+    assert not any(clients.group(COMPANY, 10, float(number)) for number in range(100))
 
 
 def test_one_sync_that_takes_the_loop_long_leaves_many_groups_to_the_thread() -> None:
-    syncs = known()
-    lone_client(syncs, LONE_GROUPS)
-    assert lone_client(syncs, 1, LONE_GROUPS + 1, took_s=2 * LOOP_SYNC_LONG_S) == [True]
-    found = lone_client(syncs, WARY_SYNCS + 1, LONE_GROUPS + 2)
-    assert found == [False] * WARY_SYNCS + [True]
+    clients = Clients()
+    for _ in range(LONE_GROUPS):
+        clients.group()
+    assert clients.group(took_s=2 * LOOP_SYNC_LONG_S)
+    assert [clients.group() for _ in range(WARY_SYNCS + 1)] == [False] * WARY_SYNCS + [True]

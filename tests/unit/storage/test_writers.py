@@ -16,7 +16,7 @@ from topics.storage.log_requests import Rotation
 from topics.storage.log_writer import Submission, Writer
 from topics.storage.timing import CommitTiming
 from topics.storage.wal import ShardLog
-from topics.storage.windows import LONE_GROUPS, SYNC_AT_ONCE_BYTES
+from topics.storage.windows import LONE_GROUPS, SYNC_AT_ONCE_BYTES, LoopSyncs
 from topics.storage.writers import ThreadCommitter
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, Survival
 
@@ -44,7 +44,8 @@ class Bench:
         self.told_on: set[int] = set()
         self.changed = asyncio.Event()
         self.heard = 0
-        self.committer = ThreadCommitter(self.shard, self.defer, self.wake, window_s, sync_s, lambda: self.heard)
+        self.syncs = LoopSyncs(lambda: self.heard)
+        self.committer = ThreadCommitter(self.shard, self.defer, self.wake, window_s, sync_s, self.syncs)
         self.shard.committer = self.committer
 
     def defer(self, function: Callable[[], None]) -> None:
@@ -548,7 +549,7 @@ def test_what_waits_for_a_sync_or_behind_one_is_not_written_early() -> None:
 
 def know_the_disk(bench: Bench) -> None:
     """Syncs are short, and there is no time for any beside others. What a fake disk takes is not to the point."""
-    syncs = bench.committer._loop_syncs
+    syncs = bench.syncs
     syncs._mean_s, syncs._saved_s, syncs._wary = 0.0001, -NEVER_S, 0
 
 
@@ -669,3 +670,30 @@ def test_under_pressure_a_lone_client_waits_for_company_as_everyone_does() -> No
         assert bench.wake_ups == LONE_GROUPS + 1
 
     run(test)
+
+
+def test_a_write_without_a_sync_is_not_made_to_wait_for_one_of_the_loop() -> None:
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 1)
+        bench.heard += 1
+        told = len(bench.told)
+        bench.submit("plain")
+        bench.submit("synced", needs_sync=True)
+        await bench.until(told + 2)
+        assert bench.wake_ups > LONE_GROUPS
+
+    run(test)
+
+
+def test_a_write_that_is_left_to_the_thread_is_synced_in_the_background() -> None:
+    """Also where the loop would sync for a lone client: the thread has to hear of what nobody waits for."""
+
+    async def test(bench: Bench) -> None:
+        await write_alone(bench, LONE_GROUPS + 1)
+        bench.committer._tick_window._wary = 10
+        bench.heard += 1
+        bench.submit("plain")
+        await bench.until(len(bench.told) + 1)
+        await bench.synced()
+
+    run(test, sync_s=0.02)

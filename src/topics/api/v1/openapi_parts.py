@@ -233,13 +233,13 @@ INSPECT_QUERY = (
     Parameter("timeout_ms", whole(0), "The same in milliseconds."),
 )
 _PART: Schema = {"type": "object"}
-INDEX_STATUS: Schema = _object(
+_STATUS: dict[str, Schema] = dict(
     stream=_TEXT, profile=_TEXT, desired_index_plan_generation=whole(0), segments=_PART, manifest=_PART,
     routing_key_index=_PART, routing_key_lexicon=_PART, exact_indexes=_LIST, bundled_companions=_PART,
     search_families=_LIST,
 )  # fmt: skip
-# Only there where something is wrong.
-INDEX_STATUS["properties"]["held_up"] = _PART
+# What holds it up is only told where something is wrong.
+INDEX_STATUS: Schema = {"type": "object", "required": list(_STATUS), "properties": {**_STATUS, "held_up": _PART}}
 STREAM_DETAILS = _object(
     stream=_object(
         name=_TEXT, content_type=_TEXT, profile=_TEXT, created_at=_TEXT, epoch=whole(0), next_offset=_NUMBER,

@@ -1,6 +1,8 @@
 """The blocks of a companion in the order in which their hits are wanted, and when the others need not be looked at."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -88,7 +90,9 @@ class Ranking:
 def most_score(predicate: Predicate, weights: Weights | None = None) -> float:
     """No entry that matches has a greater score."""
     if isinstance(predicate, All | Any_):
-        return sum(most_score(part, weights) for part in predicate.parts)
+        # In the order in which scores are added: `sum` rounds in another way from Python 3.12 on, and a bound must not
+        # come out below what it bounds.
+        return reduce(add, (most_score(part, weights) for part in predicate.parts), 0.0)
     if isinstance(predicate, Best):
         return max(most_score(part, weights) for part in predicate.parts)
     if weights is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import UNSET
 from numpy.typing import NDArray
 
-from topics.indexing.aggregation import Aggregation
+from topics.indexing.aggregation import FIRST, Aggregation
 from topics.indexing.columns import Column, Mask, Numbers, TextColumn
 from topics.indexing.fresh.masks import Judge
 from topics.indexing.groups import Dimension, Groups
@@ -119,7 +119,14 @@ def _steps(times: Numbers, rows: Numbers, ask: Aggregation) -> tuple[Callable[[N
         return lambda codes: np.full(len(codes), ask.from_ms), Axis(np.zeros(len(rows), np.int64), 1)
     steps = times.take(rows) // interval
     codes, size, value_of = _coded(steps)
-    return lambda found: value_of(found) * interval, Axis(codes, size)
+    # The first bucket of all begins before what 64 bits can say.
+    lowest = FIRST // interval
+
+    def begin(found: Numbers) -> Numbers:
+        values = value_of(found)
+        return np.where(values <= lowest, FIRST, np.maximum(values, lowest + 1) * interval)
+
+    return begin, Axis(codes, size)
 
 
 def _named_axis(column: Column, rows: Numbers, count: int) -> tuple[Axis, Show]:
