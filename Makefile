@@ -69,7 +69,7 @@ $(STAMP): $(SPARK_STAMP)
 	@rm -f .venv/.setup-*
 	@touch $@
 
-# Half a gigabyte each, and only the slow tests need them: without them those are skipped.
+# Half a gigabyte each, and only the slow tests need them.
 setup-versions: $(STAMP) ## Adds the older versions of Spark that the slow tests run on, too.
 	@for pins in requirements/spark-4.*.txt; do \
 	    name=$$(basename $$pins .txt); \
@@ -125,7 +125,7 @@ short-tests:
 
 # The one place where tests are random: one number decides all of it, is printed first, and can be given to have the
 # same again.
-slow: setup setup-docs ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
+slow: setup setup-docs setup-versions ## Runs the slow tests, and every random test with a new seed; TOPICS_TEST_SEED=... runs an old one again.
 	@seed=$${TOPICS_TEST_SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
 	export TOPICS_TEST_SEED=$$seed PYTHONHASHSEED=$$seed HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-random}; \
 	echo "TOPICS_TEST_SEED=$$seed HYPOTHESIS_PROFILE=$$HYPOTHESIS_PROFILE"; \

@@ -35,10 +35,14 @@ class HiveMetastore:
             self._port = free.getsockname()[1]
         # The tables for locks an operator makes by a script that no jar has. One that takes itself for Hive's own tests
         # makes them when it is first asked for transactions, but refuses the locks of every other client.
-        self._start(**{"hive.in.test": "true"})
-        self._ask_for_transactions()
-        self._end()
-        self._start()
+        try:
+            self._start(**{"hive.in.test": "true"})
+            self._ask_for_transactions()
+            self._end()
+            self._start()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,9 +60,9 @@ class HiveMetastore:
         self._wait()
 
     def _end(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _configure(self, further: dict[str, str]) -> None:
         words = {

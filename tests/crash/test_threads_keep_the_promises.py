@@ -21,8 +21,10 @@ from topics.core.errors import DiskFullError, ReadOnlyError, SystemBusyError, To
 from topics.core.records import Record
 from topics.core.selectors import DeleteSelector
 from topics.engine import AppendResult, Batch, DeleteResult, Engine, EngineOptions
+from topics.engine.workers import ThreadWorkers
 from topics.storage.fs import FileSystem
 from topics.storage.posix import PosixFileSystem
+from topics.storage.windows import LoopSyncs
 from topics.system.clock import SystemClock
 from topics.testing import FakeDisk, Fault, FaultPlan, FaultyFileSystem, SeededDice, Survival
 
@@ -136,6 +138,17 @@ async def take_checkpoints(engine: Engine) -> None:
         await asyncio.sleep(0.001)
 
 
+class SyncsAtRandom(LoopSyncs):
+    """The loop syncs every other group, and the thread those between, whatever a disk takes."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(lambda: 0)
+        self._chance = chance
+
+    def allows(self, callers: int, now: float) -> bool:
+        return self._chance.random() < 0.5
+
+
 def copies_under_load(seed: int, writers: int, batches: int, copies: int) -> list[tuple[FakeDisk, Promises]]:
     """Copies of the disk while many write and checkpoints are taken, each with what had been promised by then."""
     chance = random.Random(seed)
@@ -151,7 +164,9 @@ def copies_under_load(seed: int, writers: int, batches: int, copies: int) -> lis
 
     async def test() -> None:
         engine = open_engine(disk, THREADED)
-        engine.start(asyncio.get_running_loop())
+        workers = ThreadWorkers(asyncio.get_running_loop())
+        workers._loop_syncs = SyncsAtRandom(chance)
+        engine.start(asyncio.get_running_loop(), workers)
         client = Client(engine)
         for name, durability in (("sure", Durability.FSYNC), ("surer", Durability.FSYNC), ("quick", Durability.DISK)):
             await client.put(name, durability)

@@ -21,6 +21,7 @@ from topics.core.errors import TopicsError
 from topics.core.limits import Limits
 from topics.engine import EngineOptions
 from topics.engine.upkeep.sealing import Unlisted
+from topics.engine.workers import Workers
 from topics.server import DEFAULT_WAL_SHARDS_MAX, engine_options, pipeline_answer, serve
 from topics.spark.pipeline.status import PipelineStatus, ProductStatus, Quarantine
 from topics.spark.pipeline.supervisor import FAILING, Supervisor
@@ -72,7 +73,7 @@ class FakeEngine:
         self.happened.append("recovered")
         return self
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self, loop: asyncio.AbstractEventLoop, workers: Workers) -> None:
         assert loop is asyncio.get_running_loop()
         self.happened.append("started")
 
