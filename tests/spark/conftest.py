@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
+from tests.spark.iceberg_runtime import bring_spark
 from topics.client import Client
 from topics.spark.connector.source import TopicsDataSource
 from topics.spark.session import SparkOptions, open_session
@@ -24,6 +25,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning:pyspark"))
+
+
+@pytest.fixture(scope="session")
+def spark_home() -> Path:
+    """A Spark of the version that the runtime of Iceberg is for."""
+    return bring_spark()
 
 
 @pytest.fixture(scope="session")

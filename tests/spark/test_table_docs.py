@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +10,7 @@ import pytest
 from tests.readers import INSTALL_EXTENSIONS, run_reading
 from tests.rest_catalog import RestCatalogServer
 from tests.s3 import S3Server
+from tests.spark.iceberg_runtime import begin_with, environment_of
 from tests.spark.test_table_readers import archive as make_archive
 from tests.unit.docs.pages import blocks, read, section
 from tests.unit.spark.catalogs import named_catalog
@@ -25,8 +24,6 @@ from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
 SHOWN = "./topics-data/archive"
-SPARK = "4.1.4"
-"""The newest Spark that the runtime of Iceberg of the page is for."""
 
 
 def page() -> str:
@@ -92,16 +89,6 @@ def test_the_lines_about_typed_tables_run(tmp_path: Path) -> None:
     assert "shape: (9, 3)" in told and "2026-03-01 10:20:00 UTC" in told
 
 
-@pytest.fixture(scope="session")
-def spark_home() -> Path:
-    """A Spark of the version that the runtime of Iceberg is for, in a folder of its own beside the packages."""
-    home = Path(sys.prefix) / f"spark-{SPARK}"
-    if not (home / "pyspark" / "jars").is_dir():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(home), f"pyspark=={SPARK}"]
-        subprocess.run(command, check=True, timeout=900)
-    return home
-
-
 @pytest.mark.slow
 def test_spark_reads_it_in_an_object_store_with_a_catalog_and_without(
     tmp_path: Path, spark_home: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
@@ -134,20 +121,12 @@ tables = [spark.table(name + ".topics.records") for name in ("lake", "named")]
 print(json.dumps([sorted(row.seq for row in table.select("seq").collect()) for table in tables]))
 """
         conf = {
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
             "spark.driver.memory": "1g",
-            "spark.jars.ivy": f"{tmp_path}/ivy",
             "spark.sql.catalog.lake.s3.endpoint": s3.environment["AWS_ENDPOINT_URL"],
             "spark.sql.catalog.lake.s3.path-style-access": "true",
         }
-        words = " ".join(f"--conf {name}={value}" for name, value in conf.items())
-        environment = {
-            **s3.environment,
-            "PYSPARK_SUBMIT_ARGS": f"--master local[2] {words} pyspark-shell",
-            "SPARK_HOME": str(spark_home / "pyspark"),
-        }
-        begin = f"import sys; sys.path.insert(0, {str(spark_home)!r})\n"
+        environment = {**s3.environment, **environment_of(spark_home, tmp_path, "local[2]", **conf)}
+        begin = begin_with(spark_home)
         told = run_reading(begin + code + more, tmp_path, environment=environment, patience_s=900)
     kept = [n + 1 for n in range(100) if n % 10 != 3]
     assert json.loads(told.splitlines()[-1]) == [kept, kept]
@@ -165,12 +144,8 @@ rows = [[row.topic, row.seq] for row in table.orderBy("topic", "seq").collect()]
 images = table.where("topic = 'images'").selectExpr("hex({quoted}) as bytes").distinct().collect()
 print(json.dumps([rows, [row.bytes for row in images]]))
 """
-    environment = {
-        "PYSPARK_SUBMIT_ARGS": f"--master local[1] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 "
-        f"--conf spark.jars.ivy={tmp_path}/ivy pyspark-shell",
-        "SPARK_HOME": str(spark_home / "pyspark"),
-    }
-    code = f"import sys; sys.path.insert(0, {str(spark_home)!r})\n" + code_of("pyspark") + more
+    environment = environment_of(spark_home, tmp_path)
+    code = begin_with(spark_home) + code_of("pyspark") + more
     told = run_reading(code.replace(SHOWN, str(archive)), tmp_path, environment=environment, patience_s=900)
     rows, images = json.loads(told.splitlines()[-1])
     expected = [["images", seq] for seq in range(1, 8)] + [["orders", n + 1] for n in range(100) if n % 10 != 3]

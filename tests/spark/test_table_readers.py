@@ -1,6 +1,6 @@
 """The archive's table by programs that nobody here wrote: each sees what diff says, after whatever has happened."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -9,6 +9,7 @@ import pytest
 from tests.http.live import LiveServer
 from tests.readers import Row, read_by_all
 from tests.s3 import S3Server
+from tests.spark.iceberg_runtime import read_by_spark
 from tests.spark.looking import checkpointed, of_diff
 from topics.client import Client, NewRecord
 from topics.config.settings import Settings
@@ -74,6 +75,18 @@ def sealed(client: Client, data: Path) -> list[Row]:
 
 
 def test_every_reader_sees_what_diff_says(server: LiveServer, tmp_path: Path) -> None:
+    live_through(server, tmp_path, lambda root: read_by_all(root, tmp_path))
+
+
+@pytest.mark.slow
+def test_spark_with_the_runtime_of_iceberg_sees_what_diff_says(
+    server: LiveServer, tmp_path: Path, spark_home: Path
+) -> None:
+    live_through(server, tmp_path, lambda root: read_by_spark(root, tmp_path, spark_home))
+
+
+def live_through(server: LiveServer, tmp_path: Path, read: Callable[[str], list[Row]]) -> None:
+    """Everything that happens to a table, and after each of it what a reader sees."""
     data, root = tmp_path / "data", str(tmp_path / "data" / "archive")
     settings = Settings(data_dir=str(data), archive="1")
     with Client(server.url) as client:
@@ -82,21 +95,21 @@ def test_every_reader_sees_what_diff_says(server: LiveServer, tmp_path: Path) ->
         archive(settings)
         whole = sealed(client, data)
         assert {row[0] for row in whole} >= {"orders", "events", "chat/42"}
-        assert of(read_by_all(root, tmp_path)) == of(whole)
+        assert of(read(root)) == of(whole)
 
         # Hidden in place: one of six, and the first ones of a topic.
         client.delete("orders", match="t1")
         client.delete("events", before_seq=7)
         checkpointed(client, data)
         archive(settings)
-        after = of(read_by_all(root, tmp_path))
+        after = of(read(root))
         assert after == of(sealed(client, data)) and 0 < len(after) < len(of(whole))
         assert list((data / "archive" / "deletes").iterdir())
 
         # Written out of the files, and the old files removed.
         archive(settings, compact=True)
         archive(settings, later_ms=700_000, compact=True)
-        assert of(read_by_all(root, tmp_path)) == after
+        assert of(read(root)) == after
         assert not list((data / "archive" / "deletes").iterdir())
 
         # A cap takes nothing, a topic that is made again begins anew.
@@ -105,7 +118,7 @@ def test_every_reader_sees_what_diff_says(server: LiveServer, tmp_path: Path) ->
         client.append_many("events", [{"again": n} for n in range(60)])
         checkpointed(client, data)
         archive(settings)
-        rows = of(read_by_all(root, tmp_path))
+        rows = of(read(root))
         assert [row for row in rows if row[0] == "orders"] == [row for row in after if row[0] == "orders"]
         assert [row for row in rows if row[0] != "orders"] == [
             row for row in of(sealed(client, data)) if row[0] != "orders"
