@@ -31,6 +31,10 @@ class Key(msgspec.Struct, frozen=True):
     name: str
     ascending: bool = False
 
+    def later(self, value: Any, other: Any) -> Any:
+        """The one of two values that comes later."""
+        return max(value, other, key=_rank) if self.ascending else min(value, other, key=_rank)
+
 
 class Hit(NamedTuple):
     """An entry that matches."""

@@ -333,3 +333,20 @@ def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words
         found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
         assert found.hits == expected.hits, q
         assert found.coverage.looked_at == most, q
+
+
+def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    entries = [Entry(number, {"eventTime": number, "duration": number % 5}, 1) for number in range(240)]
+    parts = [part(companion(described, entries[at : at + 60], block_rows=20), described) for at in range(0, 240, 60)]
+    ask = Ask(
+        config=config, version=1, predicate=bind_search("duration:>=0", config).predicate,
+        sort=parse_sort(("duration:asc",), config, False), size=9, after=(1, 200),
+    )  # fmt: skip
+    found = search(parts, ask, plenty())
+    assert found.hits == search([Scan(Entries(Span(0, 239, 240), entries))], ask, plenty()).hits
+    # All have a duration of 0, which came on pages before; those of 1 in the older half are behind the hits.
+    assert [hit.number for hit in found.hits] == list(range(196, 155, -5))
+    assert found.coverage.looked_at == 72

@@ -27,7 +27,13 @@ class Ranking:
     def is_hopeless(self) -> bool:
         """Whether nothing in the companion can be among the best: other parts have better ones. It says so by its head
         alone, and no section of it is looked at."""
-        return self._last is not None and self.is_behind([self._best_of_all(key) for key in self._ask.sort.keys])
+        if self._last is None:
+            return False
+        best = [self._best_of_all(key) for key in self._ask.sort.keys]
+        if self._ask.after is not None:
+            # Hits come behind the page before, so that their first value is that of its last one at best.
+            best[0] = self._ask.sort.keys[0].later(best[0], self._ask.after[0])
+        return self.is_behind(best)
 
     def order(self, blocks: Sequence[int]) -> list[int]:
         values = [self._best_values(key, np.array(blocks, np.int64)) for key in self._ask.sort.keys]
