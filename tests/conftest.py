@@ -6,6 +6,7 @@ replays it, and every failure of a random test with the command that repeats it.
 """
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -29,6 +30,10 @@ if settings().derandomize:
     # tests that the same process happened to run before.
     nothing = Constants()
     providers._get_local_constants = lambda: nothing
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it puts into the background so, and whoever is started by it is deaf to Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
