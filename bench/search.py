@@ -262,8 +262,8 @@ def report(sizes: list[Size], said: str) -> str:
             "",
             f"The first search behind the last append had everything after {size.first_s:.2f} s; the searching process "
             f"then took {size.memory_mb:.0f} MB. The p99 of single appends, the median of {_APPEND_WINDOWS} windows "
-            f"each, in turns: {appends}. From an append to an answer that has it, at {size.ingest_rate:,.0f} records/s "
-            f"of others ({INGEST_RECORDS_S:,} were meant): median "
+            f"each, in turns, by a client that goes before those that search: {appends}. From an append to an answer "
+            f"that has it, at {size.ingest_rate:,.0f} records/s of others ({INGEST_RECORDS_S:,} were meant): median "
             f"{size.found_ms[0]:.1f} ms, p99 {size.found_ms[1]:.1f} ms. Libraries are asked in the process and the "
             "servers over HTTP.",
             "",

@@ -202,7 +202,7 @@ class ThreadCommitter:
             self._answer(group, timing, error)
             return
         self.outstanding -= len(group)
-        if self._loop_syncs is not None:
+        if self._loop_syncs is not None and error is None:
             self._loop_syncs.synced(timing.sync_ms / 1000, by_loop=True)
         self._answering = True
         try:

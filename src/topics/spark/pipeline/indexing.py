@@ -250,7 +250,7 @@ class FamilyProduct:
         return max(due, self._cold_after_ms) if one.cold else due
 
     def job_failed(self) -> None:
-        """What it leaves goes with the next round as what a killed one leaves does."""
+        """What its tasks have left of a topic goes when something of the topic is next published, or is loaded."""
 
     def confirmed(self, number: int) -> int:
         """What was deleted is looked up by whoever searches."""

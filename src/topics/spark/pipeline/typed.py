@@ -113,7 +113,7 @@ class TypedProduct:
         return min([moment for moment in moments if moment is not None], default=None)
 
     def job_failed(self) -> None:
-        """What it leaves goes with the next round as what a killed one leaves does."""
+        """What its tasks have made is made again under the same names; what they had begun goes with the process."""
 
     def confirmed(self, number: int) -> int:
         """Deletes are hidden before anything else is done in a round."""
