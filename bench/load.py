@@ -10,12 +10,15 @@ import functools
 import json
 import os
 import resource
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from bench.install import CACHE, go, said
 from bench.peers import Running, favour, pinned
@@ -83,6 +86,30 @@ class LiveResult:
     other_cpu: float
 
 
+class Turn(msgspec.Struct):
+    """What was reached in one turn of one side."""
+
+    records: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def rate(self) -> float:
+        return self.records / self.seconds
+
+
+class Turns(msgspec.Struct):
+    """All turns of one side."""
+
+    turns: list[Turn]
+    p50_ms: float
+    p99_ms: float
+
+    @property
+    def rates(self) -> list[float]:
+        return [turn.rate for turn in self.turns]
+
+
 R = TypeVar("R", Result, LiveResult)
 
 
@@ -118,18 +145,28 @@ class Load:
         self._order(target, order)
 
     def measure(self, target: Running, place: str, workload: Workload, total: int = 0) -> Result:
-        speaker = target.server.speaker
-        order: dict[str, object] = {"connections": workload.connections}
-        if workload.reads:
-            order |= {"name": speaker.target(place), "limit": workload.records, "total": total}
-        elif workload.at_once:
-            order |= _row(speaker, place, workload)
-        else:
-            first, *others = [speaker.append(place, workload.records, size) for size in workload.sizes]
-            if workload.keyed:
-                first, *others = [with_key(request) for request in (first, *others)]
-            order |= {"request": first, "others": others, "records": workload.records}
-        return self.measure_order(target, order)
+        return self.measure_order(target, order_for(target.server.speaker, place, workload, total))
+
+    def measure_in_turns(self, sides: Sequence[tuple[Running, dict[str, object]]], turns: int) -> list[Turns]:
+        """What each of the orders reaches when they are carried out one after the other, again and again. A server is
+        held while it is not its turn."""
+        whole = {
+            "warm_up_s": self.warm_up_s, "seconds": self.seconds, "turns": turns,
+            "sides": [
+                {
+                    "address": target.address, "protocol": target.server.speaker.protocol, "pid": target.pid, **order,
+                }
+                for target, order in sides
+            ],
+        }  # fmt: skip
+        names = ", ".join(target.server.title for target, _ in sides)
+        try:
+            answers = self._told([str(generator())], {}, whole, names, len(sides) * turns * self.seconds)
+        finally:
+            # A generator that was killed leaves them as they are.
+            for target, _ in sides:
+                os.kill(target.pid, signal.SIGCONT)
+        return msgspec.convert(answers, list[Turns])
 
     def measure_order(self, target: Running, order: dict[str, object]) -> Result:
         """What the generator finds when it does as it is told."""
@@ -194,14 +231,24 @@ class Load:
 
     def _order(self, target: Running, order: dict[str, object]) -> dict[str, float]:
         whole = {"address": target.address, "protocol": target.server.speaker.protocol, **order}
-        limit_s = self.warm_up_s + self.seconds + 300
+        server = target.server
+        answer: dict[str, float] = self._told(
+            server.client or [str(generator())], server.client_env, whole, server.title, self.seconds
+        )
+        return answer
+
+    def _told(
+        self, command: list[str], env: dict[str, str], whole: dict[str, object], title: str, takes_s: float
+    ) -> Any:
+        """What a generator answers to an order."""
+        limit_s = self.warm_up_s + takes_s + 300
         process = subprocess.Popen(
-            pinned(self._core, target.server.client or [str(generator())]),
+            pinned(self._core, command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "GOMAXPROCS": "1", **target.server.client_env},
+            env={**os.environ, "GOMAXPROCS": "1", **env},
             start_new_session=True,
         )
         try:
@@ -209,15 +256,27 @@ class Load:
                 favour(process.pid)
             answered, complaint = process.communicate(json.dumps(whole), timeout=limit_s)
         except subprocess.TimeoutExpired as error:
-            raise RuntimeError(f"{target.server.title}: no end after {limit_s:.0f} s") from error
+            raise RuntimeError(f"{title}: no end after {limit_s:.0f} s") from error
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
         if process.returncode != 0:
-            raise RuntimeError(f"{target.server.title}: {complaint.strip()}")
-        answer: dict[str, float] = json.loads(answered)
-        return answer
+            raise RuntimeError(f"{title}: {complaint.strip()}")
+        return json.loads(answered)
+
+
+def order_for(speaker: Speaker, place: str, workload: Workload, total: int = 0) -> dict[str, object]:
+    """What the generator is to do."""
+    order: dict[str, object] = {"connections": workload.connections}
+    if workload.reads:
+        return order | {"name": speaker.target(place), "limit": workload.records, "total": total}
+    if workload.at_once:
+        return order | _row(speaker, place, workload)
+    first, *others = [speaker.append(place, workload.records, size) for size in workload.sizes]
+    if workload.keyed:
+        first, *others = [with_key(request) for request in (first, *others)]
+    return order | {"request": first, "others": others, "records": workload.records}
 
 
 def _row(speaker: Speaker, place: str, workload: Workload) -> dict[str, object]:

@@ -1,13 +1,13 @@
 """`python -m bench.sides CHECKOUT`: our server as it is here beside the one of another checkout, both running at once.
 
     git worktree add ../before HEAD~3
-    python -m bench.sides ../before --rows 16x1,16x100 --rounds 9
+    python -m bench.sides ../before --rows 16x1,16x100 --turns 400
 
-A change of a few percent is lost in what a machine does from one minute to the next. So both servers are up, on the
-same core, and are measured in turns, a second each: whatever else happens, happens to both. Printed are the medians
-of all rounds, and how many times the other's rate ours is: by the medians, by the best, and by the median of what each
-round says by itself, which is least moved by a machine that is fast in one minute and slow in the next. A measurement
-that others disturbed is made again.
+A change of a few percent is lost in what a machine does from one minute to the next, and on a shared one from one
+second to the next. So both servers are up, on the same core, and the load generator is connected to both and turns from
+one to the other every tenth of a second: whatever else happens, happens to both. Printed are the medians of all turns,
+and how many times the other's rate ours is: the median of what each pair of turns says by itself, and the interval
+that holds it in nineteen cases of twenty. A row whose interval is too wide to tell wants more `--turns`.
 """
 
 import argparse
@@ -19,11 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.command import end_with_servers
-from bench.load import Load, Workload
+from bench.load import Load, Turns, Workload, order_for
 from bench.peers import BOTH, OURS, Launch, Running, launch_topics, running
 from bench.protocols import PAYLOAD_BYTES
+from bench.ratios import Ratio
 
-_PATIENCE_S = 180.0
 _HERE = Path(__file__).resolve().parent.parent
 
 
@@ -49,12 +49,8 @@ def parse_row(text: str) -> Workload:
 
 def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
     """A line of the report, from the rates of both in records a second."""
-    middle_before, middle_after = statistics.median(before), statistics.median(after)
-    in_turn = statistics.median(ours / theirs for ours, theirs in zip(after, before, strict=True))
-    return (
-        f"{title:>8}: {middle_before:11,.0f} there, {middle_after:11,.0f} here, ratio of the medians "
-        f"{middle_after / middle_before:.2f}, of the best {max(after) / max(before):.2f}, round by round {in_turn:.2f}"
-    )
+    there, here = statistics.median(before), statistics.median(after)
+    return f"{title:>8}: {there:11,.0f} there, {here:11,.0f} here, ratio {Ratio.of(after, before)}"
 
 
 class Sides:
@@ -62,30 +58,28 @@ class Sides:
         cores = sorted(os.sched_getaffinity(0))
         apart = len(cores) > 1
         self._core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.3, patience_s=_PATIENCE_S)
+        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=0.0)
         ours = OURS[durability]
         self._servers = [replace(ours, launch=launch_from(checkout)) for checkout in (before, _HERE)]
         self._places = 0
 
-    def run(self, rows: list[Workload], rounds: int) -> None:
+    def run(self, rows: list[Workload], turns: int) -> None:
         with contextlib.ExitStack() as up:
             targets = [up.enter_context(running(server, self._core)) for server in self._servers]
             for row in rows:
-                rates: list[list[float]] = [[], []]
-                for number in range(rounds):
-                    # Who comes second pays for what the first has left to be written: each does in its turn.
-                    for side in (0, 1) if number % 2 else (1, 0):
-                        rates[side].append(self._rate(targets[side], row))
-                before, after = rates
+                before, after = (side.rates for side in self._measure(targets, row, turns))
                 print(compare(row.title, before, after), flush=True)
 
-    def _rate(self, target: Running, row: Workload) -> float:
+    def _measure(self, targets: list[Running], row: Workload, turns: int) -> list[Turns]:
         self._places += 1
-        place, speaker = f"side{self._places}", target.server.speaker
-        speaker.make(target.address, place)
-        rate = self._load.measure(target, place, row).records_per_s
-        speaker.drop(target.address, place)
-        return rate
+        place = f"side{self._places}"
+        for target in targets:
+            target.server.speaker.make(target.address, place)
+        sides = [(target, order_for(target.server.speaker, place, row)) for target in targets]
+        measured = self._load.measure_in_turns(sides, turns)
+        for target in targets:
+            target.server.speaker.drop(target.address, place)
+        return measured
 
 
 def main() -> None:
@@ -94,14 +88,14 @@ def main() -> None:
     help_rows = "connections x records of an append; v varies their size, k gives each append a key"
     parser.add_argument("--rows", default="1x1,1x1k,16x1,16x1k,16x1v,64x1,64x1k,1x100,16x100", help=help_rows)
     parser.add_argument("--durability", choices=BOTH, default="disk")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=0.8)
+    parser.add_argument("--turns", type=int, default=150, help="of each side")
+    parser.add_argument("--seconds", type=float, default=0.1, help="of one turn")
     arguments = parser.parse_args()
     if not (arguments.checkout / "src" / "topics").is_dir():
         parser.error(f"there is no src/topics in {arguments.checkout}")
     end_with_servers("bench.sides")
     sides = Sides(arguments.checkout.resolve(), arguments.durability, arguments.seconds)
-    sides.run([parse_row(row) for row in arguments.rows.split(",")], arguments.rounds)
+    sides.run([parse_row(row) for row in arguments.rows.split(",")], arguments.turns)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,12 @@ type loop struct {
 	epoll       int
 	connections []connection
 	buffer      []byte
+	events      []syscall.EpollEvent
+	answered    time.Time // When something arrived last.
 	sent        int
-	unheard     int // Connections without an answer since the warm-up.
+	flying      int  // Requests without an answer yet.
+	resting     bool // Nothing more is sent.
+	unheard     int  // Connections without an answer since the warm-up.
 
 	// What was measured since the warm-up ended.
 	begun    time.Time
@@ -53,25 +57,37 @@ type loop struct {
 }
 
 func run(wanted *order) (*answer, error) {
-	epoll, err := syscall.EpollCreate1(0)
+	l, err := newLoop(wanted)
 	if err != nil {
 		return nil, err
-	}
-	l := &loop{order: wanted, epoll: epoll, buffer: make([]byte, 1<<20)}
-	for index := 0; index < wanted.Connections; index++ {
-		if err := l.connect(index); err != nil {
-			return nil, err
-		}
 	}
 	runtime.GC()
 	if err := l.drive(); err != nil {
 		return nil, err
 	}
-	seconds := time.Since(l.begun).Seconds()
+	return l.measured(), nil
+}
+
+// newLoop is connected, and has sent nothing yet.
+func newLoop(wanted *order) (*loop, error) {
+	epoll, err := syscall.EpollCreate1(0)
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{order: wanted, epoll: epoll, buffer: make([]byte, 1<<20), events: make([]syscall.EpollEvent, 256)}
+	for index := 0; index < wanted.Connections; index++ {
+		if err := l.connect(index); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *loop) measured() *answer {
 	return &answer{
-		Requests: l.requests, Records: l.records, Seconds: seconds, CPU: cpuSeconds() - l.cpu,
+		Requests: l.requests, Records: l.records, Seconds: time.Since(l.begun).Seconds(), CPU: cpuSeconds() - l.cpu,
 		P50: l.times.quantile(0.50), P99: l.times.quantile(0.99), Max: float64(l.times.max) / 1e6,
-	}, nil
+	}
 }
 
 func (l *loop) connect(index int) error {
@@ -100,28 +116,13 @@ func (l *loop) drive() error {
 	warm := now.Add(time.Duration(l.order.WarmUp * float64(time.Second)))
 	end := warm.Add(time.Duration(l.order.Seconds * float64(time.Second)))
 	warming, counted := l.order.Requests == 0, l.order.Requests
-	for index := range l.connections {
-		if err := l.send(index, now); err != nil {
-			return err
-		}
+	if err := l.sendAll(now); err != nil {
+		return err
 	}
-	events := make([]syscall.EpollEvent, 256)
-	heard := now
 	for {
-		count, err := wait(l.epoll, events)
+		now, err := l.turn()
 		if err != nil {
 			return err
-		}
-		for _, event := range events[:count] {
-			if err := l.handle(int(event.Fd), event.Events); err != nil {
-				return err
-			}
-		}
-		now = time.Now()
-		if count > 0 {
-			heard = now
-		} else if now.Sub(heard) > patience {
-			return errors.New("the server has stopped answering")
 		}
 		switch {
 		case counted > 0:
@@ -139,6 +140,36 @@ func (l *loop) drive() error {
 			return nil
 		}
 	}
+}
+
+func (l *loop) sendAll(now time.Time) error {
+	l.answered = now
+	for index := range l.connections {
+		if err := l.send(index, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// turn takes what has arrived, and tells when.
+func (l *loop) turn() (time.Time, error) {
+	count, err := wait(l.epoll, l.events)
+	if err != nil {
+		return time.Time{}, err
+	}
+	for _, event := range l.events[:count] {
+		if err := l.handle(int(event.Fd), event.Events); err != nil {
+			return time.Time{}, err
+		}
+	}
+	now := time.Now()
+	if count > 0 {
+		l.answered = now
+	} else if now.Sub(l.answered) > patience {
+		return time.Time{}, errors.New("the server has stopped answering")
+	}
+	return now, nil
 }
 
 func (l *loop) restart(now time.Time) {
@@ -179,6 +210,7 @@ func (l *loop) handle(index int, events uint32) error {
 	}
 	now := time.Now()
 	l.requests++
+	l.flying--
 	if some, is := c.session.(picky); !is || some.timed() {
 		l.times.add(int64(now.Sub(c.started)))
 	}
@@ -186,10 +218,11 @@ func (l *loop) handle(index int, events uint32) error {
 }
 
 func (l *loop) send(index int, now time.Time) error {
-	if l.order.Requests > 0 && l.sent >= l.order.Requests {
+	if l.resting || l.order.Requests > 0 && l.sent >= l.order.Requests {
 		return nil
 	}
 	l.sent++
+	l.flying++
 	c := &l.connections[index]
 	c.started, c.unsent = now, c.session.next()
 	count, err := transfer(syscall.SYS_WRITE, c.fd, c.unsent)

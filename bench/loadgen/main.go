@@ -6,6 +6,9 @@
 // It reads one JSON order from its input and prints one JSON answer. It knows no product: what to send for an append
 // is part of the order; only reads, which follow a cursor, are made here.
 //
+// An order of several sides measures them in turns of a moment each: a machine that is fast in one second and slow in
+// the next is so for all of them, and what one moment says of two servers is worth more than what two minutes say.
+//
 // A record is counted by a byte that every payload holds exactly once and nothing else holds: the answers of three
 // protocols are counted alike and at memory speed, and a server that leaves records out is found out.
 package main
@@ -36,6 +39,9 @@ type order struct {
 	Name        string   `json:"name"`     // What to read: a path, a key, a stream.
 	Limit       int      `json:"limit"`    // How many records a read asks for.
 	Total       int      `json:"total"`    // How many records one pass over everything must find.
+	Sides       []order  `json:"sides"`    // Not empty: orders that are carried out in turns, so many times.
+	Turns       int      `json:"turns"`
+	Pid         int      `json:"pid"` // Of a side's server, which is held between its turns; 0 holds nobody.
 }
 
 // answer is what was measured between the end of the warm-up and the end.
@@ -66,9 +72,12 @@ func main() {
 		fail(err)
 	}
 	var measured any
-	if wanted.Protocol == "live" {
+	switch {
+	case len(wanted.Sides) > 0:
+		measured, err = runSides(&wanted)
+	case wanted.Protocol == "live":
 		measured, err = runLive(raw)
-	} else {
+	default:
 		measured, err = run(&wanted)
 	}
 	if err != nil {

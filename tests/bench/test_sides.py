@@ -28,12 +28,9 @@ def test_a_row_that_is_none(text: str) -> None:
         parse_row(text)
 
 
-def test_medians_and_the_best_are_compared() -> None:
+def test_each_turn_is_compared_with_the_one_beside_it() -> None:
     line = compare("16x1", [100.0, 90.0, 200.0], [110.0, 150.0, 50.0])
-    assert line == (
-        "    16x1:         100 there,         110 here, "
-        "ratio of the medians 1.10, of the best 0.75, round by round 1.10"
-    )
+    assert line == "    16x1:         100 there,         110 here, ratio 1.10 (0.25 to 1.67)"
 
 
 def test_a_checkout_is_served_from_its_own_sources(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ _HEAD_BYTES_MAX = 2048
 # A larger body hardly ever comes in one piece, and its memory is to be counted (`http.bodies`).
 _BODY_BYTES_MAX = 128 * 1024
 _DIGITS_MAX = len(str(_BODY_BYTES_MAX))
+_READY_BYTES = 4096
 _LENGTH = b"content-length"
 # With one of these the head alone does not say how the request is read.
 _SPECIAL = (b"expect", b"content-encoding", b"transfer-encoding")
@@ -56,11 +57,15 @@ class Known:
 class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
-    __slots__ = ("_body_bytes_max", "_fruitless", "_known", "_last", "admission", "head", "lead", "nbytes")
+    __slots__ = (
+        "_body_bytes_max", "_fruitless", "_known", "_last", "_rest_bytes_max", "admission", "head", "lead", "nbytes",
+    )  # fmt: skip
 
     def __init__(self, body_bytes_max: int) -> None:
         self._known: list[Known] = []
         self._body_bytes_max = min(body_bytes_max, _BODY_BYTES_MAX)
+        self._rest_bytes_max = self._body_bytes_max + len(str(self._body_bytes_max))
+        """Of the longest body and its length."""
         self._fruitless = 0
         self._last: Known | None = None
         self.head = UNREAD_HEAD
@@ -74,22 +79,20 @@ class HeadCache:
     def find(self, data: bytes, nbytes: int) -> bytes:
         """The body, if this is a whole request with a known head, which is the last one then; otherwise the data."""
         for known in self._known:
-            lead, back, length = known.front, known.back, 0
-            if not data.startswith(lead):
-                continue
-            if back:
+            lead = known.front
+            if known.back:
                 rest = nbytes - known.head_nbytes
-                length = rest - len(str(rest))
-                if not 0 < length <= self._body_bytes_max:
+                if not 0 < rest <= self._rest_bytes_max:
                     continue
-                lead = b"%b%d%b" % (known.front, length, back)
-                if len(lead) + length != nbytes:
-                    # The length has a digit less than what it takes together with its digits: 9 and 1 are 10.
-                    length += 1
-                    lead = b"%b%d%b" % (known.front, length, back)
+                digits = _READY[rest] if rest < _READY_BYTES else _length_of(rest)
+                if not digits:
+                    continue
+                lead = lead + digits + known.back
+            elif nbytes != known.head_nbytes:
+                continue
             body = data.removeprefix(lead)
             # Without the lead it is the same object.
-            if body is not data and len(body) == length:
+            if body is not data:
                 if known is not self._last:
                     self._turn_to(known)
                 self._fruitless = 0
@@ -168,6 +171,18 @@ class HeadCache:
 
     def __len__(self) -> int:
         return len(self._known)
+
+
+def _length_of(rest: int) -> bytes:
+    """The length that makes so many bytes together with the body it tells of; empty where no length does."""
+    length = rest - len(str(rest))
+    if length + len(str(length)) != rest:
+        # It has a digit less than both together: 9 and 1 are 10.
+        length += 1
+    return b"%d" % length if length > 0 and length + len(str(length)) == rest else b""
+
+
+_READY = [_length_of(rest) for rest in range(_READY_BYTES)]
 
 
 def _split(candidate: bytes) -> tuple[bytes, bytes] | None:

@@ -118,7 +118,12 @@ class Shard:
     @property
     def coalesces(self) -> bool:
         """Whether single records may be coalesced for the end of the tick: `check_open` would let them through."""
-        return self.committer.coalesces and self.writer.poison is None and self.room.short is None and not self.full
+        return (
+            self.committer.coalesces
+            and self.writer.poison is None
+            and self.room.short is None
+            and self.queue_bytes <= self._queue_bytes_max
+        )
 
     def check_open(self, size: int = 0, patient: bool = False, frees: bool = False, overtakes: bool = False) -> None:
         """Refuses work before a frame number is spent on it; a patient caller rather queues than is refused. What
@@ -171,9 +176,6 @@ class Shard:
             except Exception:
                 # One caller's broken callback must not keep the answers of the others.
                 _log.exception("a commit callback failed")
-        self._tell_settled()
-
-    def _tell_settled(self) -> None:
         for told in self.settled:
             told()
 
@@ -191,7 +193,8 @@ class Shard:
             waiting, self.after_heal = self.after_heal, {}
             for action in waiting.values():
                 action()
-            self._tell_settled()
+            for told in self.settled:
+                told()
 
 
 class InlineCommitter:

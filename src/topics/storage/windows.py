@@ -49,41 +49,33 @@ _UNKNOWN_S = 0.01
 class TickWindow:
     """Decides on the loop when a group is complete, and whether the loop may write it."""
 
-    __slots__ = ("_company", "_stalls", "_ticks_left", "_until", "_wary")
+    __slots__ = ("_stalls", "_until", "_wary", "company", "ticks_left")
 
     def __init__(self) -> None:
-        self._company = 0
-        """How many callers the last group had."""
-        self._ticks_left = 0
+        self.company = 0
+        """How many callers the last group had; whoever hands one over says so."""
+        self.ticks_left = 0
+        """For how many ticks more the group may stay open; with none nobody needs to look at a clock."""
         self._until = 0.0
         self._stalls = 0
         self._wary = 0
         """Groups that are left to the thread because of a stall."""
 
-    @property
-    def expects_company(self) -> bool:
-        """Whether those of the last group are worth waiting for; otherwise nobody needs to look at a clock."""
-        return self._company >= COMPANY
-
-    def open(self, now: float) -> None:
-        """The first of a group is there."""
-        self._ticks_left = COMPANY_TICKS if self.expects_company else 0
-        self._until = now + COMPANY_S
-
-    @property
-    def may_stay_open(self) -> bool:
-        return self._ticks_left > 0
+    def open(self, seconds: Callable[[], float]) -> None:
+        """The first of a group is there. Where those of the last one are not worth waiting for, the clock is not asked
+        at all."""
+        if self.company < COMPANY:
+            self.ticks_left = 0
+        else:
+            self.ticks_left = COMPANY_TICKS
+            self._until = seconds() + COMPANY_S
 
     def stays_open(self, now: float) -> bool:
         """A tick is over: whether the group waits for one more."""
-        if not self._ticks_left or now >= self._until:
+        if not self.ticks_left or now >= self._until:
             return False
-        self._ticks_left -= 1
+        self.ticks_left -= 1
         return True
-
-    def close(self, callers: int) -> None:
-        """The group is handed over."""
-        self._company = callers
 
     def is_wary(self, stalls: int) -> bool:
         """Whether this group is left to the thread; `stalls` counts the writes so far that were made to wait."""

@@ -91,8 +91,7 @@ class ThreadCommitter:
     def expect(self) -> None:
         if not self._expecting:
             self._expecting = True
-            window = self._tick_window
-            window.open(self._writer.seconds() if window.expects_company else 0.0)
+            self._tick_window.open(self._writer.seconds)
             self._defer(self._tick_over)
 
     def write_now(self) -> None:
@@ -129,7 +128,7 @@ class ThreadCommitter:
 
     def _tick_over(self) -> None:
         window = self._tick_window
-        if window.may_stay_open and window.stays_open(self._writer.seconds()):
+        if window.ticks_left and window.stays_open(self._writer.seconds()):
             self._defer(self._tick_over)
         else:
             self._hand_over()
@@ -143,8 +142,8 @@ class ThreadCommitter:
         if not self._tick:
             return
         batch, self._tick = self._tick, []
-        callers = sum([submission.callers for submission in batch])
-        self._tick_window.close(callers)
+        callers = batch[0].callers if len(batch) == 1 else sum([submission.callers for submission in batch])
+        self._tick_window.company = callers
         if self._may_write_at_once(batch):
             self._write_at_once(batch)
         elif self._may_sync_at_once(batch, callers):

@@ -21,9 +21,9 @@ from topics.storage.windows import (
 
 def ticks(window: TickWindow, now: float = 5.0) -> int:
     """How many more ticks a group stays open when time stands still."""
-    window.open(now)
+    window.open(lambda: now)
     count = 0
-    while window.may_stay_open and window.stays_open(now):
+    while window.ticks_left and window.stays_open(now):
         count += 1
     return count
 
@@ -31,14 +31,23 @@ def ticks(window: TickWindow, now: float = 5.0) -> int:
 @pytest.mark.parametrize(("callers", "more"), [(0, 0), (1, 0), (COMPANY - 1, 0), (COMPANY, 2), (1000, 2)])
 def test_a_group_stays_open_for_two_ticks_behind_one_of_several(callers: int, more: int) -> None:
     window = TickWindow()
-    window.close(callers)
-    assert (ticks(window), window.expects_company) == (more, more > 0)
+    window.company = callers
+    assert ticks(window) == more
+
+
+def test_the_clock_is_asked_only_where_somebody_is_waited_for() -> None:
+    window, asked = TickWindow(), []
+    window.open(lambda: asked.append(1) or 5.0)
+    assert not asked
+    window.company = COMPANY
+    window.open(lambda: asked.append(1) or 5.0)
+    assert asked == [1]
 
 
 def test_a_group_does_not_stay_open_where_ticks_are_long() -> None:
     window = TickWindow()
-    window.close(COMPANY)
-    window.open(5.0)
+    window.company = COMPANY
+    window.open(lambda: 5.0)
     assert window.stays_open(5.0 + COMPANY_S / 2)
     assert not window.stays_open(5.0 + COMPANY_S)
 
@@ -46,9 +55,9 @@ def test_a_group_does_not_stay_open_where_ticks_are_long() -> None:
 def test_the_first_group_waits_for_nobody_and_a_small_one_ends_the_waiting() -> None:
     window = TickWindow()
     assert ticks(window) == 0
-    window.close(COMPANY)
+    window.company = COMPANY
     assert ticks(window) == 2
-    window.close(1)
+    window.company = 1
     assert ticks(window) == 0
 
 

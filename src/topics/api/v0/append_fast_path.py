@@ -74,6 +74,11 @@ class AppendFastPath:
                     refuse(exchange, outcome, now)
             return
         topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
+        if len(exchanges) == 1:
+            seq, exchange = outcome.first_seq, exchanges[0]
+            spent_ms = (now - exchange.started) * 1000.0
+            exchange.respond(200, LONE_APPENDED % (b"", topic, seq, seq, seq, seq, spent_ms, times))
+            return
         respond_each(
             exchanges,
             [
