@@ -122,13 +122,15 @@ class Connection(asyncio.Protocol):
         self._since_bytes += nbytes
         now = hub.monotonic()
         modest = now >= self._modest_from
-        if at_rest and nbytes <= PIECE_BYTES and modest:
+        if at_rest and modest and (nbytes <= PIECE_BYTES or several):
             # The usual case, a connection at rest, in fewer steps than `go_on` would take.
             self._slice_end = now + SLICE_S
             pipeline.corked = True
             if several:
                 data = self._start_several(data)
-            if data:
+            if len(data) > PIECE_BYTES or pipeline.is_full():
+                self._unparsed = data
+            elif data:
                 self._feed(data)
             pipeline.corked = False
             pipeline.flush()
@@ -363,13 +365,27 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             self._hub.handle(exchange)
         elif self._unparsed and not self._input_over and not pipeline.is_full():
-            size = self._reader.piece_bytes
-            rest = memoryview(self._unparsed)
-            self._unparsed = rest[size:]
-            self._feed(rest[:size])
+            self._read_on()
         elif not pipeline.flush():
             return False
         return True
+
+    def _read_on(self) -> None:
+        """Takes requests whose heads are known, or the next piece for the parser."""
+        unparsed = self._unparsed
+        # How much is left of the request that the parser is in; nothing between two of them.
+        left = self._due_bytes - (self._since_bytes - len(unparsed))
+        if not left and len(self._heads):
+            whole = bytes(unparsed)
+            self._unparsed = self._start_several(whole)
+            if len(self._unparsed) < len(whole):
+                return
+        size = self._reader.piece_bytes
+        if left > 0:
+            size = min(size, left)
+        rest = memoryview(self._unparsed)
+        self._unparsed = rest[size:]
+        self._feed(rest[:size])
 
     def _feed(self, piece: bytes | memoryview) -> None:
         try:
@@ -421,21 +437,29 @@ class Connection(asyncio.Protocol):
         return True
 
     def _start_several(self, data: bytes) -> bytes:
-        """Starts the requests that a piece begins with as far as their heads are known; what is left of it then."""
+        """Starts the requests that a piece begins with, as far as their heads are known and there is time and room for
+        them; what is left of it then. Only where the parser stands between two requests."""
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
-        while not self._input_over and (cut := heads.cut(data, at)) is not None:
-            if heads.admission is not hub.application.admission and not heads.are_admitted(hub.application):
+        application, monotonic = hub.application, hub.monotonic
+        while not self._input_over and not pipeline.is_full() and (cut := heads.cut(data, at)) is not None:
+            if heads.admission is not application.admission and not heads.are_admitted(application):
                 break
-            begin, end = cut
+            now = monotonic()
+            if now >= self._slice_end:
+                break
+            at, end = cut
             hub.counters.requests += 1
             self._requests += 1
-            pipeline.receiving = Exchange(heads.head, pipeline, hub.monotonic(), True, True)
-            pipeline.exchanges.append(pipeline.receiving)
-            self.on_request(data[begin:end])
+            exchange = Exchange(heads.head, pipeline, now, True, True, data[at:end])
+            pipeline.exchanges.append(exchange)
+            try:
+                application.handle(exchange)
+            except Exception:
+                hub.failed(exchange)
             at = end
         if at:
-            self._fresh = data = data[at:]
-            self._since_bytes = len(data)
+            data = data[at:]
+        self._fresh, self._since_bytes, self._due_bytes = data, len(data), 0
         return data
 
     def _throttle(self) -> None:

@@ -58,7 +58,8 @@ class HeadCache:
     """The heads that one connection has sent, and the one that came last."""
 
     __slots__ = (
-        "_body_bytes_max", "_fruitless", "_known", "_last", "_rest_bytes_max", "admission", "head", "lead", "nbytes",
+        "_body_bytes_max", "_fruitless", "_known", "_last", "_last_cut", "_last_length", "_rest_bytes_max", "admission",
+        "head", "lead", "nbytes",
     )  # fmt: skip
 
     def __init__(self, body_bytes_max: int) -> None:
@@ -68,6 +69,10 @@ class HeadCache:
         """Of the longest body and its length."""
         self._fruitless = 0
         self._last: Known | None = None
+        # Everything before the body of the last request that was cut off, and how long that body was. It is of the
+        # last head: turning to another one forgets it.
+        self._last_cut = b""
+        self._last_length = 0
         self.head = UNREAD_HEAD
         """What of the last one is asked for each time, together with the one below."""
         self.admission: object = None
@@ -103,6 +108,10 @@ class HeadCache:
     def cut(self, data: bytes, at: int) -> tuple[int, int] | None:
         """Where the body of the request that begins here begins and ends, if its head is known, which is the last one
         then, and if all of it is there. Others may stand behind it, so here the number counts."""
+        if self._last_cut and data.startswith(self._last_cut, at):
+            begin = at + len(self._last_cut)
+            end = begin + self._last_length
+            return (begin, end) if end <= len(data) else None
         for known in self._known:
             front, back = known.front, known.back
             if not data.startswith(front, at):
@@ -120,10 +129,12 @@ class HeadCache:
             self._fruitless = 0
             # `lead` is that of another request.
             self.nbytes = -1
+            self._last_cut, self._last_length = data[at:begin], length
             return begin, begin + length
         return None
 
     def _turn_to(self, known: Known) -> None:
+        self._last_cut = b""
         self._last = known
         self.head, self.admission = known.head, known.admission
 
@@ -166,6 +177,7 @@ class HeadCache:
     def close(self) -> None:
         """Knows nothing from here on: every request goes to the parser."""
         self._known.clear()
+        self._last_cut = b""
         self._fruitless = _FRUITLESS_MAX
         self.nbytes = -1
 

@@ -57,6 +57,7 @@ class Pipeline:
     __slots__ = (
         "_account",
         "_counted",
+        "_going_on",
         "_held_bytes",
         "_hub",
         "_owner",
@@ -83,6 +84,8 @@ class Pipeline:
         self._hub = hub
         self._transport = transport
         self._pieces: list[bytes] = []
+        # Whether the connection goes on in the next turn of the loop, where nothing makes it do so before.
+        self._going_on = False
         # Who the unread bytes belong to, how many were counted, and how many of them wait for an answer before them.
         self._account = NOBODY
         self._counted = 0
@@ -146,14 +149,38 @@ class Pipeline:
 
     def deliver_plain(self, exchange: Exchange, answer: bytes) -> None:
         exchanges = self.exchanges
-        if self.corked or len(exchanges) != 1:
-            self.deliver(exchange, (answer,))
+        if len(exchanges) != 1 or self.corked or self._pieces:
+            if self._is_followed(exchange):
+                exchanges.popleft()
+                self._pieces.append(answer)
+            else:
+                self.deliver(exchange, (answer,))
             return
         # The usual case, the only request of its connection answered later, in fewer steps than below.
         exchanges.popleft()
         self._hub.counters.bytes_out += len(answer)
         self._transport.write(answer)
         self._owner.after_answer()
+
+    def _is_followed(self, exchange: Exchange) -> bool:
+        """Whether an answer whose turn it is waits for those behind it, which mostly come with it: requests that were
+        sent together are answered together. Whoever does not come in this turn of the loop is not waited for."""
+        exchanges = self.exchanges
+        if self.corked or len(exchanges) < 2 or exchanges[0] is not exchange or len(self._pieces) > _PIECES_MAX:
+            return False
+        behind = exchanges[1]
+        if behind.payload is not None or behind.wants_continue:
+            return False
+        if not self._going_on:
+            self._going_on = True
+            self._hub.call_soon(self._go_on)
+        return True
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        # Otherwise the last answer has sent what waited for it.
+        if self._pieces and not self._released:
+            self._owner.go_on()
 
     def deliver(self, exchange: Exchange, payload: tuple[bytes, ...]) -> None:
         exchange.payload = payload

@@ -208,6 +208,36 @@ def test_requests_that_come_in_one_piece_are_known_each() -> None:
     memory.leave()
 
 
+def test_a_long_piece_of_known_requests_needs_no_parser() -> None:
+    memory = Memory(App())
+    memory.send(post("/a", b"a"))
+    piece = b"".join(post("/a", b"a" * (number % 3 + 200)) for number in range(100))
+    memory.send(piece, post("/b", b"b"), piece[:9000], piece[9000:])
+    exchanges = memory.app.exchanges
+    assert [len(exchange.body) for exchange in exchanges if exchange.head.path == "/a"] == [
+        1, *[number % 3 + 200 for number in range(100)] * 2
+    ]  # fmt: skip
+    # But for the one that was cut in two and those that the parser got with its other half.
+    first = exchanges[1].head
+    assert all(exchange.head is first for exchange in exchanges[1:101])
+    assert sum(exchange.head is first for exchange in exchanges) > 120
+    assert len(split_answers(memory.answered)) == 202
+    memory.leave()
+
+
+def test_a_long_piece_is_not_read_further_than_there_is_room_for_answers() -> None:
+    memory = Memory(App(keep), pipeline_depth=8)
+    memory.send(post("/", b"first"))
+    memory.app.exchanges[0].respond(200, b"1")
+    memory.send(post("/", b"x" * 300) * 50)
+    assert (len(memory.app.exchanges), memory.wire.reading) == (9, False)
+    for number in range(1, 51):
+        memory.app.exchanges[number].respond(200, b"%d" % number)
+        memory.deliver()
+    assert [answer.body for answer in split_answers(memory.answered)] == [b"1"] + [b"%d" % n for n in range(1, 51)]
+    memory.leave()
+
+
 def test_a_piece_that_begins_with_known_requests_is_read_on_from_there() -> None:
     memory = Memory(App())
     memory.send(post("/a", b"first"))
@@ -239,6 +269,13 @@ def test_damaged_requests_in_one_piece_are_never_taken_for_known_ones(at: int, c
     known = post("/topic", b"hello", "content-type: application/json")
     two = known + known
     assert_read_alike(known, two[:at] + instead + two[at + cut :])
+
+
+@given(st.integers(0, 8_000), st.integers(0, 200), st.sampled_from([b"", b"\r\n", b"\r\n\r\n", b"0", b"12", b"4"]))
+def test_damage_in_a_long_piece_is_read_as_the_parser_reads_it(at: int, cut: int, instead: bytes) -> None:
+    known = post("/topic", b"hello", "content-type: application/json")
+    many = known * 90
+    assert_read_alike(known, many[:at] + instead + many[at + cut :])
 
 
 @pytest.mark.parametrize("between", [b"\r\n", b"\r\n\r\n", b"\r\n\r\n\r\n"])
