@@ -19,6 +19,7 @@ from topics.api.live.sessions import BEFORE_ALL
 from topics.api.v0.appends import with_config_of, with_key
 from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, read_command, starts_of
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
+from topics.api.v0.ws.ws_published import Published, answer_published
 from topics.api.v0.ws.ws_replies import Replies
 from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
@@ -134,7 +135,7 @@ class Session(Sink):
     def on_closing(self) -> None:
         self._peer_closed = True
         self._forget_subscriptions()
-        self._settle()
+        self.settle()
 
     def on_gone(self) -> None:
         self.close()
@@ -153,7 +154,7 @@ class Session(Sink):
             self._stopping = True
             self._send(error_frame(ShuttingDownError()))
             self._forget_subscriptions()
-            self._settle()
+            self.settle()
 
     # What delivery calls.
 
@@ -187,29 +188,50 @@ class Session(Sink):
         def done(outcome: AppendResult | TopicsError) -> None:
             self._publish_bytes -= nbytes
             if isinstance(outcome, TopicsError):
-                frame = self._refusal(outcome, command.request_id)
+                frame = self.refusal(outcome, command.request_id)
             else:
                 spent_ms = (self.run_queue.seconds() - started) * 1000.0
                 frame = ack_frame(outcome, command.request_id, command.return_seqs, spent_ms)
             self._replies.give(reply, frame)
-            self._settle()
+            self.settle()
 
         try:
             if command.config is not None and self._strict:
                 check_inline_config(text)
-            batch = with_key(command, command.idempotency_key)
             if self.key is not ANYONE:
                 self.key.check(Scope.WRITE if command.config is None else Scope.WRITE | Scope.ADMIN, command.topic)
-                if command.config is not None:
-                    batch = with_config_of(self.key, self._engine, command.topic, batch)
             if self._stopping:
                 raise ShuttingDownError()
-            self._engine.append(command.topic, batch, done)
+            if not self._publishes_alone(command, Published(self, command, reply, started, nbytes)):
+                batch = with_key(command, command.idempotency_key)
+                if self.key is not ANYONE and command.config is not None:
+                    batch = with_config_of(self.key, self._engine, command.topic, batch)
+                self._engine.append(command.topic, batch, done)
         except TopicsError as error:
             done(error)
             return
         if self._is_busy:
             self._socket.hold()
+
+    def _publishes_alone(self, command: Publish, published: Published) -> bool:
+        """The fast path, as it is for requests (`api.v0.append_fast_path`): one record and nothing else, answered
+        together with the others of its tick. False where the long way is to be gone; then nothing happened."""
+        records = command.records
+        if (
+            len(records) != 1
+            or command.node is not None
+            or command.create is not None
+            or command.config is not None
+            or command.delay_ms
+            or command.disable_backpressure
+        ):
+            return False
+        return self._engine.append_lone(command.topic, records[0], published, answer_published, command.idempotency_key)
+
+    def give(self, published: Published, frame: bytes) -> None:
+        """The answer to a publish that went alone."""
+        self._publish_bytes -= published.nbytes
+        self._replies.give(published.reply, frame)
 
     @property
     def _is_busy(self) -> bool:
@@ -219,9 +241,9 @@ class Session(Sink):
         try:
             self._replies.now(self._follow(command))
         except TopicsError as error:
-            self._replies.now(self._refusal(error, command.request_id))
+            self._replies.now(self.refusal(error, command.request_id))
 
-    def _refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
+    def refusal(self, error: TopicsError, request_id: RequestId) -> bytes:
         if self.audited is not None and isinstance(error, ForbiddenError):
             self.audited(_FORBIDDEN)
         return error_frame(told_to(self.key, error), request_id)
@@ -279,7 +301,7 @@ class Session(Sink):
         if not self._socket.write(frame):
             self.filled()
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """Something is answered: what waited for it goes on."""
         if self._replies:
             if not self._is_busy and self._waiting is None:

@@ -68,8 +68,13 @@ def error_frame(error: TopicsError, request_id: RequestId = None, topic: str | N
 
 
 def ack_frame(outcome: AppendResult, request_id: RequestId, return_seqs: bool, spent_ms: float) -> bytes:
-    said = b"" if request_id is None else b'"request_id":%b,' % _encode(request_id)
-    return text_frame(encode_appended(outcome, return_seqs, spent_ms, b'"op":"ack",%b' % said))
+    before = b'"op":"ack",%b' % said_id(request_id)
+    return text_frame(encode_appended(outcome, return_seqs, spent_ms, before))
+
+
+def said_id(request_id: RequestId) -> bytes:
+    """The id as a member with its comma; nothing where the command had none."""
+    return b"" if request_id is None else b'"request_id":%b,' % _encode(request_id)
 
 
 def subscribed_frame(request_id: RequestId, topics: dict[str, Position]) -> bytes:

@@ -1,0 +1,86 @@
+"""Texts that are read without the library are what the library would have read."""
+
+import itertools
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from topics.http.bodies import Budget
+from topics.http.websocket.message_reader import Message, MessageReader
+
+_MAX_BYTES = 5000
+
+
+class ByTheLibrary(MessageReader):
+    def _read_texts(self, data: bytes) -> int:
+        return 0
+
+
+def read(kind: type[MessageReader], pieces: list[bytes]) -> tuple[list[Message], State, list[bytes], int]:
+    """The messages, and what is said to the peer."""
+    protocol = ServerProtocol(state=State.OPEN, max_size=_MAX_BYTES)
+    budget = Budget(1 << 30)
+    reader, messages = kind(protocol, budget, b""), []
+    for piece in pieces:
+        reader.feed(piece)
+        while reader.has_more:
+            message = reader.next_message()
+            if message is not None:
+                messages.append(message)
+    state, said = protocol.state, protocol.data_to_send()
+    reader.release()
+    return messages, state, said, budget.held_bytes
+
+
+def frame(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=True)
+
+
+def longwinded(data: bytes) -> bytes:
+    """A text whose length takes more bytes than it needs."""
+    return b"\x81\xff" + struct.pack("!Q", len(data)) + bytes(4) + data
+
+
+texts = (
+    st.text(max_size=300).map(str.encode)
+    | st.binary(max_size=3)
+    | st.sampled_from([b"x" * n for n in (125, 126, 5001)])
+)
+frames = st.one_of(
+    texts.map(lambda data: frame(Opcode.TEXT, data)),
+    texts.map(lambda data: frame(Opcode.BINARY, data)),
+    texts.map(lambda data: frame(Opcode.TEXT, data, fin=False)),
+    texts.map(lambda data: frame(Opcode.CONT, data)),
+    texts.map(lambda data: frame(Opcode.CONT, data, fin=False)),
+    st.binary(max_size=100).map(lambda data: frame(Opcode.PING, data)),
+    texts.map(longwinded),
+    st.just(frame(Opcode.CLOSE, struct.pack("!H", 1000))),
+    # Unmasked, reserved bits, unknown, cut off.
+    st.sampled_from([b"\x81\x01a", b"\xc1\x81\0\0\0\0a", b"\x83\x80\0\0\0\0", b"\x81", b"\x81\xfe\0"]),
+)
+
+
+@given(st.lists(frames, max_size=12), st.lists(st.integers(0, 4000), max_size=6))
+def test_a_peer_is_read_as_the_library_reads_it(sent: list[bytes], cuts: list[int]) -> None:
+    whole = b"".join(sent)
+    places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
+    pieces = [whole[begin:end] for begin, end in itertools.pairwise(places)]
+    assert read(MessageReader, pieces) == read(ByTheLibrary, pieces)
+
+
+def test_texts_in_one_piece_never_reach_the_library() -> None:
+    protocol = ServerProtocol(state=State.OPEN)
+    reader = MessageReader(protocol, Budget(1 << 20), b"")
+    protocol.receive_data = lambda data: None  # type: ignore[method-assign]
+    for data in (b"a", b"b" * 125, b"c" * 126, b"d" * 300, b""):
+        reader.feed(frame(Opcode.TEXT, data))
+    found = []
+    while reader.has_more:
+        message = reader.next_message()
+        assert message is not None
+        found.append(len(message.data))
+    assert found == [1, 125, 126, 300, 0]
