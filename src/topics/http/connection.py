@@ -105,10 +105,9 @@ class Connection(asyncio.Protocol):
             self._discard(nbytes)
             return
         pipeline = self._pipeline
-        at_rest = not pipeline.exchanges and not self._unparsed
         between = self._since_bytes == self._due_bytes
         several = False
-        if at_rest and between:
+        if between and not pipeline.exchanges and not self._unparsed:
             heads = self._heads
             body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
             if body is data:
@@ -117,6 +116,7 @@ class Connection(asyncio.Protocol):
             several = body is data
             if not several and self._start_known(heads, body):
                 return
+        at_rest = not pipeline.exchanges and not self._unparsed
         if between and not self._unparsed:
             self._since_bytes, self._due_bytes, self._fresh = 0, 0, data
         self._since_bytes += nbytes
@@ -441,7 +441,7 @@ class Connection(asyncio.Protocol):
         them; what is left of it then. Only where the parser stands between two requests."""
         hub, pipeline, heads, at = self._hub, self._pipeline, self._heads, 0
         application, monotonic = hub.application, hub.monotonic
-        while not self._input_over and not pipeline.is_full() and (cut := heads.cut(data, at)) is not None:
+        while not self._input_over and pipeline.takes_more() and (cut := heads.cut(data, at)) is not None:
             if heads.admission is not application.admission and not heads.are_admitted(application):
                 break
             now = monotonic()

@@ -129,13 +129,20 @@ class Pipeline:
 
     def may_start(self, exchange: Exchange, before: int) -> bool:
         """Whether an exchange that has `before` others before it can be given to the application now."""
+        # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
+        return self._has_room(before) and (before == 0 or exchange is not self.upgrading)
+
+    def takes_more(self) -> bool:
+        """Whether a request that is read now, and asks for nothing special, can be given to the application at once."""
+        return not self.waiting and self.upgrading is None and self._has_room(len(self.exchanges))
+
+    def _has_room(self, before: int) -> bool:
         if self.write_paused or self.occupied or before >= self._hub.limits.pipeline_depth:
             return False
         if self._counted and (self._hub.unread.exhausted or self._held_bytes > self._hub.limits.write_buffer_bytes):
             # What is unread comes first; what only waits for its turn must not grow without end.
             return before == 0 and not self._hub.unread.exhausted
-        # Who asks for another protocol may be given the whole connection, so nothing else may be under way on it.
-        return before == 0 or exchange is not self.upgrading
+        return True
 
     def next_waiting(self) -> Exchange | None:
         """Takes the next exchange that waits, if it can be started now."""

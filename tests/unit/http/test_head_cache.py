@@ -238,6 +238,27 @@ def test_a_long_piece_is_not_read_further_than_there_is_room_for_answers() -> No
     memory.leave()
 
 
+def test_known_requests_do_not_overtake_those_that_wait() -> None:
+    memory = Memory(App(keep), write_buffer_bytes=1000)
+    memory.send(post("/", b"first"))
+    memory.app.exchanges[0].respond(200, b"1")
+    memory.send(post("/", b"a") + post("/", b"b"))
+    # Its answer is held until the one before it is there, and is too long for others to be begun meanwhile.
+    memory.app.exchanges[2].respond(200, b"x" * 5000)
+    memory.send(post("/", b"c"), post("/", b"d") + post("/", b"e" * 300) * 30)
+    assert len(memory.app.exchanges) == 3
+    memory.app.exchanges[1].respond(200, b"2")
+    memory.deliver()
+    done = 3
+    while done < len(memory.app.exchanges):
+        memory.app.exchanges[done].respond(200, b"n")
+        done += 1
+        memory.deliver()
+    assert [exchange.body[:1] for exchange in memory.app.exchanges] == [b"f", b"a", b"b", b"c", b"d", *[b"e"] * 30]
+    assert len(split_answers(memory.answered)) == 35
+    memory.leave()
+
+
 def test_a_piece_that_begins_with_known_requests_is_read_on_from_there() -> None:
     memory = Memory(App())
     memory.send(post("/a", b"first"))

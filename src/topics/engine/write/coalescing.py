@@ -21,7 +21,7 @@ from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
 from topics.engine.topic import Topic
 
-_GROUP_MAX = 256
+GROUP_MAX = 256
 """Records of one block: a longer one would only keep the first waiting."""
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Coalescer:
         if key is not None and group.keys is not None and key in group.keys:
             return False
         place = len(group.callers)
-        if group.answer is not answer or place == _GROUP_MAX:
+        if group.answer is not answer or place == GROUP_MAX:
             self._stage_group(topic)
             return self._begin(topic, Group(answer, record, caller, key))
         if key is not None:
