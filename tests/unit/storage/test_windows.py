@@ -36,12 +36,14 @@ def test_a_group_stays_open_for_two_ticks_behind_one_of_several(callers: int, mo
 
 
 def test_the_clock_is_asked_only_where_somebody_is_waited_for() -> None:
-    window, asked = TickWindow(), []
-    window.open(lambda: asked.append(1) or 5.0)
-    assert not asked
+    window = TickWindow()
+    moments = iter([5.0])
+    window.open(lambda: next(moments))
     window.company = COMPANY
-    window.open(lambda: asked.append(1) or 5.0)
-    assert asked == [1]
+    window.open(lambda: next(moments))
+    assert list(moments) == []
+    with pytest.raises(StopIteration):
+        window.open(lambda: next(moments))
 
 
 def test_a_group_does_not_stay_open_where_ticks_are_long() -> None:
