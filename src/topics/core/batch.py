@@ -31,6 +31,21 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Rather wait for a full log than be refused."""
 
 
+def lone_record(batch: Batch) -> Record | None:
+    """The record of a batch that has no other and asks for nothing more, except perhaps for a key: those of one tick
+    may share a block (`engine.write.coalescing`)."""
+    if (
+        len(batch.records) != 1
+        or batch.node is not None
+        or batch.create is not None
+        or batch.config is not None
+        or batch.delay_ms
+        or batch.disable_backpressure
+    ):
+        return None
+    return batch.records[0]
+
+
 def payload_bytes(records: Sequence[Record]) -> int:
     """What records count against caps and quotas."""
     if type(records) is Values:

@@ -17,9 +17,9 @@ import logging
 from typing import cast
 
 from topics.http.bodies import LargeBody
+from topics.http.edges import RequestEdges
 from topics.http.errors import Fault, HttpError
 from topics.http.exchange import Exchange
-from topics.http.head_cache import HEAD_END, HeadCache
 from topics.http.hub import Hub
 from topics.http.messages import UNREAD_HEAD, RequestHead, can_drop_body
 from topics.http.pipeline import Pipeline
@@ -38,9 +38,9 @@ class Connection(asyncio.Protocol):
     """The protocol of one connection, for asyncio and uvloop alike."""
 
     __slots__ = (
-        "_discarded_bytes", "_due_bytes", "_eof", "_fresh", "_heads", "_hub", "_input_over", "_lingering",
-        "_modest_from", "_must_linger", "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests",
-        "_since_bytes", "_slice_end", "_transport", "_unparsed",
+        "_discarded_bytes", "_eof", "_heads", "_hub", "_input_over", "_lingering", "_modest_from", "_must_linger",
+        "_pipeline", "_progress", "_put_off", "_reader", "_reading", "_requests", "_slice_end", "_transport",
+        "_unparsed",
     )  # fmt: skip
 
     _pipeline: Pipeline
@@ -58,13 +58,7 @@ class Connection(asyncio.Protocol):
         self._modest_from = 0.0
         self._reading = True
         self._unparsed: bytes | memoryview = b""
-        self._heads = HeadCache(hub.limits.body_bytes)
-        # What came when the parser stood between two requests, while heads in it may become known.
-        self._fresh: bytes | None = None
-        # How many bytes came since then, and how many of them the requests have whose heads were read. When they are
-        # equal it stands there again; -1 when nobody can tell any more.
-        self._since_bytes = 0
-        self._due_bytes = 0
+        self._heads = RequestEdges(hub.limits.body_bytes)
         # Whether what still comes is dropped: the connection ends after the answers that are due.
         self._input_over = False
         self._discarded_bytes = 0
@@ -104,11 +98,10 @@ class Connection(asyncio.Protocol):
         if self._input_over:
             self._discard(nbytes)
             return
-        pipeline = self._pipeline
-        between = self._since_bytes == self._due_bytes
+        pipeline, heads = self._pipeline, self._heads
+        between = heads.since_bytes == heads.due_bytes
         several = False
         if between and not pipeline.exchanges and not self._unparsed:
-            heads = self._heads
             body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
             if body is data:
                 # Without the lead it is the same object.
@@ -118,8 +111,8 @@ class Connection(asyncio.Protocol):
                 return
         at_rest = not pipeline.exchanges and not self._unparsed
         if between and not self._unparsed:
-            self._since_bytes, self._due_bytes, self._fresh = 0, 0, data
-        self._since_bytes += nbytes
+            heads.begin(data)
+        heads.since_bytes += nbytes
         now = hub.monotonic()
         modest = now >= self._modest_from
         if at_rest and modest and (nbytes <= PIECE_BYTES or several):
@@ -169,7 +162,7 @@ class Connection(asyncio.Protocol):
         if not self._requests:
             hub.silent.pop(self, None)
         self._requests += 1
-        candidate = self._candidate(head, length) if self._fresh is not None else None
+        candidate = self._heads.candidate(head, length)
         exchange = self._pipeline.receiving = self._pipeline.enter(head)
         head.peer = self._pipeline.peer
         verdict = hub.admit(head)
@@ -189,21 +182,6 @@ class Connection(asyncio.Protocol):
         if self._input_over:
             raise InputOver
         return None
-
-    def _candidate(self, head: RequestHead, length: int | None) -> bytes | None:
-        """The head that was just read, if it is certain where it begins and ends; and where the next request begins."""
-        fresh, begin = self._fresh, self._due_bytes
-        assert fresh is not None
-        end = fresh.find(HEAD_END, begin)
-        # A client may send empty lines first, which the parser passes over.
-        begins = fresh.startswith(b"%b %b " % (head.method.encode("latin-1"), head.target), begin)
-        if length is None or end < 0 or not begins:
-            self._fresh, self._due_bytes = None, -1
-            return None
-        self._due_bytes = end + len(HEAD_END) + length
-        if self._due_bytes >= len(fresh):
-            self._fresh = None
-        return fresh[begin:end]
 
     def on_continue(self) -> None:
         if self._pipeline.receiving is not None:
@@ -277,8 +255,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        if self._unparsed or self._discarded_bytes:
-            self._must_linger = True
+        self._must_linger |= bool(self._unparsed or self._discarded_bytes)
         self.end_input()
         self._pipeline.lose_from(0)
         self._pipeline.flush()
@@ -373,8 +350,7 @@ class Connection(asyncio.Protocol):
     def _read_on(self) -> None:
         """Takes requests whose heads are known, or the next piece for the parser."""
         unparsed = self._unparsed
-        # How much is left of the request that the parser is in; nothing between two of them.
-        left = self._due_bytes - (self._since_bytes - len(unparsed))
+        left = self._heads.left_of_request(len(unparsed))
         if not left and len(self._heads):
             whole = bytes(unparsed)
             self._unparsed = self._start_several(whole)
@@ -413,7 +389,7 @@ class Connection(asyncio.Protocol):
         pipeline.release()
         connection.begin()
 
-    def _start_known(self, heads: HeadCache, body: bytes) -> bool:
+    def _start_known(self, heads: RequestEdges, body: bytes) -> bool:
         """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
         the reader like any other, and is told why."""
         hub, pipeline = self._hub, self._pipeline
@@ -457,9 +433,8 @@ class Connection(asyncio.Protocol):
             except Exception:
                 hub.failed(exchange)
             at = end
-        if at:
-            data = data[at:]
-        self._fresh, self._since_bytes, self._due_bytes = data, len(data), 0
+        data = data[at:]
+        heads.begin(data, len(data))
         return data
 
     def _throttle(self) -> None:

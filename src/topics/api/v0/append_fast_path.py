@@ -14,7 +14,7 @@ import msgspec
 from topics.api.app import Match, match_of
 from topics.api.calls import refuse
 from topics.api.v0.appends import LONE_APPENDED, decode_ascii, decode_many, log_times
-from topics.core.batch import Batch
+from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import AppendResult, Engine
 from topics.http.exchange import Exchange, respond_each
@@ -48,16 +48,8 @@ class AppendFastPath:
             batch = decode_ascii(body) if len(body) < _MANY_BYTES else decode_many(body)
         except (ValueError, RecursionError) as error:
             raise InvalidRequestError.from_decode("append", error, body) from error
-        records, append_lone = batch.records, engine.append_lone
-        if (
-            len(records) != 1
-            or batch.node is not None
-            or batch.create is not None
-            or batch.config is not None
-            or batch.delay_ms
-            or batch.disable_backpressure
-            or not append_lone(match.topic, records[0], exchange, self._answer_all, batch.idempotency_key)
-        ):
+        record, append_lone = lone_record(batch), engine.append_lone
+        if record is None or not append_lone(match.topic, record, exchange, self._answer_all, batch.idempotency_key):
             return batch
         if counted:
             match.key.inflight += 1

@@ -25,7 +25,7 @@ from topics.engine.state.keys import KeyedBlock, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
-from topics.engine.write.coalescing import GROUP_MAX, AnswerAll, Coalescer, Group, answer_each
+from topics.engine.write.coalescing import AnswerAll, Coalescer, answer_each
 from topics.engine.write.seq_reserve import grant
 from topics.formats.block import BASE_MAX, Keys
 from topics.formats.control import encode_create
@@ -184,12 +184,6 @@ class Appender:
                 return False
         if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
             return False
-        group: Group | None = topic.coalesced
-        if group is not None and key is None and group.answer is answer and len(group.callers) < GROUP_MAX:
-            # The usual case, one more of a tick that brought others, in fewer steps than below.
-            group.records.append(record)
-            group.callers.append(caller)
-            return True
         return self.coalescer.take(topic, record, caller, answer, key)
 
     def _hindered(self) -> bool:

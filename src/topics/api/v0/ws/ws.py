@@ -21,6 +21,7 @@ from topics.api.v0.ws.ws_commands import BadCommand, names_of, projection_of, re
 from topics.api.v0.ws.ws_framing import ack_frame, error_frame, pong_frame, subscribed_frame, unsubscribed_frame
 from topics.api.v0.ws.ws_published import Published, answer_published
 from topics.api.v0.ws.ws_replies import Replies
+from topics.core.batch import lone_record
 from topics.core.config import check_inline_config
 from topics.core.errors import InvalidRequestError, ShuttingDownError, TopicsError
 from topics.core.limits import KIB
@@ -216,17 +217,10 @@ class Session(Sink):
     def _publishes_alone(self, command: Publish, published: Published) -> bool:
         """The fast path, as it is for requests (`api.v0.append_fast_path`): one record and nothing else, answered
         together with the others of its tick. False where the long way is to be gone; then nothing happened."""
-        records = command.records
-        if (
-            len(records) != 1
-            or command.node is not None
-            or command.create is not None
-            or command.config is not None
-            or command.delay_ms
-            or command.disable_backpressure
-        ):
-            return False
-        return self._engine.append_lone(command.topic, records[0], published, answer_published, command.idempotency_key)
+        record, append_lone = lone_record(command), self._engine.append_lone
+        return record is not None and append_lone(
+            command.topic, record, published, answer_published, command.idempotency_key
+        )
 
     def give(self, published: Published, frame: bytes) -> None:
         """The answer to a publish that went alone."""
