@@ -119,16 +119,19 @@ def check_batch(
     records: Sequence[Record], limits: Limits, batch_node: str | None = None, idempotency_key: str | None = None
 ) -> None:
     """The first part of `check_records`: the batch as a whole."""
-    if not records:
+    count = len(records)
+    if not count:
         raise InvalidRequestError("records: a batch holds at least one record", field="records")
-    if len(records) > limits.max_batch_records:
+    if count > limits.max_batch_records:
         raise BatchTooLargeError(
-            f"a batch holds at most {limits.max_batch_records} records, not {len(records)}",
-            records=len(records),
+            f"a batch holds at most {limits.max_batch_records} records, not {count}",
+            records=count,
             max=limits.max_batch_records,
         )
-    _check_key(idempotency_key, limits.max_idempotency_key_chars)
-    _check_text(batch_node, "node", limits.max_node_bytes)
+    if idempotency_key is not None:
+        _check_key(idempotency_key, limits.max_idempotency_key_chars)
+    if batch_node is not None:
+        _check_text(batch_node, "node", limits.max_node_bytes)
 
 
 def check_each(records: Sequence[Record], limits: Limits, begin: int = 0, end: int | None = None) -> None:
@@ -165,9 +168,9 @@ def _check_record(index: int, record: Record, limits: Limits) -> None:
         _check_meta(meta, f"records[{index}].meta", limits)
 
 
-def _check_key(key: str | None, max_chars: int) -> None:
+def _check_key(key: str, max_chars: int) -> None:
     field = "idempotency_key"
-    if key is not None and _utf8_bytes(key, field) and len(key) > max_chars:
+    if _utf8_bytes(key, field) and len(key) > max_chars:
         raise InvalidRequestError(
             f"{field}: has {len(key)} characters, at most {max_chars} are allowed", field=field, chars=len(key),
             max=max_chars,

@@ -7,7 +7,8 @@ here within that time, looking for it again and again is quicker, for the client
 Whether it is likely is learned. A request that came soon after the last one, whether the loop slept meanwhile or not,
 speaks for staying awake, and one that did not speaks against it, twice as strongly. So a server with little to do
 sleeps like any other, and so does one whose clients need the processor to send their next request. While a thread or
-a process of our own is at work on the answers, the loop sleeps as well: it would only take the processor from it.
+a process of our own is at work on the answers and nobody speaks, the loop sleeps as well: it would only take the
+processor from it.
 """
 
 from collections.abc import Callable
@@ -70,10 +71,14 @@ class AdaptiveSpin:
         turn_s, self._looked = now - self._looked, now
         said = self._said()
         if said != self._heard:
+            # The usual turn of a busy server. Whoever speaks is there to be heard, whoever else is at work.
             self._heard = said
             self._last = now
-            self._learn(True)
-        elif turn_s > _WORK_S:
+            if self._credit < _CREDIT_MAX:
+                self._credit += 1
+            self._defer(self._look)
+            return
+        if turn_s > _WORK_S:
             # The time that the loop itself needs is not time in which a client was silent.
             self._last = now
         elif now - self._last >= self._window_s:

@@ -60,7 +60,7 @@ def encode_fragments(
 
     `plain` is what `find_plain` says of the records, for whoever has it.
     """
-    count = len(records)
+    count = len(records) if plain is None else len(plain.sizes)
     if count == 1 and node is None:
         record = records[0]
         if record.tag is None and record.meta is None and record.node is None:

@@ -242,11 +242,10 @@ class Appender:
         if rules.rejects or core.metered:
             path.check_fits(topic, batch.records)
         key = batch.idempotency_key
-        alone = len(batch.records) == 1 and batch.node is None and not batch.delay_ms
-        shared = rules.plain if key is None else rules.keyed
-        if alone and shared and extension is None and ts is None and not core.metered and not core.quiet:
-            record = batch.records[0]
-            if self.coalescer.take(topic, record, done, answer_each, key):
+        count = len(batch.records) if plain is None else len(plain.sizes)
+        if count == 1 and batch.node is None and not batch.delay_ms and extension is None and ts is None:
+            shared = (rules.plain if key is None else rules.keyed) and not core.metered and not core.quiet
+            if shared and self.coalescer.take(topic, batch.records[0], done, answer_each, key):
                 return
         if rules.logged or not rules.created:
             path.check(topic, patient=batch.disable_backpressure, overtakes=True)
@@ -290,11 +289,13 @@ class Appender:
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
-        if isinstance(key, str):
+        if key is None:
+            pass
+        elif isinstance(key, str):
             if topic.inflight_keys is None:
                 topic.inflight_keys = {}
             topic.inflight_keys[key] = append
-        elif key is not None:
+        else:
             if topic.inflight_groups is None:
                 topic.inflight_groups = []
             topic.inflight_groups.append(append)
