@@ -32,12 +32,11 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def lone_record(batch: Batch) -> Record | None:
-    """The record of a batch that has no other and asks for nothing more, except perhaps for a key: those of one tick
-    may share a block (`engine.write.coalescing`)."""
+    """The record of a batch that has no other and asks for nothing more, except perhaps for a key, or for a topic in
+    case there is none: those of one tick may share a block (`engine.write.coalescing`)."""
     if (
         len(batch.records) != 1
         or batch.node is not None
-        or batch.create is not None
         or batch.config is not None
         or batch.delay_ms
         or batch.disable_backpressure

@@ -107,7 +107,14 @@ class Connection(asyncio.Protocol):
                 # Without the lead it is the same object.
                 body = heads.find(data, nbytes)
             several = body is data
-            if not several and self._start_known(heads, body):
+            if not several and (heads.admission is hub.application.admission or heads.are_admitted(hub.application)):
+                # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
+                monotonic = hub.monotonic
+                pipeline.corked = True
+                self._start_known(heads.head, body, monotonic())
+                pipeline.corked = False
+                if not pipeline.exchanges:
+                    pipeline.flush()
                 return
         at_rest = not pipeline.exchanges and not self._unparsed
         if between and not self._unparsed:
@@ -389,28 +396,17 @@ class Connection(asyncio.Protocol):
         pipeline.release()
         connection.begin()
 
-    def _start_known(self, heads: RequestEdges, body: bytes) -> bool:
-        """Starts a request that came whole, with a head that was read before, if it is admitted. Otherwise it goes to
-        the reader like any other, and is told why."""
+    def _start_known(self, head: RequestHead, body: bytes, now: float) -> None:
+        """Starts a request that is there whole, with a head that was read before and is admitted."""
         hub, pipeline = self._hub, self._pipeline
-        application = hub.application
-        if heads.admission is not application.admission and not heads.are_admitted(application):
-            return False
         hub.counters.requests += 1
         self._requests += 1
-        # Not called as a method of the hub, which it is not: the interpreter would look for one each time.
-        monotonic = hub.monotonic
-        exchange = Exchange(heads.head, pipeline, monotonic(), True, True, body)
+        exchange = Exchange(head, pipeline, now, True, True, body)
         pipeline.exchanges.append(exchange)
-        pipeline.corked = True
         try:
-            application.handle(exchange)
+            hub.application.handle(exchange)
         except Exception:
             hub.failed(exchange)
-        pipeline.corked = False
-        if not pipeline.exchanges:
-            pipeline.flush()
-        return True
 
     def _start_several(self, data: bytes) -> bytes:
         """Starts the requests that a piece begins with, as far as their heads are known and there is time and room for
@@ -423,16 +419,8 @@ class Connection(asyncio.Protocol):
             now = monotonic()
             if now >= self._slice_end:
                 break
-            at, end = cut
-            hub.counters.requests += 1
-            self._requests += 1
-            exchange = Exchange(heads.head, pipeline, now, True, True, data[at:end])
-            pipeline.exchanges.append(exchange)
-            try:
-                application.handle(exchange)
-            except Exception:
-                hub.failed(exchange)
-            at = end
+            begin, at = cut
+            self._start_known(heads.head, data[begin:at], now)
         data = data[at:]
         heads.begin(data, len(data))
         return data

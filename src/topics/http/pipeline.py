@@ -57,6 +57,7 @@ class Pipeline:
     __slots__ = (
         "_account",
         "_counted",
+        "_counters",
         "_going_on",
         "_held_bytes",
         "_hub",
@@ -82,6 +83,7 @@ class Pipeline:
     def __init__(self, owner: Owner, hub: Hub, transport: asyncio.Transport) -> None:
         self._owner = owner
         self._hub = hub
+        self._counters = hub.counters
         self._transport = transport
         self._pieces: list[bytes] = []
         # Whether the connection goes on in the next turn of the loop, where nothing makes it do so before.
@@ -165,7 +167,7 @@ class Pipeline:
             return
         # The usual case, the only request of its connection answered later, in fewer steps than below.
         exchanges.popleft()
-        self._hub.counters.bytes_out += len(answer)
+        self._counters.bytes_out += len(answer)
         self._transport.write(answer)
         self._owner.after_answer()
 
@@ -256,7 +258,7 @@ class Pipeline:
 
     def write(self, data: bytes) -> bool:
         nbytes = len(data)
-        self._hub.counters.bytes_out += nbytes
+        self._counters.bytes_out += nbytes
         self._transport.write(data)
         if nbytes > MUCH_BYTES:
             self.recount()
@@ -297,7 +299,7 @@ class Pipeline:
         else:
             nbytes = sum(map(len, pieces))
             self._transport.writelines(pieces)
-        self._hub.counters.bytes_out += nbytes
+        self._counters.bytes_out += nbytes
         if nbytes > MUCH_BYTES:
             self.recount()
             self._hub.recount_soon(self)
