@@ -267,21 +267,23 @@ def respond_each(exchanges: Sequence[Exchange], bodies: Sequence[bytes]) -> None
 
     One that cannot be answered does not keep the answers of the others.
     """
-    tally, prefix, others = exchanges[0].head.tally, b"", 0
+    tally, head, told, others = exchanges[0].head.tally, b"", -1, 0
     each = tally if tally is not None and not tally.mask else None
     for exchange, body in zip(exchanges, bodies, strict=True):
-        channel = exchange.channel
+        channel, nbytes = exchange.channel, len(body)
         try:
-            if channel is None or exchange.answered or not exchange.plain or len(body) >= channel.small_bytes:
+            if channel is None or exchange.answered or not exchange.plain or nbytes >= channel.small_bytes:
                 others += 1
                 exchange.respond(200, body)
                 continue
-            prefix = prefix or channel.renderer.prefix(200, "application/json")
+            if nbytes != told:
+                # Most are as long as the one before.
+                head, told = channel.renderer.prefix(200, "application/json") + LENGTH_LINES[nbytes], nbytes
             if each is not None:
                 each.count(exchange, 200)
             exchange.answered = True
             exchange.channel = None
-            channel.deliver_plain(exchange, prefix + LENGTH_LINES[len(body)] + body)
+            channel.deliver_plain(exchange, head + body)
         except Exception:
             _logger.exception("an answer could not be given", extra={"path": exchange.head.path})
     if tally is not None and each is None:

@@ -9,18 +9,15 @@ knows all of it and gets the body as it was decoded here.
 from collections.abc import Callable
 from typing import Literal
 
-import msgspec
-
 from topics.api.app import Match, match_of
 from topics.api.calls import refuse
-from topics.api.v0.appends import LONE_APPENDED, decode_ascii, decode_many, log_times
+from topics.api.v0.appends import decode_ascii, decode_many, lone_appended
 from topics.core.batch import Batch, lone_record
 from topics.core.errors import InvalidRequestError, TopicsError
 from topics.engine import AppendResult, Engine
 from topics.http.exchange import Exchange, respond_each
 from topics.http.messages import RequestHead
 
-_encode = msgspec.json.Encoder().encode
 _MANY_BYTES = 2_000
 """A body of so many usually has several records."""
 
@@ -65,16 +62,9 @@ class AppendFastPath:
                 if not exchange.answered:
                     refuse(exchange, outcome, now)
             return
-        topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
+        spent_s = [now - exchange.started for exchange in exchanges]
+        bodies = lone_appended(outcome, [b""] * len(exchanges), spent_s)
         if len(exchanges) == 1:
-            seq, exchange = outcome.first_seq, exchanges[0]
-            spent_ms = (now - exchange.started) * 1000.0
-            exchange.respond(200, LONE_APPENDED % (b"", topic, seq, seq, seq, seq, spent_ms, times))
-            return
-        respond_each(
-            exchanges,
-            [
-                LONE_APPENDED % (b"", topic, seq, seq, seq, seq, (now - exchange.started) * 1000.0, times)
-                for seq, exchange in enumerate(exchanges, outcome.first_seq)
-            ],
-        )
+            exchanges[0].respond(200, bodies[0])
+        else:
+            respond_each(exchanges, bodies)

@@ -1,7 +1,7 @@
 """Appending, whichever way the records came: the key that counts, and the answer."""
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import astuple, force_setattr, replace
@@ -18,10 +18,12 @@ _APPENDED = (
     b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,%b"head_seq":%d,"count":%d,"created":%b,"deduped":%b,%b'
     b'"performance":{"server_total_ms":%.3f,"wal_append_ms":%.3f,"fsync_ms":%.3f%b}}'
 )
-LONE_APPENDED = (
-    b'{%b"topic":%b,"first_seq":%d,"last_seq":%d,"seqs":[%d],"head_seq":%d,"count":1,"created":false,"deduped":false,'
-    b'"performance":{"server_total_ms":%.3f%b'
+_LONE_APPENDED = (
+    b'{%%b"topic":%b,"first_seq":%%b,"last_seq":%%b,"seqs":[%%b],"head_seq":%%b,"count":1,"created":false,'
+    b'"deduped":false,"performance":{"server_total_ms":%%b,"wal_append_ms":%.3f,"fsync_ms":%.3f}}'
 )
+_READY_US = 5_000
+_READY_MS = [b"%.3f" % (us / 1000) for us in range(_READY_US)]
 _encode = msgspec.json.Encoder().encode
 decode_ascii: Callable[[bytes], Batch] = msgspec.json.Decoder(AppendBody).decode
 """The body of an append that is known to be ASCII, so that no payload in it can be bad UTF-8."""
@@ -56,10 +58,19 @@ decode_records = msgspec.json.Decoder(list[Record]).decode
 """An array of records that was cut out of a body, for `api.portions`."""
 
 
-@lru_cache(maxsize=16)
-def log_times(write_ms: float, sync_ms: float) -> bytes:
-    """How the answers of one commit end: the same for all of them."""
-    return b',"wal_append_ms":%.3f,"fsync_ms":%.3f}}' % (write_ms, sync_ms)
+def lone_appended(outcome: AppendResult, befores: Sequence[bytes], spent_s: Sequence[float]) -> list[bytes]:
+    """The answers to appends of one record each that share a block, as JSON objects; each begins with its `before`,
+    which is empty or ends with a comma.
+
+    What they have in common is put together once, and no number is formatted twice: no answers are given more often.
+    """
+    topic = _encode(outcome.topic).replace(b"%", b"%%")
+    form, ready, answers = _LONE_APPENDED % (topic, outcome.wal_append_ms, outcome.fsync_ms), _READY_MS, []
+    for seq, (before, spent) in enumerate(zip(befores, spent_s, strict=True), outcome.first_seq):
+        us, text = int(spent * 1e6 + 0.5), b"%d" % seq
+        spent_ms = ready[us] if 0 <= us < _READY_US else b"%.3f" % (spent * 1e3)
+        answers.append(form % (before, text, text, text, text, spent_ms))
+    return answers
 
 
 def with_key(batch: Batch, key: str | None) -> Batch:
@@ -96,10 +107,6 @@ def encode_appended(outcome: AppendResult, return_seqs: bool, spent_ms: float, b
     Spelled out instead of encoded from `AppendAnswer`, which says what it is: no answer is given more often.
     """
     topic, first, last, head, created, was_known, write_ms, sync_ms, parked_ms, differs = astuple(outcome)
-    if first == last and return_seqs and not (created or was_known or parked_ms):
-        # One record that is nothing special is what most answers are about.
-        times = log_times(write_ms, sync_ms)
-        return LONE_APPENDED % (before, _encode(topic), first, first, first, head, spent_ms, times)
     count = last - first + 1
     if not return_seqs:
         seqs = b""

@@ -1,8 +1,9 @@
 import msgspec
 import pytest
 
-from topics.api.v0.appends import decode_ascii, decode_many
+from topics.api.v0.appends import decode_ascii, decode_many, encode_appended, lone_appended
 from topics.core.batch import Batch
+from topics.engine import AppendResult
 
 
 def shown(batch: Batch) -> object:
@@ -46,3 +47,15 @@ def test_what_cannot_be_read_is_refused_alike(body: bytes) -> None:
             decode(body)
         found.append((type(refused.value), str(refused.value)))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("topic", ["orders", 'a"b', "100%d", "%%b", "ä/1"])
+@pytest.mark.parametrize("spent_us", [[0], [213, 4_999, 5_000, 5_001], [12_345_678, 7]], ids=len)
+def test_those_who_share_a_block_are_answered_as_each_alone_would_be(topic: str, spent_us: list[int]) -> None:
+    first, befores = 999, [b'"op":"ack","request_id":"%d",', b"", b'"op":"ack",', b""][: len(spent_us)]
+    outcome = AppendResult(topic, first, first + len(spent_us) - 1, 5000, wal_append_ms=0.031, fsync_ms=1.5)
+    together = lone_appended(outcome, befores, [us / 1e6 for us in spent_us])
+    for number, (before, us) in enumerate(zip(befores, spent_us, strict=True)):
+        seq = first + number
+        alone = AppendResult(topic, seq, seq, seq, wal_append_ms=0.031, fsync_ms=1.5)
+        assert together[number] == encode_appended(alone, True, us / 1e3, before)

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from topics.api.live import RunQueue
-from topics.api.v0.appends import LONE_APPENDED, log_times
+from topics.api.v0.appends import lone_appended
 from topics.api.v0.ws.ws_framing import ack_frame, said_id
 from topics.api.v0.ws.ws_replies import Reply
 from topics.core.errors import TopicsError
@@ -14,7 +14,6 @@ from topics.engine import AppendResult
 from topics.http.websocket.text_frames import text_frame
 from topics.wire.ws import Publish, RequestId
 
-_encode = msgspec.json.Encoder().encode
 _log = logging.getLogger(__name__)
 
 
@@ -44,23 +43,22 @@ def answer_published(all_published: list[Published], outcome: AppendResult | Top
     """Answers the publishes of one block. One that cannot be answered does not keep the answers of the others."""
     publishers: dict[int, Publisher] = {}
     now = all_published[0].publisher.run_queue.seconds()
-    topic = times = b""
+    answers: list[bytes] = []
     if isinstance(outcome, AppendResult):
-        topic, times = _encode(outcome.topic), log_times(outcome.wal_append_ms, outcome.fsync_ms)
+        befores = [b'"op":"ack",%b' % said_id(published.command.request_id) for published in all_published]
+        answers = lone_appended(outcome, befores, [now - published.started for published in all_published])
     for number, published in enumerate(all_published):
         publisher, command = published.publisher, published.command
         publishers[id(publisher)] = publisher
         try:
             if isinstance(outcome, TopicsError):
                 frame = publisher.refusal(outcome, command.request_id)
+            elif command.return_seqs:
+                frame = text_frame(answers[number])
             else:
                 seq, spent_ms = outcome.first_seq + number, (now - published.started) * 1000.0
-                if command.return_seqs:
-                    before = b'"op":"ack",%b' % said_id(command.request_id)
-                    frame = text_frame(LONE_APPENDED % (before, topic, seq, seq, seq, seq, spent_ms, times))
-                else:
-                    alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
-                    frame = ack_frame(alone, command.request_id, False, spent_ms)
+                alone = msgspec.structs.replace(outcome, first_seq=seq, last_seq=seq, head_seq=seq)
+                frame = ack_frame(alone, command.request_id, False, spent_ms)
             publisher.give(published, frame)
         except Exception:
             _log.exception("a publish could not be answered")

@@ -1,0 +1,132 @@
+"""Readers that nobody here wrote, at a table whose writer was killed at any step of a commit.
+
+What they find is a whole version: before what the round was to do or after it, or between two commits of it; no row
+twice, none that was never there, and none missing that both have. After the next round it is what diff says.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.http.live import LiveServer
+from tests.readers import Row, read_by_all
+from tests.spark.iceberg_runtime import read_by_spark
+from tests.spark.looking import checkpointed
+from tests.spark.test_table_readers import archive, fill, of, sealed
+from topics.client import Client
+from topics.config.settings import Settings
+from topics.spark.pipeline.executors import InlineExecutor
+from topics.spark.pipeline.worker import files_of, make_pipeline
+from topics.storage.fs import FileSystem
+from topics.system.clock import SystemClock
+from topics.testing import FaultyFileSystem, ManualClock, PowerCut
+
+Read = Callable[[str], list[Row]]
+
+
+class KilledFileSystem(FaultyFileSystem):
+    """Its process is killed at a call, counted among those that change anything: what was done stays, and neither this
+    call nor any later one happens, as nobody is left to tidy up."""
+
+    def __init__(self, inner: FileSystem, last: int) -> None:
+        super().__init__(inner)
+        self._last = last
+
+    def _verdict(self, operation: str, path: str) -> OSError | None:
+        if self.calls >= self._last:
+            raise PowerCut
+        return super()._verdict(operation, path)
+
+
+class World:
+    """An archive with a round to come that adds files, hides rows and drops others, and what it was before."""
+
+    def __init__(self, server: LiveServer, folder: Path) -> None:
+        data = folder / "data"
+        self._archive = data / "archive"
+        self._before = folder / "before"
+        self._settings = Settings(data_dir=str(data), archive="1")
+        with Client(server.url) as client:
+            fill(server, client)
+            checkpointed(client, data)
+            archive(self._settings)
+            self.before = of(sealed(client, data))
+            client.delete("orders", match="t1")
+            client.delete("events", before_seq=60)
+            client.append_many("events", [{"later": n} for n in range(100)])
+            checkpointed(client, data)
+            self.wanted = of(sealed(client, data))
+        shutil.copytree(self._archive, self._before)
+
+    @property
+    def root(self) -> str:
+        return str(self._archive)
+
+    def calls(self) -> int:
+        """Which calls the round makes that change anything."""
+        files = FaultyFileSystem(files_of(self._settings))
+        self._round(files)
+        self._restore()
+        return files.calls
+
+    def kill(self, at: int) -> None:
+        """The archive as a process leaves it that is killed at a call of the round."""
+        self._restore()
+        with pytest.raises(PowerCut):
+            self._round(KilledFileSystem(files_of(self._settings), at))
+
+    def go_on(self) -> None:
+        archive(self._settings)
+
+    def _round(self, fs: FileSystem) -> None:
+        made = make_pipeline(self._settings, fs, InlineExecutor(fs), ManualClock(SystemClock().now_ms()))
+        while made.round():
+            pass
+
+    def _restore(self) -> None:
+        shutil.rmtree(self._archive)
+        shutil.copytree(self._before, self._archive)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    options = {"segment_max_events": "50", "snapshot_interval_ms": "200", "pipeline": "off", "archive": "1"}
+    with LiveServer(tmp_path, **options) as server:
+        with Client(server.url) as client:
+            client.list_topics()  # Waits until the log is replayed.
+        yield World(server, tmp_path)
+
+
+def sweep(world: World, read: Read, begin: float, step: int) -> None:
+    """`begin` is a share of the calls: where the first kill is."""
+    calls, seen = world.calls(), set()
+    assert calls > 40 and world.before != world.wanted
+    both = set(world.before) & set(world.wanted)
+    for call in range(round(calls * begin), calls, step):
+        world.kill(call)
+        found = read(world.root)
+        assert len(found) == len(set(found)), f"a row is there twice after a kill at call {call} of {calls}"
+        assert both <= set(of(found)) <= {*world.before, *world.wanted}, f"after a kill at call {call} of {calls}"
+        seen.add(len(found))
+    assert len(seen) > 1, "every kill came before the commit, or behind it"
+    world.go_on()
+    assert of(read(world.root)) == world.wanted
+
+
+def test_readers_of_others_find_a_whole_table_after_a_kill(world: World, tmp_path: Path) -> None:
+    sweep(world, lambda root: read_by_all(root, tmp_path), 0.4, world.calls() // 5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_readers_of_others_find_a_whole_table_after_a_kill_at_any_call(world: World, tmp_path: Path, part: int) -> None:
+    sweep(world, lambda root: read_by_all(root, tmp_path), part / world.calls(), 4)
+
+
+@pytest.mark.slow
+def test_spark_with_the_runtime_of_iceberg_finds_a_whole_table_after_a_kill(
+    world: World, tmp_path: Path, spark_home: Path
+) -> None:
+    sweep(world, lambda root: read_by_spark(root, tmp_path, spark_home), 0.3, world.calls() // 8)
