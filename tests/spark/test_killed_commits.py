@@ -5,7 +5,7 @@ twice, none that was never there, and none missing that both have. After the nex
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,8 +44,7 @@ class World:
     """An archive with a round to come that adds files, hides rows and drops others, and what it was before."""
 
     def __init__(self, server: LiveServer, folder: Path) -> None:
-        data = folder / "data"
-        self._archive = data / "archive"
+        data = self._data = folder / "data"
         self._before = folder / "before"
         self._settings = Settings(data_dir=str(data), archive="1")
         with Client(server.url) as client:
@@ -58,14 +57,18 @@ class World:
             client.append_many("events", [{"later": n} for n in range(100)])
             checkpointed(client, data)
             self.wanted = of(sealed(client, data))
-        shutil.copytree(self._archive, self._before)
+
+    def keep(self) -> None:
+        """Remembers it as it is now; whoever else writes to the folder is gone."""
+        shutil.copytree(self._data, self._before, ignore=shutil.ignore_patterns("wal"))
+        self._restore()
 
     @property
     def root(self) -> str:
-        return str(self._archive)
+        return str(self._data / "archive")
 
     def calls(self) -> int:
-        """Which calls the round makes that change anything."""
+        """How many calls the round makes that change anything."""
         files = FaultyFileSystem(files_of(self._settings))
         self._round(files)
         self._restore()
@@ -86,17 +89,19 @@ class World:
             pass
 
     def _restore(self) -> None:
-        shutil.rmtree(self._archive)
-        shutil.copytree(self._before, self._archive)
+        shutil.rmtree(self._data)
+        shutil.copytree(self._before, self._data)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(tmp_path: Path) -> World:
     options = {"segment_max_events": "50", "snapshot_interval_ms": "200", "pipeline": "off", "archive": "1"}
     with LiveServer(tmp_path, **options) as server:
         with Client(server.url) as client:
             client.list_topics()  # Waits until the log is replayed.
-        yield World(server, tmp_path)
+        made = World(server, tmp_path)
+    made.keep()
+    return made
 
 
 def sweep(world: World, read: Read, begin: float, step: int) -> None:
