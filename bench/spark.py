@@ -22,7 +22,7 @@ from rich.console import Console
 
 from bench.report import machine, write_page
 from bench.spark_load import Latencies, Writer, archiving, fill, forget_archive, sealed_bytes, serving
-from bench.spark_many import many_archived, many_deletes, many_topics, seconds, total
+from bench.spark_many import many_archived, many_deletes, many_sealed, many_topics, seconds, total
 from bench.spark_report import JSON, PARQUET, SOURCE, Growth, Reader, SparkReport, SparkResults
 from bench.spark_table import table_costs
 from bench.spark_versions import version_costs
@@ -189,7 +189,9 @@ class Bench:
         with serving(self._folder / "many") as served:
             self.results.topics = many_topics(served.url, self._sizes[0] // 100, _TRIES)
         small = self._folder / "small"
-        self.results.archived = many_archived(self.spark, small, self._sizes[0] // 100, _GROWTH_TRIES)
+        self.results.archived = many_archived(self.spark, small / "data", self._sizes[0] // 100, _GROWTH_TRIES)
+        self.results.deletes_of_many = many_deletes(self.spark, str(small / "data" / "archive"), _TRIES)
+        self.results.sealed = many_sealed(small, _TRIES)
         shutil.rmtree(small)
 
     def table(self) -> None:

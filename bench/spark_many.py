@@ -49,6 +49,15 @@ class ManyTopics:
 
 
 @dataclass
+class ManySealed:
+    """Plans over topics of which everything is sealed, in the modes that read the files themselves."""
+
+    segments: list[float] = field(default_factory=list)
+    auto: list[float] = field(default_factory=list)
+    tasks: int = 0
+
+
+@dataclass
 class ManyArchived:
     topics: int
     archived: list[float] = field(default_factory=list)
@@ -61,6 +70,7 @@ class ManyArchived:
 class ManyDeletes:
     records: int
     ranges: int
+    topics: int = 1
     plain: list[float] = field(default_factory=list)
     masked: list[float] = field(default_factory=list)
 
@@ -85,6 +95,24 @@ def many_topics(url: str, topics: int, tries: int) -> ManyTopics:
         found.plan.append(seconds(reader.partitions))
         found.offsets.append(seconds(lambda: stream.latestOffset(start, stream.getDefaultReadLimit())))
     found.offset_bytes = len(json.dumps(stream.latestOffset(start, stream.getDefaultReadLimit())))
+    return found
+
+
+def many_sealed(folder: Path, tries: int) -> ManySealed:
+    """Plans a batch over the sealed topics of a server's folder, from the folder alone and with the server's word."""
+    found = ManySealed()
+    with serving(folder) as served:
+        given = {"path": str(folder / "data"), "topicPattern": "many.*"}
+        alone = TopicsDataSource({**given, "mode": "segments"}).reader(_COLUMNS)
+        both = TopicsDataSource({**given, "mode": "auto", "url": served.url}).reader(_COLUMNS)
+        assert isinstance(alone, TopicsReader)
+        assert isinstance(both, TopicsReader)
+        found.tasks = len(alone.partitions())
+        assert found.tasks
+        assert both.partitions()
+        for _ in range(tries):
+            found.segments.append(seconds(alone.partitions))
+            found.auto.append(seconds(both.partitions))
     return found
 
 
@@ -113,18 +141,21 @@ def run_all(pipeline: Pipeline) -> None:
 
 
 def many_deletes(spark: SparkSession, archive: str, tries: int) -> ManyDeletes:
-    """Reads an archive of one topic with scattered deletes, and the same files without a look at them. They take turns.
+    """Reads an archive with scattered deletes in each topic, and the same files without a look at them, in turns.
 
     The deletes are put into the ledger: how they get there is another matter.
     """
     store = ArchiveStore(PosixFileSystem(), archive)
     state = store.load()
-    [topic] = state.topics.values()
-    last = topic.covered[-1][1]
-    ranges = [(seq, seq) for seq in range(RECORDS_A_DELETE // 2, last + 1, RECORDS_A_DELETE)]
-    store.commit(state, [Masked(topic.topic_id, Mask.of(ranges).packed(), topic.catalog)], state.updated_ms)
+    masked, count = [], 0
+    for topic in state.topics.values():
+        last = topic.covered[-1][1]
+        ranges = [(seq, seq) for seq in range(RECORDS_A_DELETE // 2, last + 1, RECORDS_A_DELETE)]
+        masked.append(Masked(topic.topic_id, Mask.of(ranges).packed(), topic.catalog))
+        count += len(ranges)
+    store.commit(state, masked, state.updated_ms)
     paths = [store.path_of(file) for file in state.files]
-    found = ManyDeletes(sum(file.rows for file in state.files.values()), len(ranges))
+    found = ManyDeletes(sum(file.rows for file in state.files.values()), count, len(masked))
     for number in range(tries + 1):
         plain, shown = (
             seconds(lambda: total(spark.read.parquet(*paths))),
@@ -157,7 +188,9 @@ def main() -> None:
         pipeline = make_pipeline(settings, files, InlineExecutor(files), SystemClock())
         run_all(pipeline)
         spark = open_session(SparkOptions(app_name="bench"))
-        print(many_archived(spark, folder / "small", topics, 2))
+        print(many_archived(spark, folder / "small" / "data", topics, 2))
+        print(many_deletes(spark, str(folder / "small" / "data" / "archive"), 2))
+        print(many_sealed(folder / "small", 5))
         found = many_deletes(spark, str(folder / "data" / "archive"), 5)
         print(found, f"ratio {found.ratio:.2f}")
         spark.stop()

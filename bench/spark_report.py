@@ -7,7 +7,7 @@ from rich.console import Console
 
 from bench.report import Sheet
 from bench.spark_load import APPENDS_PER_S, Latencies
-from bench.spark_many import ManyArchived, ManyDeletes, ManyTopics
+from bench.spark_many import ManyArchived, ManyDeletes, ManySealed, ManyTopics
 from bench.spark_table import FILES_A_COMMIT, TableCost
 from bench.spark_versions import VersionCost
 from bench.spark_worker import WorkerCost
@@ -63,7 +63,9 @@ class SparkResults:
     micro_batches_ms: list[float] = field(default_factory=list)
     topics: ManyTopics = field(default_factory=lambda: ManyTopics(0))
     archived: ManyArchived = field(default_factory=lambda: ManyArchived(0))
+    sealed: ManySealed = field(default_factory=ManySealed)
     deletes: ManyDeletes = field(default_factory=lambda: ManyDeletes(0, 0))
+    deletes_of_many: ManyDeletes = field(default_factory=lambda: ManyDeletes(0, 0))
     table: list[TableCost] = field(default_factory=list)
     versions: list[VersionCost] = field(default_factory=list)
     worker: list[WorkerCost] = field(default_factory=list)
@@ -133,17 +135,26 @@ class SparkReport(Sheet):
 
     def _many(self) -> None:
         topics, deletes, archived = self._results.topics, self._results.deletes, self._results.archived
+        sealed, spread = self._results.sealed, self._results.deletes_of_many
         rows = [
             [f"a batch over {topics.topics:,} topics planned, s", f"{_number(topics.plan):.2f}"],
             ["its tasks", f"{topics.tasks}"],
             ["the next offsets of a stream over them, s", f"{_number(topics.offsets):.2f}"],
             ["such an offset, bytes", f"{topics.offset_bytes:,}"],
+            ["a batch over as many that are sealed planned, mode segments, s", f"{_number(sealed.segments):.2f}"],
+            ["the same, mode auto, s", f"{_number(sealed.auto):.2f}"],
+            ["its tasks", f"{sealed.tasks}"],
             [f"{archived.topics:,} topics archived, s", f"{_number(archived.archived):.1f}"],
             ["its jobs", f"{archived.jobs}"],
             ["its files", f"{archived.files}"],
             ["a round over them that finds nothing to do, s", f"{_number(archived.idle):.3f}"],
             [f"{deletes.records:,} archived records, the files as they are, s", f"{_number(deletes.plain):.1f}"],
             [f"the same without {deletes.ranges:,} scattered deletes, s", f"{_number(deletes.masked):.1f}"],
+            [
+                f"{spread.records:,} of {spread.topics:,} topics, the files as they are, s",
+                f"{_number(spread.plain):.1f}",
+            ],
+            [f"the same without {spread.ranges:,} deletes in all of them, s", f"{_number(spread.masked):.1f}"],
         ]
         self.table("Many topics of 50 records each, and many deletes", ["", "median"], rows)
 
@@ -214,6 +225,12 @@ class SparkReport(Sheet):
         for name, value, most in (
             (f"plan over {found.topics.topics:,} topics, s", _number(found.topics.plan), PLAN_S_MAX),
             (f"offsets of {found.topics.topics:,} topics, s", _number(found.topics.offsets), PLAN_S_MAX),
+            (
+                f"plan over {found.topics.topics:,} sealed topics, mode segments, s",
+                _number(found.sealed.segments),
+                PLAN_S_MAX,
+            ),
+            ("the same, mode auto, s", _number(found.sealed.auto), PLAN_S_MAX),
             (f"archive of {found.archived.topics:,} topics, s", _number(found.archived.archived), SMALL_TOPICS_S_MAX),
             (f"read with {found.deletes.ranges:,} deletes / without a look", found.deletes.ratio, MASKED_RATIO_MAX),
         ):
