@@ -7,7 +7,6 @@ whatever else the machine does happens to both.
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -24,7 +23,7 @@ from rich.console import Console
 
 from bench.command import end_with_servers
 from bench.load import Load, Result, Workload
-from bench.peers import OURS, Launch, Running, launch_topics, running
+from bench.peers import OURS, Launch, Running, launch_topics, own_cores, running
 from bench.report import Sheet, machine, write_page
 from topics import __version__
 
@@ -78,15 +77,15 @@ class Place:
 
 
 def measure(records: int, rounds: int, seconds: float, folder: Path) -> Size:
-    cores = sorted(os.sched_getaffinity(0))
-    load = Load(cores[1] if len(cores) > 1 else None, seconds, warm_up_s=0.3, patience_s=0)
+    server_core, load_core = own_cores()
+    load = Load(load_core, seconds, warm_up_s=0.3, patience_s=0)
     place = folder / f"place-{records}"
 
     def launch(data: Path, port: int) -> Launch:
         ours = launch_topics(data, port)
         return replace(ours, env={**ours.env, "TOPICS_BACKUP_DIR": str(place)})
 
-    with running(replace(OURS["fsync"], launch=launch), cores[0] if len(cores) > 1 else None) as target:
+    with running(replace(OURS["fsync"], launch=launch), server_core) as target:
         backups, speaker = Place(target), target.server.speaker
         speaker.make(target.address, "filled")
         load.fill(target, "filled", records)

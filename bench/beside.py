@@ -9,7 +9,6 @@ twenty. With `--write` the report goes into docs/benchmarks.md.
 
 import argparse
 import contextlib
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from rich.console import Console
 from bench.command import end_with_servers
 from bench.install import Missing
 from bench.load import Load, Turns, Workload, order_for
-from bench.peers import OURS, OURS_V1, PEERS, Running, Server, running
+from bench.peers import OURS, OURS_V1, PEERS, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
 from bench.ratios import Ratio
 from bench.report import Sheet, machine, short, write_page
@@ -114,10 +113,8 @@ ROWS = (
 
 class Beside:
     def __init__(self, seconds: float, turns: int, console: Console) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        apart = len(cores) > 1
-        self._core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=0.0)
+        self._core, load_core = own_cores()
+        self._load = Load(load_core, seconds, warm_up_s=1.0, patience_s=0.0)
         self._turns = turns
         self._console = console
         self.found = Found()

@@ -17,7 +17,7 @@ from rich.console import Console
 from bench.client_drivers import DRIVERS, Driver
 from bench.command import end_with_servers
 from bench.install import ROOT, Missing, python_folder
-from bench.peers import OURS, PEERS, Running, Server, pinned, running
+from bench.peers import OURS, PEERS, Running, Server, own_cores, pinned, running
 from bench.report import Sheet, machine, write_page
 
 AT_ONCE = 32
@@ -117,8 +117,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="the median counts")
     arguments = parser.parse_args()
     end_with_servers("bench-client")
-    cores = sorted(os.sched_getaffinity(0))
-    server_core, client_core = (cores[0], cores[1]) if len(cores) > 1 else (None, None)
+    server_core, client_core = own_cores()
     progress = Console(stderr=True)
     load = os.getloadavg()[0]
     results: Results = {}

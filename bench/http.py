@@ -5,7 +5,6 @@ how many times a peer's rate ours is. With `--write` the report goes into docs/b
 `--quick` measures a second a cell and reads a tenth of the records; `--only` takes a part of the servers.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from bench.command import read_command
 from bench.described import DescribedStreams
 from bench.install import Missing
 from bench.load import Load, Workload
-from bench.peers import OURS, OURS_V1, PEERS, Running, Server, running
+from bench.peers import OURS, OURS_V1, PEERS, Running, Server, own_cores, running
 from bench.report import Report, Results, machine, write_page
 
 WORKLOADS = (
@@ -66,11 +65,8 @@ words to ours and to Prisma Streams."""
 
 class Bench:
     def __init__(self, seconds: float, rounds: int, total: int, patience_s: float, *, favoured: bool) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        # On a single core nothing can be kept apart.
-        apart = len(cores) > 1
-        self._server_core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=0.5, patience_s=patience_s, favoured=favoured)
+        self._server_core, load_core = own_cores()
+        self._load = Load(load_core, seconds, warm_up_s=0.5, patience_s=patience_s, favoured=favoured)
         self._favoured = favoured
         self._rounds = rounds
         self._total = total

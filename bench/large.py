@@ -20,7 +20,7 @@ from multiprocessing.connection import Connection
 
 from bench.command import end_with_servers
 from bench.load import Usage
-from bench.peers import OURS_V1, PEERS, Running, running
+from bench.peers import OURS_V1, PEERS, Running, own_cores, running
 from bench.protocols import payload
 
 MB = 1_000_000
@@ -101,10 +101,7 @@ def neighbour(address: str, path: str, core: int | None, pipe: Connection) -> No
 
 class Bench:
     def __init__(self, seconds: float) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        apart = len(cores) > 1
-        self._server_core = cores[0] if apart else None
-        self._load_core = cores[1] if apart else None
+        self._server_core, self._load_core = own_cores()
         self._seconds = seconds
         self._places = 0
 

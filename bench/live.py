@@ -20,7 +20,7 @@ from bench.command import end_with_servers
 from bench.install import Missing
 from bench.live_report import FanOut, LiveReport, LiveResults, Watching
 from bench.load import LiveResult, Load, generator
-from bench.peers import OURS, Running, running
+from bench.peers import OURS, Running, own_cores, running
 from bench.report import machine, write_page
 
 SERVER = OURS["disk"]
@@ -101,10 +101,8 @@ class Server:
 
 class Bench:
     def __init__(self, seconds: float, patience_s: float, *, favoured: bool) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        apart = len(cores) > 1
-        self._server_core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=patience_s, favoured=favoured)
+        self._server_core, load_core = own_cores()
+        self._load = Load(load_core, seconds, warm_up_s=1.0, patience_s=patience_s, favoured=favoured)
         self._favoured = favoured
         self._progress = Console(stderr=True)
         self._topics = 0

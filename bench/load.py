@@ -102,8 +102,6 @@ class Turns(msgspec.Struct):
     """All turns of one side."""
 
     turns: list[Turn]
-    p50_ms: float
-    p99_ms: float
 
     @property
     def rates(self) -> list[float]:

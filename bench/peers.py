@@ -99,6 +99,13 @@ def running(server: Server, core: int | None, *, favoured: bool = False) -> Iter
         os.sync()
 
 
+def own_cores() -> tuple[int | None, int | None]:
+    """A core for the server and one for its clients; none for either where there is only one, as nothing can be kept
+    apart there."""
+    cores = sorted(os.sched_getaffinity(0))
+    return (cores[0], cores[1]) if len(cores) > 1 else (None, None)
+
+
 def pinned(core: int | None, command: list[str]) -> list[str]:
     """The command, kept on one core from its first instruction on; its process id stays that of the command."""
     return command if core is None else ["taskset", "--cpu-list", str(core), *command]

@@ -5,7 +5,6 @@ A worker goes round: it claims 8 jobs, acknowledges them and produces 8 more. Pr
 into docs/benchmarks.md between its markers. `--quick` measures a second a cell; `--only` takes a part of the servers.
 """
 
-import os
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +13,7 @@ from rich.console import Console
 from bench.command import read_command
 from bench.install import Missing
 from bench.load import Load, Result, Workload
-from bench.peers import BOTH, Running, Server, running
+from bench.peers import BOTH, Running, Server, own_cores, running
 from bench.queue_peers import OUR_QUEUES, QUEUE_PEERS
 from bench.report import Report, Results, machine, write_page
 
@@ -43,11 +42,8 @@ which goes round with one job (`getNextJob` of BullMQ)."""
 
 class Bench:
     def __init__(self, seconds: float, rounds: int, patience_s: float, *, favoured: bool) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        # On a single core nothing can be kept apart.
-        apart = len(cores) > 1
-        self._server_core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=patience_s, favoured=favoured)
+        self._server_core, load_core = own_cores()
+        self._load = Load(load_core, seconds, warm_up_s=1.0, patience_s=patience_s, favoured=favoured)
         self._favoured = favoured
         self._rounds = rounds
         self._progress = Console(stderr=True)

@@ -8,7 +8,6 @@ seen as a race that waits for a heartbeat, for the end of the poll, or for ever;
 
 import asyncio
 import json
-import os
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 
 from bench.load import Usage
-from bench.peers import OURS, Running, running
+from bench.peers import OURS, Running, own_cores, running
 from bench.report import Sheet
 
 WANTED_MS = 50.0
@@ -188,8 +187,7 @@ async def hold(target: Running, count: int) -> list[Races]:
 
 def run(count: int, console: Console, machine: str) -> str:
     """Holds the races, prints what they took, and gives the text of the report."""
-    cores = sorted(os.sched_getaffinity(0))
-    with running(OURS["disk"], cores[0] if len(cores) > 1 else None) as target:
+    with running(OURS["disk"], own_cores()[0]) as target:
         before, begun = Usage(target.pid), time.monotonic()
         found = asyncio.run(hold(target, count))
         others = (Usage(target.pid).others - before.others) / (time.monotonic() - begun)

@@ -12,7 +12,6 @@ that holds it in nineteen cases of twenty. A row whose interval is too wide to t
 
 import argparse
 import contextlib
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from bench.command import end_with_servers
 from bench.load import Load, Turns, Workload, order_for
-from bench.peers import BOTH, OURS, Launch, Running, launch_topics, running
+from bench.peers import BOTH, OURS, Launch, Running, launch_topics, own_cores, running
 from bench.protocols import PAYLOAD_BYTES
 from bench.ratios import Ratio
 
@@ -55,10 +54,8 @@ def compare(title: str, before: Sequence[float], after: Sequence[float]) -> str:
 
 class Sides:
     def __init__(self, before: Path, durability: str, seconds: float) -> None:
-        cores = sorted(os.sched_getaffinity(0))
-        apart = len(cores) > 1
-        self._core = cores[0] if apart else None
-        self._load = Load(cores[1] if apart else None, seconds, warm_up_s=1.0, patience_s=0.0)
+        self._core, load_core = own_cores()
+        self._load = Load(load_core, seconds, warm_up_s=1.0, patience_s=0.0)
         ours = OURS[durability]
         self._servers = [replace(ours, launch=launch_from(checkout)) for checkout in (before, _HERE)]
         self._places = 0

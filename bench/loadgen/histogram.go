@@ -20,16 +20,6 @@ func (h *histogram) add(ns int64) {
 	}
 }
 
-func (h *histogram) merge(other *histogram) {
-	for index, count := range other.counts {
-		h.counts[index] += count
-	}
-	h.total += other.total
-	if other.max > h.max {
-		h.max = other.max
-	}
-}
-
 func bucket(ns int64) int {
 	if ns < 64 {
 		return int(ns)

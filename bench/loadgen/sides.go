@@ -9,8 +9,6 @@ import (
 // side is what was measured of one order: the answer for each of its turns.
 type side struct {
 	Turns []answer `json:"turns"`
-	P50   float64  `json:"p50_ms"`
-	P99   float64  `json:"p99_ms"`
 }
 
 // runSides carries out several orders in turns. All stay connected, and a turn ends when its last answer has come. A
@@ -18,7 +16,6 @@ type side struct {
 // another. Who goes first in one round goes last in the next.
 func runSides(wanted *order) ([]side, error) {
 	loops := make([]*loop, len(wanted.Sides))
-	times := make([]histogram, len(loops))
 	found := make([]side, len(loops))
 	for index := range wanted.Sides {
 		l, err := newLoop(&wanted.Sides[index])
@@ -46,12 +43,8 @@ func runSides(wanted *order) ([]side, error) {
 			}
 			if counts {
 				found[index].Turns = append(found[index].Turns, *l.measured())
-				times[index].merge(&l.times)
 			}
 		}
-	}
-	for index := range found {
-		found[index].P50, found[index].P99 = times[index].quantile(0.50), times[index].quantile(0.99)
 	}
 	return found, nil
 }

@@ -39,8 +39,11 @@ LOOP_SYNC_SHARE = 0.1
 """How much of its time it spends so while others ask for something, too."""
 LOOP_SYNC_SAVED_S = 0.02
 LOOP_SYNC_LONG_S = 0.004
-WARY_SYNCS = 256
-"""How many groups the thread syncs after one that took the loop long."""
+WARY_SYNCS = 16
+WARY_SYNCS_MAX = 1024
+"""How many groups the thread syncs after one that took the loop long: twice as many each time, at most. Each that takes
+it no longer than usual makes it one less. So a disk that hesitates now and then costs next to nothing, and one that is
+in trouble is soon left to the thread."""
 
 _UNKNOWN_S = 0.01
 """What a sync may take on a disk that nothing is known of yet: the thread finds out."""
@@ -94,7 +97,7 @@ class LoopSyncs:
     `heard` counts what clients have asked for so far, whoever they are.
     """
 
-    __slots__ = ("_heard", "_heard_before", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")
+    __slots__ = ("_caution", "_heard", "_heard_before", "_mean_s", "_saved_s", "_seen", "_streak", "_wary")
 
     def __init__(self, heard: Callable[[], int]) -> None:
         self._heard = heard
@@ -103,6 +106,8 @@ class LoopSyncs:
         """How many groups in a row were of a lone client."""
         self._wary = 0
         """Groups that are left to the thread because of a sync that took long."""
+        self._caution = WARY_SYNCS
+        """How many it will be the next time."""
         self._mean_s = _UNKNOWN_S
         self._seen = 0.0
         self._saved_s = 0.0
@@ -114,7 +119,10 @@ class LoopSyncs:
         if by_loop:
             self._saved_s = max(self._saved_s - took_s, -LOOP_SYNC_SAVED_S)
             if took_s > LOOP_SYNC_LONG_S:
-                self._wary = WARY_SYNCS
+                self._wary = self._caution
+                self._caution = min(2 * self._caution, WARY_SYNCS_MAX)
+            elif self._caution > WARY_SYNCS:
+                self._caution -= 1
 
     def allows(self, callers: int, now: float) -> bool:
         """A group that waits for a sync is complete: whether the loop syncs it."""

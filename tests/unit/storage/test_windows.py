@@ -13,6 +13,7 @@ from topics.storage.windows import (
     SLICE_S,
     WARY_GROUPS,
     WARY_SYNCS,
+    WARY_SYNCS_MAX,
     CommitWindow,
     LoopSyncs,
     TickWindow,
@@ -132,6 +133,22 @@ class Clients:
         self.syncs.synced(took_s, by_loop=by_loop)
         return by_loop
 
+    def skipped(self, took_s: float) -> int:
+        """How many groups of a lone client are left to the thread until the loop syncs one, which takes it so long."""
+        for count in range(2 * WARY_SYNCS_MAX):
+            self.heard += 1
+            by_loop = self.syncs.allows(1, 0.0)
+            self.syncs.synced(took_s if by_loop else LOOP_SYNC_S / 4, by_loop=by_loop)
+            if by_loop:
+                return count
+        raise AssertionError("the loop never syncs again")
+
+
+def lone_clients() -> Clients:
+    clients = Clients()
+    assert not any(clients.group() for _ in range(LONE_GROUPS))
+    return clients
+
 
 def test_the_loop_syncs_for_a_client_once_nobody_else_was_heard_for_some_groups() -> None:
     clients = Clients()
@@ -176,9 +193,22 @@ def test_for_many_callers_the_thread_syncs() -> None:
     assert not any(clients.group(COMPANY, 10, float(number)) for number in range(100))
 
 
-def test_one_sync_that_takes_the_loop_long_leaves_many_groups_to_the_thread() -> None:
-    clients = Clients()
-    for _ in range(LONE_GROUPS):
-        clients.group()
+def test_a_sync_that_takes_the_loop_long_leaves_some_groups_to_the_thread() -> None:
+    clients = lone_clients()
     assert clients.group(took_s=2 * LOOP_SYNC_LONG_S)
     assert [clients.group() for _ in range(WARY_SYNCS + 1)] == [False] * WARY_SYNCS + [True]
+
+
+def test_each_further_one_leaves_twice_as_many_to_it() -> None:
+    clients = lone_clients()
+    skipped = [clients.skipped(2 * LOOP_SYNC_LONG_S) for _ in range(10)]
+    assert skipped == [0, *(min(WARY_SYNCS << number, WARY_SYNCS_MAX) for number in range(9))]
+    assert skipped[-1] == skipped[-2] == WARY_SYNCS_MAX
+
+
+def test_short_ones_between_them_make_up_for_it() -> None:
+    clients = lone_clients()
+    for _ in range(20):
+        assert clients.skipped(2 * LOOP_SYNC_LONG_S) == 0
+        assert clients.skipped(LOOP_SYNC_S / 4) == WARY_SYNCS
+        assert all(clients.group() for _ in range(WARY_SYNCS))
