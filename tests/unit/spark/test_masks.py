@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topics.core.ranges import contains, difference, intersection, union
-from topics.spark.archive.masks import Mask
+from topics.spark.archive.masks import Mask, chunks_of
 
 RANGES = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), max_size=12).map(union)
 
@@ -52,6 +52,20 @@ def test_chunks_have_a_bit_for_each_hidden_seq(parts: list[tuple[int, int]]) -> 
         if bits >> bit & 1
     }
     assert found == {seq for first, last in ranges for seq in range(first, last + 1)}
+
+
+@given(st.dictionaries(st.integers(1, 2**40), FAR.filter(len), max_size=5))
+def test_chunks_of_many_are_those_of_each(parts: dict[int, list[tuple[int, int]]]) -> None:
+    masks = {
+        epoch: Mask.of(union([(first, first + more) for first, more in ranges])) for epoch, ranges in parts.items()
+    }
+    found = list(zip(*(column.tolist() for column in chunks_of(masks)), strict=True))
+    alone = {epoch: mask.chunks() for epoch, mask in masks.items()}
+    assert found == [
+        (epoch, chunk, flags)
+        for epoch, columns in alone.items()
+        for chunk, flags in zip(*(column.tolist() for column in columns), strict=True)
+    ]
 
 
 @given(RANGES, st.integers(1, 60), st.integers(0, 40))

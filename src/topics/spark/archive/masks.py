@@ -5,7 +5,7 @@ to a file before it travels to the task that reads it.
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 WORDS_A_CHUNK = 64
+SEQS_A_CHUNK = 64 * WORDS_A_CHUNK
 
 
 class Mask:
@@ -53,7 +54,9 @@ class Mask:
 
     def union(self, other: "Mask") -> "Mask":
         """What is in either."""
-        return self._combined(other, lambda mine, others: mine | others) if len(other) else self
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        return self._combined(other, lambda mine, others: mine | others)
 
     def minus(self, other: "Mask") -> "Mask":
         """What is in this one alone."""
@@ -146,3 +149,24 @@ class Mask:
             return table
         hidden = self.hides(table["seq"].to_numpy())
         return table.filter(pa.array(~hidden)) if hidden.any() else table
+
+
+def chunks_of(masks: Mapping[int, Mask]) -> tuple[Ints, Ints, Ints]:
+    """`Mask.chunks` of many, none of which is empty: whose they are, which of theirs, and the words of each.
+
+    They are laid end to end on one line of seqs and walked together: there may be tens of thousands, of a few ranges
+    each.
+    """
+    if not masks:
+        nothing = np.empty(0, np.int64)
+        return nothing, nothing, nothing
+    sizes = np.array([int(mask.lasts[-1]) // SEQS_A_CHUNK + 1 for mask in masks.values()])
+    begins = np.cumsum(sizes) - sizes
+    offsets = np.repeat(begins * SEQS_A_CHUNK, [len(mask) for mask in masks.values()])
+    firsts, lasts = (
+        np.concatenate(ends) + offsets
+        for ends in ([mask.firsts for mask in masks.values()], [mask.lasts for mask in masks.values()])
+    )
+    chunks, flags = Mask(firsts, lasts).chunks()
+    places = np.searchsorted(begins, chunks, side="right") - 1
+    return np.array(list(masks))[places], chunks - begins[places], flags

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from topics.spark.archive.files import ARCHIVE_SCHEMA, DataFile
-from topics.spark.archive.masks import WORDS_A_CHUNK, Mask
+from topics.spark.archive.masks import WORDS_A_CHUNK, Mask, chunks_of
 from topics.spark.archive.parts import FilePart, pack_parts, parts_of, read_part
 from topics.spark.archive.state import ArchivedTopic, ArchiveState
 from topics.spark.archive.store import ArchiveStore
@@ -98,19 +98,12 @@ def hidden_chunks(state: ArchiveState, files: Iterable[DataFile]) -> pa.Table:
     for run in [run for file in files for run in file.runs]:
         hidden = state.hidden_in(run)
         masks[run.epoch] = masks[run.epoch].union(hidden) if run.epoch in masks else hidden
-    epochs, chunks, bits = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for epoch, mask in masks.items():
-        if len(mask):
-            found, flags = mask.chunks()
-            epochs.append(np.full(len(found), epoch))
-            chunks.append(found)
-            bits.append(flags.reshape(-1))
-    columns = [np.concatenate(one) for one in (epochs, chunks)]
-    narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in columns)
+    epochs, chunks, bits = chunks_of({epoch: mask for epoch, mask in masks.items() if len(mask)})
+    narrow = all(not len(one) or int(one.max()) <= _INT_MAX for one in (epochs, chunks))
     key = pa.int32() if narrow else pa.int64()
-    places = np.arange(len(columns[0]) + 1, dtype=np.int32) * WORDS_A_CHUNK
-    lists = pa.ListArray.from_arrays(pa.array(places), pa.array(np.concatenate(bits)))
-    return pa.table({"e": pa.array(columns[0], key), "c": pa.array(columns[1], key), "b": lists})
+    places = np.arange(len(epochs) + 1, dtype=np.int32) * WORDS_A_CHUNK
+    lists = pa.ListArray.from_arrays(pa.array(places), pa.array(bits.reshape(-1)))
+    return pa.table({"e": pa.array(epochs, key), "c": pa.array(chunks, key), "b": lists})
 
 
 def _parquet(spark: "SparkSession", paths: list[str]) -> "DataFrame":
