@@ -34,11 +34,14 @@ COMPANY_S = 0.0003
 LONE_GROUPS = 8
 """So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
 LOOP_SYNC_S = 0.001
-"""The loop syncs by itself where that takes no longer than this, in the mean."""
+LONE_SYNC_S = 0.004
+"""The loop syncs by itself where that takes no longer than this, in the mean; for a lone client, whom alone it keeps
+waiting, on slower disks, too."""
 LOOP_SYNC_SHARE = 0.1
 """How much of its time it spends so while others ask for something, too."""
 LOOP_SYNC_SAVED_S = 0.02
 LOOP_SYNC_LONG_S = 0.004
+LONE_SYNC_LONG_S = 0.01
 WARY_SYNCS = 16
 WARY_SYNCS_MAX = 1024
 """How many groups the thread syncs after one that took the loop long: twice as many each time, at most. Each that takes
@@ -118,7 +121,7 @@ class LoopSyncs:
         self._mean_s += (took_s - self._mean_s) / 8
         if by_loop:
             self._saved_s = max(self._saved_s - took_s, -LOOP_SYNC_SAVED_S)
-            if took_s > LOOP_SYNC_LONG_S:
+            if took_s > (LONE_SYNC_LONG_S if self._is_lone else LOOP_SYNC_LONG_S):
                 self._wary = self._caution
                 self._caution = min(2 * self._caution, WARY_SYNCS_MAX)
             elif self._caution > WARY_SYNCS:
@@ -134,9 +137,13 @@ class LoopSyncs:
         if self._wary:
             self._wary -= 1
             return False
-        if self._mean_s > LOOP_SYNC_S:
-            return False
-        return self._streak > LONE_GROUPS or (callers < COMPANY and self._saved_s >= self._mean_s)
+        if self._is_lone:
+            return self._mean_s <= LONE_SYNC_S
+        return callers < COMPANY and self._mean_s <= min(self._saved_s, LOOP_SYNC_S)
+
+    @property
+    def _is_lone(self) -> bool:
+        return self._streak > LONE_GROUPS
 
 
 class CommitWindow:

@@ -6,6 +6,8 @@ from topics.storage.windows import (
     COMPANY,
     COMPANY_S,
     LONE_GROUPS,
+    LONE_SYNC_LONG_S,
+    LONE_SYNC_S,
     LOOP_SYNC_LONG_S,
     LOOP_SYNC_S,
     LOOP_SYNC_SHARE,
@@ -169,9 +171,26 @@ def test_on_a_disk_that_nothing_is_known_of_the_thread_syncs() -> None:
 
 
 def test_where_syncs_take_long_the_thread_does_them() -> None:
-    clients = Clients(2 * LOOP_SYNC_S)
-    assert not any(clients.group(took_s=2 * LOOP_SYNC_S) for _ in range(100))
+    clients = Clients(2 * LONE_SYNC_S)
+    assert not any(clients.group(took_s=2 * LONE_SYNC_S) for _ in range(100))
     assert any(clients.group() for _ in range(100))
+
+
+def test_where_they_take_a_while_it_syncs_for_a_lone_client_only() -> None:
+    took_s = (LOOP_SYNC_S + LONE_SYNC_S) / 2
+    clients = Clients(took_s)
+    assert not any(clients.group(1, 10, float(number), took_s) for number in range(100))
+    assert any(clients.group(took_s=took_s) for _ in range(100))
+
+
+def test_beside_others_a_sync_is_long_sooner() -> None:
+    took_s = (LOOP_SYNC_LONG_S + LONE_SYNC_LONG_S) / 2
+    lone, beside = lone_clients(), Clients()
+    assert lone.group(took_s=took_s)
+    assert any(lone.group() for _ in range(WARY_SYNCS))
+    assert beside.group(1, 10, 1.0, took_s)
+    assert not any(beside.group(1, 10, 2.0 + number) for number in range(WARY_SYNCS))
+    assert beside.group(1, 10, 60.0)
 
 
 @pytest.mark.parametrize("callers", range(1, COMPANY))
@@ -195,13 +214,13 @@ def test_for_many_callers_the_thread_syncs() -> None:
 
 def test_a_sync_that_takes_the_loop_long_leaves_some_groups_to_the_thread() -> None:
     clients = lone_clients()
-    assert clients.group(took_s=2 * LOOP_SYNC_LONG_S)
+    assert clients.group(took_s=2 * LONE_SYNC_LONG_S)
     assert [clients.group() for _ in range(WARY_SYNCS + 1)] == [False] * WARY_SYNCS + [True]
 
 
 def test_each_further_one_leaves_twice_as_many_to_it() -> None:
     clients = lone_clients()
-    skipped = [clients.skipped(2 * LOOP_SYNC_LONG_S) for _ in range(10)]
+    skipped = [clients.skipped(2 * LONE_SYNC_LONG_S) for _ in range(10)]
     assert skipped == [0, *(min(WARY_SYNCS << number, WARY_SYNCS_MAX) for number in range(9))]
     assert skipped[-1] == skipped[-2] == WARY_SYNCS_MAX
 
@@ -209,6 +228,6 @@ def test_each_further_one_leaves_twice_as_many_to_it() -> None:
 def test_short_ones_between_them_make_up_for_it() -> None:
     clients = lone_clients()
     for _ in range(20):
-        assert clients.skipped(2 * LOOP_SYNC_LONG_S) == 0
+        assert clients.skipped(2 * LONE_SYNC_LONG_S) == 0
         assert clients.skipped(LOOP_SYNC_S / 4) == WARY_SYNCS
         assert all(clients.group() for _ in range(WARY_SYNCS))
