@@ -145,7 +145,7 @@ class SyncsAtRandom(LoopSyncs):
         super().__init__(lambda: 0)
         self._chance = chance
 
-    def allows(self, callers: int, now: float) -> bool:
+    def allows(self, callers: int, now: float, wide: bool = False) -> bool:
         return self._chance.random() < 0.5
 
 

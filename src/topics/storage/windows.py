@@ -127,8 +127,9 @@ class LoopSyncs:
             elif self._caution > WARY_SYNCS:
                 self._caution -= 1
 
-    def allows(self, callers: int, now: float) -> bool:
-        """A group that waits for a sync is complete: whether the loop syncs it."""
+    def allows(self, callers: int, now: float, wide: bool = False) -> bool:
+        """A group that waits for a sync is complete: whether the loop syncs it. `wide` says that the server is under
+        pressure, so that groups wait for company on the thread; a lone client would wait in vain."""
         heard = self._heard()
         self._streak = self._streak + 1 if callers == 1 and heard - self._heard_before == 1 else 0
         self._heard_before = heard
@@ -139,7 +140,7 @@ class LoopSyncs:
             return False
         if self._is_lone:
             return self._mean_s <= LONE_SYNC_S
-        return callers < COMPANY and self._mean_s <= min(self._saved_s, LOOP_SYNC_S)
+        return not wide and callers < COMPANY and self._mean_s <= min(self._saved_s, LOOP_SYNC_S)
 
     @property
     def _is_lone(self) -> bool:

@@ -177,10 +177,9 @@ class ThreadCommitter:
         if self._loop_syncs is None or not all([submission.needs_sync for submission in batch]):
             return False
         if (
-            not self._loop_syncs.allows(callers, self._writer.seconds())
+            not self._loop_syncs.allows(callers, self._writer.seconds(), self._window.is_wide)
             or self.outstanding
             or self._answering
-            or self._window.is_wide
             or not self.resume.is_set()
         ):
             return False

@@ -207,6 +207,16 @@ def test_who_was_alone_for_long_leaves_no_debt_behind() -> None:
     assert any(clients.group(1, 10, 0.01 * number) for number in range(60))
 
 
+def test_under_pressure_it_syncs_for_a_lone_client_only() -> None:
+    lone, beside = lone_clients(), Clients()
+    lone.heard += 1
+    assert lone.syncs.allows(1, 1.0, wide=True)
+    beside.heard += 10
+    assert not beside.syncs.allows(1, 1.0, wide=True)
+    beside.heard += 10
+    assert beside.syncs.allows(1, 1.0, wide=False)
+
+
 def test_for_many_callers_the_thread_syncs() -> None:
     clients = Clients()
     assert not any(clients.group(COMPANY, 10, float(number)) for number in range(100))
