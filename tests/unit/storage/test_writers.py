@@ -662,10 +662,14 @@ def test_a_sync_of_the_loop_that_is_put_off_is_answered_on_the_loop_once_it_coul
     run(test)
 
 
-def test_under_pressure_a_lone_client_waits_for_company_as_everyone_does() -> None:
+def test_under_pressure_a_lone_client_does_not_wait_for_company_and_others_do() -> None:
     async def test(bench: Bench) -> None:
         await write_alone(bench, LONE_GROUPS + 1)
         bench.committer.widen(0.001)
+        await write_alone(bench, 1)
+        assert bench.wake_ups == LONE_GROUPS
+        bench.syncs._saved_s = 1.0
+        bench.heard += 1
         await write_alone(bench, 1)
         assert bench.wake_ups == LONE_GROUPS + 1
 
