@@ -4,7 +4,7 @@ On the loop (`TickWindow`), after a group of several callers the next one stays 
 short. A small group that needs no sync is written by the loop itself, unless a write was made to wait not long ago.
 
 On the thread (`CommitWindow`), after a commit that several waited for the next one lingers for half as many, a slice at
-a time. Under pressure every commit that syncs waits for company, for a wider window.
+a time. Under pressure every commit of its that syncs waits for company, for a wider window.
 
 Where few wait for a sync and syncs are short (`LoopSyncs`), the loop does not hand it to the thread: both ways between
 the two take longer, the more so the busier the loop is, which the thread has to get the interpreter from.
@@ -34,18 +34,17 @@ COMPANY_S = 0.0003
 LONE_GROUPS = 8
 """So many groups in a row, each of a single caller while nobody else was heard, make a lone client."""
 LOOP_SYNC_S = 0.001
-LONE_SYNC_S = 0.004
-"""The loop syncs by itself where that takes no longer than this, in the mean; for a lone client, whom alone it keeps
-waiting, on slower disks, too."""
+LONE_SYNC_S = 0.002
+"""The loop syncs by itself where that takes no longer than this, in the mean; for a lone client on somewhat slower
+disks, too, as it keeps only those waiting who follow."""
 LOOP_SYNC_SHARE = 0.1
 """How much of its time it spends so while others ask for something, too."""
 LOOP_SYNC_SAVED_S = 0.02
 LOOP_SYNC_LONG_S = 0.004
-LONE_SYNC_LONG_S = 0.01
 WARY_SYNCS = 16
 WARY_SYNCS_MAX = 1024
-"""How many groups the thread syncs after one that took the loop long: twice as many each time, at most. Each that takes
-it no longer than usual makes it one less. So a disk that hesitates now and then costs next to nothing, and one that is
+"""How many groups the thread syncs after one that took the loop long: twice as many each time, at most. Each that does
+not makes it one less. So a disk that hesitates now and then costs next to nothing, and one that is
 in trouble is soon left to the thread."""
 
 _UNKNOWN_S = 0.01
@@ -121,7 +120,7 @@ class LoopSyncs:
         self._mean_s += (took_s - self._mean_s) / 8
         if by_loop:
             self._saved_s = max(self._saved_s - took_s, -LOOP_SYNC_SAVED_S)
-            if took_s > (LONE_SYNC_LONG_S if self._is_lone else LOOP_SYNC_LONG_S):
+            if took_s > LOOP_SYNC_LONG_S:
                 self._wary = self._caution
                 self._caution = min(2 * self._caution, WARY_SYNCS_MAX)
             elif self._caution > WARY_SYNCS:
@@ -138,13 +137,9 @@ class LoopSyncs:
         if self._wary:
             self._wary -= 1
             return False
-        if self._is_lone:
-            return self._mean_s <= LONE_SYNC_S
+        if self._streak > LONE_GROUPS:
+            return self._mean_s <= (LOOP_SYNC_S if wide else LONE_SYNC_S)
         return not wide and callers < COMPANY and self._mean_s <= min(self._saved_s, LOOP_SYNC_S)
-
-    @property
-    def _is_lone(self) -> bool:
-        return self._streak > LONE_GROUPS
 
 
 class CommitWindow:

@@ -1,4 +1,4 @@
-"""The fast path of appends: one record, perhaps with an idempotency key, and nothing else.
+"""The fast path of appends: one record, perhaps with an idempotency key, and nothing else that matters.
 
 Most appends bring one record and no wishes for the request as a whole, many clients at a time. Those of one tick share
 a block in the log (`engine.write.coalescing`), and here they share the rest: none has an object or a callback besides

@@ -215,8 +215,8 @@ class Session(Sink):
             self._socket.hold()
 
     def _publishes_alone(self, command: Publish, published: Published) -> bool:
-        """The fast path, as it is for requests (`api.v0.append_fast_path`): one record and nothing else, answered
-        together with the others of its tick. False where the long way is to be gone; then nothing happened."""
+        """The fast path, as it is for requests (`api.v0.append_fast_path`): one record and nothing else that matters,
+        answered together with the others of its tick. False where the long way is to be gone; then nothing happened."""
         record, append_lone = lone_record(command), self._engine.append_lone
         return record is not None and append_lone(
             command.topic, record, published, answer_published, command.idempotency_key
