@@ -100,8 +100,9 @@ class Connection(asyncio.Protocol):
             return
         pipeline, heads = self._pipeline, self._heads
         between = heads.since_bytes == heads.due_bytes
+        at_rest = not pipeline.exchanges and not self._unparsed
         several = False
-        if between and not pipeline.exchanges and not self._unparsed:
+        if between and at_rest:
             body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
             if body is data:
                 # Without the lead it is the same object.
@@ -116,7 +117,6 @@ class Connection(asyncio.Protocol):
                 if not pipeline.exchanges:
                     pipeline.flush()
                 return
-        at_rest = not pipeline.exchanges and not self._unparsed
         if between and not self._unparsed:
             heads.begin(data)
         heads.since_bytes += nbytes
