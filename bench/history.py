@@ -49,6 +49,8 @@ _INDEXED_S = 120
 _SEALED = {"TOPICS_SNAPSHOT_INTERVAL_MS": "1000"}
 _QUIET = {**_SEALED, "TOPICS_PIPELINE": "off"}
 _SPARK = {"TOPICS_SPARK_MASTER": "local[2]", "TOPICS_SPARK_MEMORY": "1g"}
+_ALONE = {"TOPICS_PIPELINE_PRIORITY": "normal", "TOPICS_PIPELINE_IDLE_MS": "1"}
+"""For a worker without a server: both cores are its own, of which it would leave one to the server."""
 _SEAL_ENTRIES = 10_000
 
 
@@ -95,7 +97,7 @@ class Bench:
     def _build(self) -> Build:
         """A worker of the pipeline until it has nothing left to do."""
         command = [sys.executable, "-m", "topics.spark.pipeline"]
-        env = {**os.environ, **_SPARK, "TOPICS_DATA_DIR": str(self._data), "TOPICS_PIPELINE_IDLE_MS": "1"}
+        env = {**os.environ, **_SPARK, **_ALONE, "TOPICS_DATA_DIR": str(self._data)}
         begun = time.monotonic()
         with (
             (self._folder / "worker.log").open("ab") as log,

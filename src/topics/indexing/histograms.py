@@ -12,6 +12,8 @@ from topics.indexing.columns import Numbers, ranges
 Array = NDArray[Any]
 _FEW: Final = 1 << 20
 """Codes that a table is made for; beyond, they are sorted."""
+_INT64_BITS: Final = 63
+"""A power of two with a greater exponent is none of 64 bits."""
 
 
 class Buckets:
@@ -67,13 +69,18 @@ class Buckets:
         for share in shares:
             # Counts are not below 0, so the buckets that do not reach it come before those that do.
             before = np.bincount(groups[seen < (share * totals)[groups]], minlength=len(lengths))
-            bounds = iter(_bounds(self.exponents[(begins + before)[filled]]))
-            reached.append([next(bounds) if has_any else None for has_any in filled.tolist()])
+            found = np.full(len(lengths), None, object)
+            found[filled] = _bounds(self.exponents[(begins + before)[filled]])
+            reached.append(found.tolist())
         return reached
 
 
 def _bounds(exponents: Array) -> list[int]:
-    powers = [1 << exponent for exponent in range(int(exponents.max(initial=0)) + 1)]
+    greatest = int(exponents.max(initial=0))
+    if greatest < _INT64_BITS:
+        found: list[int] = (np.int64(1) << wide(exponents)).tolist()
+        return found
+    powers = [1 << exponent for exponent in range(greatest + 1)]
     return [powers[exponent] for exponent in exponents.tolist()]
 
 

@@ -28,6 +28,7 @@ from topics.indexing.ranking import Statistics
 from topics.indexing.tables import Table
 
 _KEYS_BETWEEN_LOOKS: Final = 256
+_NONE_REMOVED: Final = np.zeros((0, 2), np.int64)
 
 
 class Living:
@@ -37,8 +38,8 @@ class Living:
         self._companion = companion
         self.lo, self.hi = companion.row_range(span.first, span.last)
         self._span = span
-        here = [(first, last) for first, last in removed if last >= span.first and first <= span.last]
-        bounds = np.array(sorted(here), np.int64).reshape(-1, 2)
+        here = sorted((first, last) for first, last in removed if last >= span.first and first <= span.last)
+        bounds = np.array(here, np.int64).reshape(-1, 2) if here else _NONE_REMOVED
         self._firsts, self._lasts = bounds[:, 0], bounds[:, 1]
 
     def mask(self, numbers: Numbers) -> Mask:
@@ -140,7 +141,7 @@ class CompanionPart:
     def aggregate(self, ask: Aggregation, budget: Budget) -> Totalled:
         totals = Totals(self._companion, self._living, self._plan, ask)
         totalled, table = Totalled(), Table()
-        for step in totals.steps(list(self._blocks())):
+        for step in totals.steps(self._blocks()):
             if budget.is_late():
                 self._miss(totalled)
                 break

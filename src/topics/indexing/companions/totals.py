@@ -4,7 +4,7 @@ A bucket that the asked range cuts, and a bucket with an entry that was removed 
 are taken as they are. Where too much was removed, or a query restricts more than dimensions, everything is added up.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from topics.indexing.predicates import All, Equals, Everything, Predicate
 Step = Callable[[], Groups | None]
 """Gives some of the sums; None when there are too many groups."""
 _DEAD_SHARE: Final = 4
+_NEVER: Final = (1 << 63) - 1
 
 
 class Alive(Protocol):
@@ -46,17 +47,17 @@ class Totals:
         self.rolled = False
         """Whether anything that was added up ahead is made use of."""
 
-    def steps(self, blocks: Iterable[int]) -> list[Step]:
+    def steps(self, blocks: range) -> list[Step]:
         if not self._overlaps():
             return []
         rolled = self._rolled()
         if rolled is None:
-            return [self._column_step(block, None) for block in blocks if self._has_times(block, None)]
+            return [self._column_step(block, None) for block in self._timed(blocks, None)]
         dirty = self._dirty()
         self.rolled = True
         return [
             lambda: self._from_rollup(rolled, dirty),
-            *(self._column_step(block, dirty) for block in blocks if self._has_times(block, dirty)),
+            *(self._column_step(block, dirty) for block in self._timed(blocks, dirty)),
         ]
 
     def _overlaps(self) -> bool:
@@ -129,18 +130,19 @@ class Totals:
 
     # Out of the columns
 
-    def _has_times(self, block: int, dirty: Numbers | None) -> bool:
-        """Whether a block has entries of the asked time, and of the buckets that are added up anew."""
+    def _timed(self, among: range, dirty: Numbers | None) -> list[int]:
+        """The blocks with entries of the asked time, and of the buckets that are added up anew."""
         ask = self._ask
         blocks = self._companion.blocks(ask.rollup.timestamp_field)
         assert blocks is not None
-        if not blocks.counts[block]:
-            return False
-        low, high = max(int(blocks.lows[block]), ask.from_ms), min(int(blocks.highs[block]), ask.to_ms - 1)
-        if low > high or dirty is None:
-            return low <= high
-        first = int(np.searchsorted(dirty, low // ask.interval_ms * ask.interval_ms))
-        return first < len(dirty) and int(dirty[first]) <= high
+        here = slice(among.start, among.stop)
+        lows, highs = np.maximum(blocks.lows[here], ask.from_ms), np.minimum(blocks.highs[here], ask.to_ms - 1)
+        has_any = (blocks.counts[here] > 0) & (lows <= highs)
+        if dirty is not None:
+            # The first such bucket that is not before a block's, if there is one, begins before the block ends.
+            bounded = np.append(dirty, _NEVER)
+            has_any &= bounded[np.searchsorted(dirty, lows // ask.interval_ms * ask.interval_ms)] <= highs
+        return [among.start + place for place in np.flatnonzero(has_any).tolist()]
 
     def _column_step(self, block: int, dirty: Numbers | None) -> Step:
         def step() -> Groups | None:

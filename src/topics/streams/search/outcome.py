@@ -1,6 +1,8 @@
 """What a query found, and what its answer covers."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -47,6 +49,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.result.looked_at - self.result.scanned - self.result.indexed
 
 
+_first_seq, _last_seq = attrgetter("first_seq"), attrgetter("last_seq")
+
 OutcomeDone = Callable[[Outcome | TopicsError], None]
 
 
@@ -88,12 +92,10 @@ def account(
 
 def _segments_in(topic: Topic, parts: Sequence[Stretch]) -> int:
     """How many segments have a seq of these. Each part is a small stretch, so neighbours are often of one segment."""
-    ordered = sorted(part for part in parts if part.first <= part.last)
-    count = at = 0
-    for segment in topic.segments if ordered else ():
-        while at < len(ordered) and ordered[at].last < segment.first_seq:
-            at += 1
-        if at == len(ordered):
-            break
-        count += ordered[at].first <= segment.last_seq
+    segments, count, behind = topic.segments, 0, 0
+    for part in sorted(parts):
+        if part.first <= part.last:
+            begin = bisect_left(segments, part.first, behind, key=_last_seq)
+            behind = bisect_right(segments, part.last, begin, key=_first_seq)
+            count += behind - begin
     return count
