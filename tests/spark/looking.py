@@ -82,3 +82,12 @@ def losses_of(client: Client, topic: str) -> list[Gap]:
 
 def encoded(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def all_cold(client: Client, folder: Path, count: int) -> bool:
+    """Whether so many segments, and no others, are in the store. Without writes there would be no checkpoint."""
+    client.append("busy", 1)
+    catalog = read_catalog(PosixFileSystem(), Layout(str(folder / "data")))
+    known = catalog.by_name().get("orders") if catalog is not None else None
+    found = known.segments if known is not None else []
+    return len(found) == count and all(segment.cold for segment in found)

@@ -1,5 +1,6 @@
 """The same jobs on a cluster: a master and a worker in processes of their own, started from the pip package."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,13 +13,16 @@ import pyspark
 import pytest
 
 from tests.http.live import LiveServer
+from tests.s3 import S3Server
 from tests.spark.daemons import Daemon, last_words
 from tests.spark.indexed import check_indexed, fill_indexed
-from tests.spark.looking import of_diff, sealed_to, wait_until
-from topics.client import Client
+from tests.spark.looking import all_cold, of_diff, sealed_to, wait_until
+from topics.client import Client, NewRecord
+from topics.config.settings import Settings
 from topics.spark.archive.reading import read_archive, topics_named
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.java import java_home
+from topics.spark.pipeline.worker import files_of
 from topics.storage.posix import PosixFileSystem
 
 pytestmark = pytest.mark.slow
@@ -108,6 +112,24 @@ spark.stop()
 """
 
 
+_COUNT = """
+import json, os, sys
+from topics.config.settings import Settings
+from topics.spark.connector.source import TopicsDataSource
+from topics.spark.session import SparkOptions, open_session
+
+told = json.loads(sys.argv[1])
+spark = open_session(SparkOptions.of(Settings.from_env(os.environ)))
+spark.dataSource.register(TopicsDataSource)
+assert spark.sparkContext.master.startswith("spark://")
+read = spark.read.format("topics").option("topic", "orders")
+sealed = read.options(path=told["path"], coldDir=told["cold"], mode="segments").load()
+whole = spark.read.format("topics").options(url=told["url"], topic="orders", archive=told["archive"]).load()
+print(sealed.count(), whole.count())
+spark.stop()
+"""
+
+
 def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path: Path) -> None:
     folder = tmp_path / "served"
     folder.mkdir()
@@ -131,6 +153,44 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
         assert run(_COPY, tmp_path, cluster, server.url, str(folder / "data")).split() == ["200", "200"]
         assert sorted(data for *_, data in of_diff(client, "copy")) == sorted(rows.values())
         server.stop()
+
+
+def test_the_tasks_of_a_cluster_read_and_write_in_an_object_store(s3: S3Server, cluster: str, tmp_path: Path) -> None:
+    """Segments, families and the archive are all there, and deletes reach it with the next round."""
+    folder, bucket = tmp_path / "served", s3.make_bucket("cluster")
+    folder.mkdir()
+    data, cold, archive = str(folder / "data"), f"{bucket}/cold", f"{bucket}/kept/archive"
+    settings = {"segment_max_events": "50", "snapshot_interval_ms": "200", "hot_retain_segments": "0", "archive": "1"}
+    with (
+        LiveServer(folder, **settings, cold_dir=cold, archive_dir=archive, pipeline="off") as server,
+        Client(server.url) as client,
+    ):
+        for first in range(0, 200, 50):
+            client.append_many("orders", [NewRecord({"n": n}, f"t{n % 3}") for n in range(first, first + 50)])
+        wait_until(lambda: all_cold(client, folder, 4), "every segment is in the store")
+
+        def archived() -> list[tuple[int, str]]:
+            run(
+                _CLI, tmp_path, cluster, "pipeline", "run", "--data-dir", data,
+                TOPICS_COLD_DIR=cold, TOPICS_ARCHIVE="1", TOPICS_ARCHIVE_DIR=archive,
+            )  # fmt: skip
+            files = files_of(Settings(data_dir=data, cold_dir=cold, archive="1", archive_dir=archive))
+            store = ArchiveStore(files, archive)
+            state = store.load()
+            [topic] = topics_named(state, "orders")
+            table = read_archive(files, store, state, topic.topic_id)
+            return sorted(zip(table["seq"].to_pylist(), table["data"].to_pylist(), strict=True))
+
+        assert archived() == [(n + 1, f'{{"n":{n}}}') for n in range(200)]
+        client.delete("orders", match="t1")
+        # The checkpoint of a clean stop tells Spark of it.
+        server.stop()
+        server.start()
+        assert archived() == [(n + 1, f'{{"n":{n}}}') for n in range(200) if n % 3 != 1]
+        options = {"url": server.url, "path": data, "cold": cold, "archive": archive}
+        assert run(_COUNT, tmp_path, cluster, json.dumps(options)).split() == ["133", "133"]
+        server.stop()
+    assert not list(tmp_path.rglob("s3:"))
 
 
 def test_spark_submit_runs_the_pipeline(cluster: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from tests.http.live import LiveServer
 from tests.s3 import S3Server
-from tests.spark.looking import of_diff, of_frame, wait_until
+from tests.spark.looking import all_cold, of_diff, of_frame, wait_until
 from topics.cli import main
 from topics.client import Client, NewRecord
 from topics.config.settings import Settings
@@ -16,22 +16,11 @@ from topics.spark.archive.reading import archived_records
 from topics.spark.archive.store import ArchiveStore
 from topics.spark.pipeline.executors import SparkExecutor
 from topics.spark.pipeline.worker import files_of, make_pipeline
-from topics.storage.catalog import read_catalog
 from topics.storage.layout import Layout
 from topics.storage.objects.tiers import guest_files
-from topics.storage.posix import PosixFileSystem
 from topics.system.clock import SystemClock
 
 SOON = {"segment_max_events": "50", "snapshot_interval_ms": "200", "hot_retain_segments": "0", "pipeline": "off"}
-
-
-def all_cold(client: Client, folder: Path, count: int) -> bool:
-    """Whether so many segments, and no others, are in the store. Without writes there would be no checkpoint."""
-    client.append("busy", 1)
-    catalog = read_catalog(PosixFileSystem(), Layout(str(folder / "data")))
-    known = catalog.by_name().get("orders") if catalog is not None else None
-    found = known.segments if known is not None else []
-    return len(found) == count and all(segment.cold for segment in found)
 
 
 def test_rows_from_an_object_store_are_those_of_diff(
