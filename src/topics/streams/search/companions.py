@@ -13,12 +13,11 @@ from typing import NamedTuple
 from topics.core.ranges import Ranges, covers, difference, union
 from topics.engine.streams.description import Description
 from topics.engine.topic import Topic
-from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions.identity import Needs, Plan, needs_of_aggregation, needs_of_search, plan_of
-from topics.indexing.predicates import bind_search
 from topics.indexing.ranking import terms_of
 from topics.indexing.sorting import parse_sort
 from topics.schema.contract import decode_contract
+from topics.searching.known import known_aggregation, known_search
 from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Query
 from topics.storage.companions import CompanionFile, FamilyManifest, FamilyStore
 from topics.storage.fs import FileSystem
@@ -270,8 +269,8 @@ def needs_of(plan: Plan, description: Description, query: Query) -> Needs:
     config = registry.search_config
     assert config is not None
     if isinstance(query, AggregateQuery):
-        return needs_of_aggregation(plan, parse_aggregation(query.body, config, registry.current_version))
-    bound = bind_search(query.q, config)
+        return needs_of_aggregation(plan, known_aggregation(query.body, registry))
+    bound = known_search(query.q, registry)
     if isinstance(query, CountQuery):
         return Needs({term.field: plan.fields[term.field] for term in terms_of(bound.predicate)})
     return needs_of_search(plan, bound.predicate, parse_sort(query.sort, config, bound.has_text).fields)
