@@ -89,9 +89,10 @@ class SearchProcess(asyncio.Protocol):
             return
         ours, theirs = socket.socketpair()
         try:
-            # In a session of its own: the server decides when it is over, and not a terminal's Ctrl-C.
+            # In a process group of its own: the server decides when it is over, and not a terminal's Ctrl-C. But in the
+            # server's session: between sessions Linux may share the processor out evenly, whatever the priorities.
             self._child = subprocess.Popen(
-                (*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),), start_new_session=True
+                (*self._command, str(theirs.fileno())), pass_fds=(theirs.fileno(),), process_group=0
             )
         except OSError as error:
             ours.close()

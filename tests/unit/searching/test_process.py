@@ -45,6 +45,22 @@ def test_it_begins_with_the_first_message_and_ends_with_its_server() -> None:
     run(test)
 
 
+def test_it_goes_behind_its_server_and_a_terminal_does_not_end_it() -> None:
+    async def test() -> None:
+        process = SearchProcess()
+        process.send(Open(1, NOTHING))
+        assert isinstance(await keys(process), Result)
+        child = process.child_pid
+        assert child is not None
+        mine, its = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, child))
+        assert its == min(mine + 10, 19)
+        assert os.getpgid(child) == child != os.getpgid(0)
+        assert os.getsid(child) == os.getsid(0), "priorities count within a session only"
+        await process.close()
+
+    run(test)
+
+
 def test_who_waits_for_a_process_that_dies_is_told_and_the_next_one_begins_anew() -> None:
     async def test() -> None:
         process = SearchProcess()
