@@ -1,13 +1,16 @@
 """The index over what is fresh: what the laws do not ask for."""
 
 import json
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.unit.indexing.helpers import CONFIG, LOGS, bound, plenty, states_of
 from topics.indexing import limits
 from topics.indexing.aggregation import parse_aggregation
+from topics.indexing.fresh import dictionary
 from topics.indexing.fresh.arrays import Growing
 from topics.indexing.fresh.columns import WordColumn
 from topics.indexing.fresh.dictionary import Dictionary
@@ -40,6 +43,28 @@ def test_texts_are_found_by_their_beginning_sorted_or_not_yet() -> None:
     texts.encode([f"x{number}" for number in range(3000)])
     assert int(texts.having_prefix("x29").sum()) == 111
     assert int(texts.having_prefix("\U0010ffff").sum()) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_in_runs_are_found_as_if_all_were_sorted(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """With runs of five, of which a query sorts two at most, whatever else asks for the order of all in between."""
+    monkeypatch.setattr(dictionary, "RUN_TEXTS", 5)
+    monkeypatch.setattr(dictionary, "_RUNS_AT_ONCE", 2)
+    random, texts, known = Random(seed), Dictionary(), list[str]()
+    for _ in range(60):
+        new = ["".join(random.choices("ab\U0010ffff", k=random.randint(0, 5))) for _ in range(random.randint(0, 12))]
+        texts.encode(new)
+        known += [text for text in dict.fromkeys(new) if text not in known]
+        beginning, limit = random.choice(["", "a", "ab", "bb", "\U0010ffff"]), random.randint(0, 9)
+        assert texts.having_prefix(beginning).tolist() == [text.startswith(beginning) for text in known]
+        live = np.array([random.random() < 0.7 for _ in known], np.bool_)
+        behind = random.choice([None, *known[:5]])
+        alive = sorted(text for text, lives in zip(known, live, strict=True) if lives)
+        expected = [text for text in alive if behind is None or text > behind][:limit]
+        assert texts.first_behind(behind, live, limit) == expected
+        if random.random() < 0.15:
+            assert texts.ordered() == sorted(known)
+            assert texts.ranks().tolist() == [2 * sorted(known).index(text) for text in known]
 
 
 def asked(config: SearchConfig, values: list[Any], q: str, *sort: str) -> None:

@@ -3,26 +3,39 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import filterfalse
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from topics.indexing.columns import Codes, Mask, Numbers
 
-_TEXT_BYTES = 160
+_TEXT_BYTES: Final = 160
 """What a short text takes in a dictionary besides its characters."""
+RUN_TEXTS: Final = 16_384
+_RUNS_AT_ONCE: Final = 8
+"""So many are sorted for one query: that takes some 50 ms, and whoever else wants to search waits."""
+
+
+class Run(NamedTuple):
+    """Texts in their order, and the code of each."""
+
+    texts: list[str]
+    codes: Codes
 
 
 class Dictionary:
-    """The codes of texts. Most of them stand in a sorted list besides, which finds those with a common beginning. What
-    came since it was made is looked at one by one, until there is too much of it."""
+    """The codes of texts. Runs of them stand in sorted lists besides, which find those with a common beginning.
+
+    To sort a million of them would take seconds, so that is done run by run as queries come; what is in none is looked
+    at one by one. All are sorted only for whoever wants to know the order of all."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._codes: dict[str, int] = {}
-        self._ordered: list[str] = []
-        self._ordered_codes: Codes = np.empty(0, np.int32)
+        self._runs: list[Run] = []
+        self._sorted = 0
+        """How many texts, the first ones, are in runs."""
         self._ranks: Numbers = np.empty(0, np.int64)
         self._chars = 0
 
@@ -44,40 +57,46 @@ class Dictionary:
     def code(self, text: str) -> int | None:
         return self._codes.get(text)
 
-    def _sort(self, spare: int = 0) -> None:
-        """Sorts all texts but at most so many of the last ones."""
-        if len(self.texts) - len(self._ordered) <= spare:
-            return
-        # The old ones are in order already, which is what this sort is quick with.
-        ordered = self._ordered + sorted(self.texts[len(self._ordered) :])
-        ordered.sort()
-        codes = np.fromiter(map(self._codes.__getitem__, ordered), np.int32, len(ordered))
-        self._ordered, self._ordered_codes = ordered, codes
+    def _sort_all(self) -> Run:
+        """All texts as one run."""
+        if self._sorted < len(self.texts) or len(self._runs) != 1:
+            ordered = [text for run in self._runs for text in run.texts] + self.texts[self._sorted :]
+            # Runs are in order already, which is what this sort is quick with.
+            ordered.sort()
+            codes = np.fromiter(map(self._codes.__getitem__, ordered), np.int32, len(ordered))
+            self._runs, self._sorted = [Run(ordered, codes)], len(ordered)
+        return self._runs[0]
 
-    def _sort_most(self) -> list[str]:
-        """Sorts the texts now and then; those that are not sorted."""
-        self._sort(1024 + len(self._ordered) // 8)
-        return self.texts[len(self._ordered) :]
+    def _sort_some(self) -> list[str]:
+        """Sorts some of the texts that are in no run; those that are in none then."""
+        texts = self.texts
+        for _ in range(_RUNS_AT_ONCE):
+            end = self._sorted + RUN_TEXTS
+            if end > len(texts):
+                break
+            codes = sorted(range(self._sorted, end), key=texts.__getitem__)
+            self._runs.append(Run([texts[code] for code in codes], np.array(codes, np.int32)))
+            self._sorted = end
+        return texts[self._sorted :]
 
     def ordered(self) -> Sequence[str]:
         """All texts in their order."""
-        self._sort()
-        return self._ordered
+        return self._sort_all().texts
 
     def ranks(self) -> Numbers:
         """For each code, twice the place of its text among all of them."""
-        self._sort()
-        if len(self._ranks) != len(self._ordered):
-            ranks = np.empty(len(self._ordered), np.int64)
-            ranks[self._ordered_codes] = np.arange(0, 2 * len(self._ordered), 2)
+        run = self._sort_all()
+        if len(self._ranks) != len(run.texts):
+            ranks = np.empty(len(run.texts), np.int64)
+            ranks[run.codes] = np.arange(0, 2 * len(run.texts), 2)
             self._ranks = ranks
         return self._ranks
 
     def rank(self, text: str) -> int:
         """The rank of a text; one between two others if it has no code."""
-        self._sort()
-        place = bisect_left(self._ordered, text)
-        return 2 * place if place < len(self._ordered) and self._ordered[place] == text else 2 * place - 1
+        texts = self._sort_all().texts
+        place = bisect_left(texts, text)
+        return 2 * place if place < len(texts) and texts[place] == text else 2 * place - 1
 
     def ranked(self, codes: NDArray[Any]) -> Numbers:
         ranks: Numbers = self.ranks()[codes]
@@ -93,12 +112,13 @@ class Dictionary:
 
     def having_prefix(self, prefix: str) -> Mask:
         """For each code, whether its text begins so."""
-        rest = self._sort_most()
-        begin = bisect_left(self._ordered, prefix)
-        end = bisect_left(self._ordered, True, begin, key=lambda text: not text.startswith(prefix))
+        rest = self._sort_some()
         mask = np.zeros(len(self.texts), np.bool_)
-        mask[self._ordered_codes[begin:end]] = True
-        mask[len(self._ordered) :] = [text.startswith(prefix) for text in rest]
+        for texts, codes in self._runs:
+            begin = bisect_left(texts, prefix)
+            end = bisect_left(texts, True, begin, key=lambda text: not text.startswith(prefix))
+            mask[codes[begin:end]] = True
+        mask[self._sorted :] = [text.startswith(prefix) for text in rest]
         return mask
 
     def having_part(self, part: str) -> Mask:
@@ -107,16 +127,18 @@ class Dictionary:
 
     def first_behind(self, text: str | None, live: Mask, limit: int) -> list[str]:
         """The first texts behind one, of those whose codes are alive."""
-        rest = self._sort_most()
+        rest = self._sort_some()
         found: list[str] = []
-        for place in range(0 if text is None else bisect_right(self._ordered, text), len(self._ordered)):
-            if len(found) == limit:
-                break
-            if live[self._ordered_codes[place]]:
-                found.append(self._ordered[place])
-        alive = live[len(self._ordered) :].tolist()
+        for texts, codes in self._runs:
+            begin, wanted = 0 if text is None else bisect_right(texts, text), limit
+            while wanted and begin < len(texts):
+                # Most are alive, so that one look is mostly enough.
+                alive = np.flatnonzero(live[codes[begin : begin + limit]])[:wanted].tolist()
+                found += [texts[begin + place] for place in alive]
+                begin, wanted = begin + limit, wanted - len(alive)
+        are_alive = live[self._sorted :].tolist()
         found += [
-            other for other, is_live in zip(rest, alive, strict=True) if is_live and (text is None or other > text)
+            other for other, is_live in zip(rest, are_alive, strict=True) if is_live and (text is None or other > text)
         ]
         return sorted(found)[:limit]
 
