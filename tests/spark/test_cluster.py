@@ -156,7 +156,7 @@ def test_the_pipeline_and_the_connector_run_on_a_cluster(cluster: str, tmp_path:
 
 
 def test_the_tasks_of_a_cluster_read_and_write_in_an_object_store(s3: S3Server, cluster: str, tmp_path: Path) -> None:
-    """Segments, families and the archive are all there, and deletes reach it with the next round."""
+    """Segments and the archive are both there, and deletes reach it with the next round."""
     folder, bucket = tmp_path / "served", s3.make_bucket("cluster")
     folder.mkdir()
     data, cold, archive = str(folder / "data"), f"{bucket}/cold", f"{bucket}/kept/archive"

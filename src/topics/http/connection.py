@@ -100,8 +100,7 @@ class Connection(asyncio.Protocol):
             return
         pipeline, heads = self._pipeline, self._heads
         between = heads.since_bytes == heads.due_bytes
-        at_rest = not pipeline.exchanges and not self._unparsed
-        several = False
+        at_rest, several = not pipeline.exchanges and not self._unparsed, False
         if between and at_rest:
             body = data.removeprefix(heads.lead) if heads.nbytes == nbytes else data
             if body is data:

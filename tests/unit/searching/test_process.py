@@ -30,13 +30,18 @@ def keys(process: SearchProcess, index: int = 1) -> "asyncio.Future[Result | Sea
     return answered
 
 
+async def begun() -> tuple[SearchProcess, int]:
+    """A process that has answered, and its number."""
+    process = SearchProcess()
+    process.send(Open(1, NOTHING))
+    assert isinstance(await keys(process), Result)
+    assert process.child_pid is not None
+    return process, process.child_pid
+
+
 def test_it_begins_with_the_first_message_and_ends_with_its_server() -> None:
     async def test() -> None:
-        process = SearchProcess()
-        process.send(Open(1, NOTHING))
-        assert isinstance(await keys(process), Result)
-        child = process.child_pid
-        assert child is not None
+        process, child = await begun()
         await process.close()
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
@@ -47,11 +52,7 @@ def test_it_begins_with_the_first_message_and_ends_with_its_server() -> None:
 
 def test_it_goes_behind_its_server_and_a_terminal_does_not_end_it() -> None:
     async def test() -> None:
-        process = SearchProcess()
-        process.send(Open(1, NOTHING))
-        assert isinstance(await keys(process), Result)
-        child = process.child_pid
-        assert child is not None
+        process, child = await begun()
         mine, its = (os.getpriority(os.PRIO_PROCESS, pid) for pid in (0, child))
         assert its == min(mine + 10, 19)
         assert os.getpgid(child) == child != os.getpgid(0)
