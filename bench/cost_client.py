@@ -26,7 +26,7 @@ class Talk:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._heard = b""
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray) -> None:
         self._socket.sendall(data)
 
     def answer(self) -> bytes:
@@ -103,7 +103,7 @@ class Place:
         return found
 
 
-def in_step(talks: Sequence[Talk], request: Callable[[int], bytes]) -> None:
+def in_step(talks: Sequence[Talk], request: Callable[[int], bytes | bytearray]) -> None:
     """Sends a request on every connection, the one of its number, and then waits for all answers."""
     for number, talk in enumerate(talks):
         talk.send(request(number))

@@ -89,7 +89,7 @@ class Topic:
     __slots__ = (
         "_closing", "_created", "_guard", "_staged_config", "cap_floor", "capture_due", "ceiling", "ceiling_staged",
         "coalesced", "config", "created_ts", "earliest", "epoch", "evict_floor", "evicting", "head", "id",
-        "inflight_groups", "inflight_keys", "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
+        "keys", "last_consumed_ts", "last_read_ts", "last_ts", "last_write_ts",
         "live_bytes", "live_count", "lost", "name", "next_base", "origin", "parts", "reserve", "reserved_at", "rules",
         "segments", "shard", "staged_bytes", "staged_count", "staged_head", "staged_ts", "sync_inflight", "tags",
         "tail", "tail_bytes", "tail_count", "ttl_floor", "unlogged", "waiters", "when_gone",
@@ -148,12 +148,8 @@ class Topic:
         """Whether such a decision is on its way."""
         self.lost: list[LostRange] | None = None
         self.keys: KeyMemory | None = None
-        self.inflight_keys: dict[str, object] | None = None
-        """Idempotency keys of batches that are on their way, each with its append."""
         self.coalesced: Any = None
         """Single records that wait for the end of the tick (`engine.write.coalescing`); None while there are none."""
-        self.inflight_groups: list[Any] | None = None
-        """Appends on their way of single records that share a block and have keys of their own."""
         self.tags: object | None = None
         self.parts: dict[str, object] | None = None
         """What else the topic is (a queue, the source of routers, a stream), by the feature's name."""

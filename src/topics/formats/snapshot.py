@@ -95,6 +95,8 @@ class KeyedState(msgspec.Struct, array_like=True, frozen=True):
     """XXH3-64 of the text of each key's records, big endian, in the order of the keys; empty where not known."""
     written: int = 0
     """What the clock said, where the ts says otherwise; 0 where it is the same."""
+    of_data: bool = False
+    """The digests are those of the data of single records that have nothing else, instead of their text."""
 
 
 class TopicState(msgspec.Struct, array_like=True, frozen=True):

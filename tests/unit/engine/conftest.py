@@ -162,6 +162,11 @@ def topic(engine: Engine, name: str) -> Topic:
     return engine.core.by_name[name]
 
 
+def keys_on_their_way(topic: Topic) -> list[str]:
+    """The idempotency keys that are taken and not yet known."""
+    return [] if topic.keys is None else sorted(key for key, block in topic.keys.by_key.items() if not block.known)
+
+
 def checkpoint(engine: Engine, full: bool = False) -> bool:
     """Takes a checkpoint; whether it succeeded."""
     outcome: list[bool] = []

@@ -20,6 +20,7 @@ from tests.unit.engine.conftest import (
     drop,
     flush,
     hold,
+    keys_on_their_way,
     killed,
     logged,
     one,
@@ -256,7 +257,7 @@ def test_a_failed_append_is_as_if_it_had_never_been(faulty: FaultyFileSystem) ->
     state = topic(engine, "t")
     assert (state.staged_head, state.staged_count, state.staged_bytes) == (1, 0, 0)
     assert (state.sync_inflight, engine.core.staged_bytes) == (0, 0)
-    assert not state.inflight_keys
+    assert not keys_on_their_way(state)
 
 
 def test_a_failed_creation_leaves_no_topic(faulty: FaultyFileSystem) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from tests.unit.engine.conftest import Answers
+from tests.unit.engine.conftest import Answers, keys_on_their_way
 from tests.unit.engine.refusals import REFUSALS, UnwillingError
 from tests.unit.engine.write_paths import PATHS, Held
 from tests.unit.engine.writing_world import Books, Warnings, World, books, changes
@@ -368,5 +368,5 @@ def _check_settled(world: World) -> None:
     assert sorted(core.by_name) == sorted(topic.name for topic in core.topics.values())
     for topic in core.topics.values():
         assert (topic.staged_head, topic.staged_count, topic.staged_bytes) == (topic.head, 0, 0), topic.name
-        assert (topic.sync_inflight, topic.inflight_keys or {}, topic.inflight_groups or []) == (0, {}, []), topic.name
+        assert (topic.sync_inflight, keys_on_their_way(topic)) == (0, []), topic.name
         assert topic.staged_config == topic.config

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from tests.unit.engine.conftest import Answers, committers, killed, open_engine, put
+from tests.unit.engine.conftest import Answers, committers, keys_on_their_way, killed, open_engine, put
 from tests.unit.engine.conftest import append as append_values
 from topics.core.errors import TopicNotFoundError, TopicsError
 from topics.core.leases import LeaseBook
@@ -167,8 +167,7 @@ def _topic_books(topic: Topic) -> Books:
         "bytes": topic.live_bytes,
         "staged": (topic.staged_count, topic.staged_bytes),
         "keys": dict(topic.keys or {}),
-        "keys on their way": sorted(topic.inflight_keys or ()),
-        "groups on their way": len(topic.inflight_groups or ()),
+        "keys on their way": keys_on_their_way(topic),
         "configs": (topic.config, topic.staged_config),
         "waiting for a sync": topic.sync_inflight,
         "closing": topic.closing,

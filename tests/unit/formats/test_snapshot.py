@@ -11,7 +11,7 @@ SEGMENT = SegmentState(1, 10, 100, 400, 7, 5, 6, 9, 90, 1, True, b"\x00\xd5")
 TOPIC = TopicState(
     5, "orders", 5, b"{}", 12, 256, 2, 1, 1, 1, 4, 6, 6, 401, [SEGMENT], [LostState(11, 11, "crash")],
     [KeyState("k", 12, 1, 6)], [b"", b"\x00\xd5"],
-    {"queue": b"jobs"}, False, [KeyedState(12, 1, 6, {"k": 0}, b"12345678", 7)],
+    {"queue": b"jobs"}, False, [KeyedState(12, 1, 6, {"k": 0}, b"12345678", 7, True)],
 )  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_a_topic_is_a_list_in_the_order_of_its_fields() -> None:
         [b"", b"\x00\xd5"],
         {"queue": b"jobs"},
         False,
-        [[12, 1, 6, {"k": 0}, b"12345678", 7]],
+        [[12, 1, 6, {"k": 0}, b"12345678", 7, True]],
         0,
         0,
     ]

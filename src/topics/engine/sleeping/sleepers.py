@@ -229,7 +229,7 @@ class Sleepers:
             return False
         idle = not (
             topic.capture_due or topic.closing or topic.evicting or topic.sync_inflight or topic.waiters
-            or topic.when_gone or topic.inflight_keys or topic.inflight_groups or topic.staged_count
+            or topic.when_gone or topic.staged_count
         )  # fmt: skip
         if not idle or self.entry(topic) is None or dict.get(books.by_name, topic.name) is not topic:
             return False

@@ -1,26 +1,30 @@
-"""The idempotency keys that a topic remembers, with what was written under each.
+"""The idempotency keys of a topic, with what was written under each.
 
-Kept is not the content but its hash: of the text as it is stored, with the seqs and the ts that were given to it. Who
-comes with the key again is compared by being encoded as if it were the first: with the seqs and the ts of then, the
-same records are the same bytes. So nothing has to be logged for it, and a replay comes to the same hashes.
+Kept is not the content but its hash. For a single record that is nothing but data it is that of its data; else of the
+text as it is stored, with the seqs and the ts that were given to it, and who comes with the key again is compared by
+being encoded as if it were the first: with the seqs and the ts of then, the same records are the same bytes. So nothing
+has to be logged for it, and a replay comes to the same hashes.
 
-Keys are forgotten when their window has passed. They are kept block by block, because thousands of them may come in a
-second and all of a block are of the same age.
+A key is here from the moment that it is taken: it waits for the end of the tick, is on its way, or is known. So one
+look tells whether it is new. Keys are forgotten when their window has passed. They are kept block by block, because
+thousands of them may come in a second and all of a block are of the same age.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from xxhash import xxh3_64_digest
 
+from topics.core.records import Record
 from topics.core.rows import ROW_WORDS, words
 from topics.engine.state.runs import Block
 from topics.formats.block import Keys
 from topics.formats.snapshot import KeyedState, KeyState
 
 DIGEST_BYTES = 8
+_HEAD_SHIFT = 16
 
 
 class KnownAppend(NamedTuple):
@@ -31,37 +35,55 @@ class KnownAppend(NamedTuple):
     written: int
     """What the clock said then; what its window is counted from."""
     digest: bytes
-    """The hash of its text; empty where an older server remembered the key."""
+    """Its hash; empty where an older server remembered the key."""
     ts: int
     """The time that its records carry."""
+    of_data: bool = False
+    """Whether the hash is that of the data of one record that has nothing else."""
 
-    def holds(self, text: bytes) -> bool:
-        """Whether this is the text that was written, as far as anybody knows."""
-        return not self.digest or xxh3_64_digest(text) == self.digest
+    def holds(self, content: bytes) -> bool:
+        """Whether this is the text, or the data, that was written, as far as anybody knows."""
+        return not self.digest or xxh3_64_digest(content) == self.digest
 
 
 class KeyedBlock:
-    """The keys that came with one block."""
+    """The keys that came with one block, or are about to."""
 
-    __slots__ = ("count", "digests", "first_seq", "keys", "ts", "written")
+    __slots__ = ("append", "count", "digests", "first_seq", "keys", "known", "of_data", "ts", "written")
 
-    def __init__(self, first_seq: int, count: int, ts: int, keys: Keys, digests: bytes, written: int) -> None:
-        self.first_seq = first_seq
-        self.count = count
-        """Of the records of one key."""
-        self.ts = ts
+    def __init__(self, keys: Keys) -> None:
         self.keys = keys
-        self.digests = digests
-        """In the order of the keys; empty where nobody knows them."""
-        self.written = written
+        self.known = False
+        self.append: Any = None
+        """What brings them, once it is on its way and until it is through (`engine.write.appending`)."""
 
     @classmethod
-    def of(cls, block: Block) -> Self:
-        keys = block.key
-        assert keys is not None
+    def load(cls, state: KeyedState) -> Self:
+        made = cls(state.keys)
+        made.first_seq, made.count, made.ts = state.first_seq, state.count, state.ts
+        made.digests, made.of_data = state.digests, state.of_data
+        made.written = state.written or state.ts
+        return made
+
+    def save(self) -> KeyedState:
+        written = 0 if self.written == self.ts else self.written
+        return KeyedState(self.first_seq, self.count, self.ts, self.keys, self.digests, written, self.of_data)
+
+    def stands_for(self, block: Block, records: Sequence[Record] | None = None) -> Self:
+        """Says what was written under the keys; `records` are those of the block, for whoever still has them."""
+        keys = self.keys
+        self.first_seq, self.ts, self.written = block.first_seq, block.ts, block.written
         if isinstance(keys, str):
-            return cls(block.first_seq, block.count, block.ts, keys, xxh3_64_digest(block.text), block.written)
-        return cls(block.first_seq, 1, block.ts, keys, _digests(block, keys.values()), block.written)
+            self.count, self.of_data, self.digests = block.count, False, xxh3_64_digest(block.text)
+            return self
+        self.count, self.of_data = 1, not block.traits
+        if self.of_data and records is not None and len(keys) == len(records):
+            # What `_contents` would cut out of the text.
+            self.digests = b"".join([xxh3_64_digest(record.data) for record in records])
+        else:
+            contents = _contents(block)
+            self.digests = b"".join([xxh3_64_digest(contents[place]) for place in keys.values()])
+        return self
 
     @property
     def names(self) -> Iterable[str]:
@@ -70,28 +92,34 @@ class KeyedBlock:
     def find(self, key: str) -> KnownAppend:
         """What one of its keys stands for."""
         if isinstance(self.keys, str):
-            return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts)
+            return KnownAppend(self.first_seq, self.count, self.written, self.digests, self.ts, self.of_data)
         at = list(self.keys).index(key) * DIGEST_BYTES
         digest = self.digests[at : at + DIGEST_BYTES]
-        return KnownAppend(self.first_seq + self.keys[key], self.count, self.written, digest, self.ts)
+        return KnownAppend(self.first_seq + self.keys[key], self.count, self.written, digest, self.ts, self.of_data)
 
 
-def _digests(block: Block, places: Collection[int]) -> bytes:
-    text, base = block.text, block.base
-    starts = words(block.rows)[::ROW_WORDS].tolist()
+def _contents(block: Block) -> list[bytes]:
+    """What is compared of each record: its data where no record of the block has anything else, or its fragment."""
+    text, base, row_words = block.text, block.base, words(block.rows)
+    starts = row_words[::ROW_WORDS].tolist()
     starts.append(base + len(text) + 1)
-    if len(places) == block.count:
-        return b"".join([xxh3_64_digest(text[a - base : b - base - 1]) for a, b in pairwise(starts)])
-    return b"".join([xxh3_64_digest(text[starts[place] - base : starts[place + 1] - base - 1]) for place in places])
+    if block.traits:
+        return [text[begin - base : end - base - 1] for begin, end in pairwise(starts)]
+    heads = [word >> _HEAD_SHIFT for word in row_words[2::ROW_WORDS].tolist()]
+    # Behind the data are a brace and, between two records, a comma.
+    return [
+        text[begin - base + head : end - base - 2] for (begin, end), head in zip(pairwise(starts), heads, strict=True)
+    ]
 
 
 class KeyMemory(Mapping[str, KnownAppend]):
-    """All keys of a topic, the oldest first."""
+    """All keys of a topic; as a mapping those that are known, the oldest first."""
 
     __slots__ = ("_blocks", "by_key")
 
     def __init__(self) -> None:
         self.by_key: dict[str, KeyedBlock] = {}
+        """Those that are on their way, too."""
         self._blocks: deque[KeyedBlock] = deque()
 
     @classmethod
@@ -99,27 +127,51 @@ class KeyMemory(Mapping[str, KnownAppend]):
         """The keys as a snapshot has them; an older one has them one by one. None where there are none."""
         memory = cls()
         for key in single:
-            memory._add(KeyedBlock(key.first_seq, key.count, key.ts, key.key, b"", key.ts))
+            memory._add(KeyedBlock.load(KeyedState(key.first_seq, key.count, key.ts, key.key)))
         for state in keyed:
-            written = state.written or state.ts
-            memory._add(KeyedBlock(state.first_seq, state.count, state.ts, state.keys, state.digests, written))
+            memory._add(KeyedBlock.load(state))
         return memory if memory.by_key else None
 
     def save(self) -> list[KeyedState]:
-        return [
-            KeyedState(b.first_seq, b.count, b.ts, b.keys, b.digests, 0 if b.written == b.ts else b.written)
-            for b in self._blocks
-        ]
+        return [block.save() for block in self._blocks]
+
+    def begin(self, key: str) -> KeyedBlock | None:
+        """Takes the key of a batch that is about to go on its way; None where it is taken."""
+        taken = KeyedBlock(key)
+        return taken if self.by_key.setdefault(key, taken) is taken else None
 
     def remember(self, block: Block) -> None:
-        self._add(KeyedBlock.of(block))
+        """The block is published: its keys are known from now on."""
+        keys = block.key
+        assert keys is not None
+        taken = self._taken(keys)
+        if taken is None:
+            self._add(KeyedBlock(keys).stands_for(block))
+        else:
+            taken.known, taken.append = True, None
+            self._blocks.append(taken)
+
+    def release(self, keys: Keys) -> None:
+        """What would have brought these keys failed: they are as new."""
+        taken = self._taken(keys)
+        for key in () if taken is None else taken.names:
+            if self.by_key.get(key) is taken:
+                del self.by_key[key]
+
+    def _taken(self, keys: Keys) -> KeyedBlock | None:
+        """The keys of a block that is on its way here; None if it is none, as when the log is replayed."""
+        found = self.by_key.get(keys if isinstance(keys, str) else next(iter(keys)))
+        return found if found is not None and not found.known and found.keys is keys else None
 
     def _add(self, block: KeyedBlock) -> None:
+        block.known = True
         self._blocks.append(block)
         if isinstance(block.keys, str):
             self.by_key[block.keys] = block
         else:
-            self.by_key.update(dict.fromkeys(block.keys, block))
+            by_key = self.by_key
+            for key in block.keys:
+                by_key[key] = block
 
     def heal(self, written: int) -> None:
         """The clock was set back: nothing was written after this moment."""
@@ -147,13 +199,17 @@ class KeyMemory(Mapping[str, KnownAppend]):
             for key in names:
                 if self.by_key.get(key) is block:
                     one = block.find(key)
-                    kept._add(KeyedBlock(one.first_seq, one.records, one.ts, key, one.digest, one.written))
+                    state = KeyedState(one.first_seq, one.records, one.ts, key, one.digest, one.written, one.of_data)
+                    kept._add(KeyedBlock.load(state))
         return kept if kept.by_key else None
 
     # As a mapping, for those who look at all of them.
 
     def __getitem__(self, key: str) -> KnownAppend:
-        return self.by_key[key].find(key)
+        block = self.by_key[key]
+        if not block.known:
+            raise KeyError(key)
+        return block.find(key)
 
     def __iter__(self) -> Iterator[str]:
         for block in self._blocks:
@@ -162,4 +218,5 @@ class KeyMemory(Mapping[str, KnownAppend]):
                     yield key
 
     def __len__(self) -> int:
+        """With those that are on their way: it is what a limit is compared with."""
         return len(self.by_key)

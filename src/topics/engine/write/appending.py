@@ -17,11 +17,11 @@ from topics.core.errors import (
 )
 from topics.core.limits import Limits, clamp_delay_ms
 from topics.core.names import check_topic_name, is_server_name
-from topics.core.records import PlainRecords, Record, check_records
+from topics.core.records import PlainRecords, Record, check_records, find_plain
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult, deduped
 from topics.engine.state.apply import forget_old_keys
-from topics.engine.state.keys import KeyedBlock, KnownAppend
+from topics.engine.state.keys import KeyedBlock, KeyMemory, KnownAppend
 from topics.engine.state.runs import Block, block_head
 from topics.engine.topic import Topic
 from topics.engine.transaction import FrameDraft, Transaction
@@ -93,8 +93,6 @@ class Append(Transaction):
         if self.ready_at:
             for told in core.delayed:
                 told(topic, first, last, self.ready_at)
-        if block.key is not None:
-            self._forget_keys(block.key)
         if self._extension is not None:
             self._extension.applied(topic)
         self._done(AppendResult(topic.name, first, last, topic.head, self._created, False, *timing))
@@ -107,21 +105,15 @@ class Append(Transaction):
         assert block is not None
         if self._created and self._core.by_name.get(topic.name) is topic:
             del self._core.by_name[topic.name]
-        if block.key is not None:
-            self._forget_keys(block.key)
+        if block.key is not None and topic.keys is not None:
+            topic.keys.release(block.key)
+            if not topic.keys:
+                topic.keys = None
         if self._extension is not None:
             self._extension.undone(topic, error)
         self._done(error)
         for follower in self.followers or ():
             follower(error)
-
-    def _forget_keys(self, keys: Keys) -> None:
-        topic = self.topic
-        if not isinstance(keys, str):
-            assert topic.inflight_groups is not None
-            topic.inflight_groups.remove(self)
-        elif topic.inflight_keys is not None:
-            topic.inflight_keys.pop(keys, None)
 
 
 class Sealing(Protocol):
@@ -177,9 +169,9 @@ class Appender:
         if key is not None:
             known = topic.keys
             if (
-                (known is not None and (key in known.by_key or 0 < limits.max_idempotency_keys <= len(known.by_key)))
-                or not (rules.keyed and 0 < len(key) <= limits.max_idempotency_key_chars)
-                or ((topic.inflight_keys or topic.inflight_groups) and _flying(topic, key) is not None)
+                (known is not None and 0 < limits.max_idempotency_keys <= len(known.by_key))
+                or not rules.keyed
+                or not 0 < len(key) <= limits.max_idempotency_key_chars
             ):
                 return False
         if not ((record.tag is None and record.meta is None and record.node is None) or _is_right(record, limits)):
@@ -262,16 +254,21 @@ class Appender:
         given_ts: int | None = None,
         plain: PlainRecords | None = None,
         callers: int = 1,
-        keys: dict[str, int] | None = None,
+        keyed: KeyedBlock | None = None,
     ) -> None:
         """Gives out seqs and sends the frames on their way. Nothing here may fail: a number spent must be logged.
 
-        `keys` are those of single records; a batch has one at most.
+        `keyed` are keys that were taken already, of single records.
         """
-        core, rules = self._core, topic.rules
+        core, rules, key = self._core, topic.rules, batch.idempotency_key
         logged = rules.logged
-        key: Keys | None = batch.idempotency_key if keys is None else keys
-        block = stage_block(core, topic, batch.records, batch.node, key, given_ts, plain)
+        if key is not None:
+            if topic.keys is None:
+                topic.keys = KeyMemory()
+            # None where keys are not remembered, so that it may well be on its way: the last of them counts.
+            keyed = topic.keys.begin(key)
+        keys = key if keyed is None else keyed.keys
+        block = stage_block(core, topic, batch.records, batch.node, keys, given_ts, plain)
         created = not rules.created and core.by_name.get(topic.name) is not topic
         append = Append(core, topic, block, created, done, extension, callers)
         frames: list[FrameDraft] = []
@@ -289,16 +286,8 @@ class Appender:
         elif logged and extension is not None:
             frames.append((extension.kind, extension.prefix(topic) + block_head(block), block.text))
         append.frames = frames
-        if key is None:
-            pass
-        elif isinstance(key, str):
-            if topic.inflight_keys is None:
-                topic.inflight_keys = {}
-            topic.inflight_keys[key] = append
-        else:
-            if topic.inflight_groups is None:
-                topic.inflight_groups = []
-            topic.inflight_groups.append(append)
+        if keyed is not None:
+            keyed.stands_for(block, batch.records).append = append
         core.path.log(append)
 
     def _new_topic(self, name: str, batch: Batch) -> Topic:
@@ -314,12 +303,13 @@ class Appender:
     def _answered_before(self, topic: Topic, key: str, batch: Batch, done: AppendDone) -> bool:
         if not topic.staged_config.idempotency_window_ms:
             return False
-        if self.coalescer.has_key(topic, key):
-            # It came earlier in this tick. On its way it can be followed.
-            self._core.path.stage_coalesced(topic.shard)
-        flying = _flying(topic, key)
-        if flying is not None and flying.block is not None:
-            repeated = Repeated(topic, KeyedBlock.of(flying.block).find(key), batch, done)
+        taken = topic.keys.by_key.get(key) if topic.keys else None
+        if taken is not None and not taken.known:
+            if taken.append is None:
+                # It came earlier in this tick. On its way it can be followed.
+                self._core.path.stage_coalesced(topic.shard)
+            flying: Append = taken.append
+            repeated = Repeated(topic, taken.find(key), batch, done)
             flying.followers = [*(flying.followers or ()), repeated.answer]
             return True
         forget_old_keys(topic, self._core.wall())
@@ -344,8 +334,7 @@ class Repeated:
         # What a schema or a profile made of records, perhaps with the time of then, cannot be made again.
         rewritten = topic.guard is not None and topic.guard.rewrites(topic)
         if not self._differs and not rewritten:
-            text = _encode_again(batch, known.first_seq, known.ts)
-            self._differs = not known.holds(text)
+            self._differs = not _is_known(batch, known)
         self._check = batch.idempotency_check
         self._done = done
 
@@ -357,25 +346,20 @@ class Repeated:
         self._done(error or deduped(self._topic, first, last, self._differs))
 
 
+def _is_known(batch: Batch, known: KnownAppend) -> bool:
+    """Whether a batch is the one that was stored."""
+    if known.of_data:
+        plain = find_plain(batch.records) if batch.node is None else None
+        return plain is not None and known.holds(plain.datas[0])
+    return known.holds(_encode_again(batch, known.first_seq, known.ts))
+
+
 def _encode_again(batch: Batch, first_seq: int, ts: int) -> bytes:
     """A batch as it was stored, if it is the one."""
     records, node = batch.records, batch.node
     if isinstance(records, Drafted) and records.draft.fits(len(records), first_seq, ts, node):
         return records.draft.take(first_seq, ts, 0).text
     return encode_fragments(records, first_seq, ts, node, 0).text
-
-
-def _flying(topic: Topic, key: str) -> Append | None:
-    """The append on its way that a key belongs to."""
-    if topic.inflight_groups:
-        # Few: a group is all that a tick brought.
-        for group in topic.inflight_groups:
-            if key in group.block.key:
-                assert isinstance(group, Append)
-                return group
-    flying = topic.inflight_keys.get(key) if topic.inflight_keys else None
-    assert flying is None or isinstance(flying, Append)
-    return flying
 
 
 def _is_indifferent(topic: Topic, streams: bool) -> bool:

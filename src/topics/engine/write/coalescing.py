@@ -12,13 +12,14 @@ shard then has everything that was coalesced staged at once.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from topics.core.batch import Batch
 from topics.core.errors import TopicsError
 from topics.core.records import Record
 from topics.engine.core import EngineCore
 from topics.engine.results import AppendDone, AppendResult
+from topics.engine.state.keys import KeyedBlock, KeyMemory
 from topics.engine.topic import Topic
 
 GROUP_MAX = 256
@@ -34,21 +35,37 @@ class Stage(Protocol):
     """Stages a batch for so many callers (`Appender`)."""
 
     def __call__(
-        self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int, keys: dict[str, int] | None
+        self, topic: Topic, batch: Batch, done: AppendDone, *, callers: int, keyed: KeyedBlock | None
     ) -> None: ...
 
 
 class Group:
     """What one tick brought for one topic."""
 
-    __slots__ = ("answer", "callers", "keys", "records")
+    __slots__ = ("answer", "callers", "keyed", "places", "records")
 
-    def __init__(self, answer: AnswerAll, record: Record, caller: object, key: str | None) -> None:
+    def __init__(self, answer: AnswerAll) -> None:
         self.answer = answer
-        self.records = [record]
-        self.callers: list[Any] = [caller]
-        self.keys: dict[str, int] | None = None if key is None else {key: 0}
+        self.records: list[Record] = []
+        self.callers: list[Any] = []
+        self.places: dict[str, int] = {}
         """The idempotency keys among them, each with the place of its record."""
+        self.keyed: KeyedBlock | None = None
+        """As what the topic has these keys; None while there are none."""
+
+    def takes_key(self, topic: Topic, key: str) -> bool:
+        """Whether a key is new; it is then taken for the next record."""
+        keys, keyed = topic.keys, self.keyed
+        if keys is None:
+            keys = topic.keys = KeyMemory()
+        if keyed is None:
+            keyed = KeyedBlock(self.places)
+        # One look tells of keys that are known or on their way, the other of those of this tick.
+        place = len(self.callers)
+        if keys.by_key.setdefault(key, keyed) is not keyed or self.places.setdefault(key, place) != place:
+            return False
+        self.keyed = keyed
+        return True
 
 
 class Coalescer:
@@ -61,36 +78,26 @@ class Coalescer:
     def take(self, topic: Topic, record: Record, caller: object, answer: AnswerAll, key: str | None = None) -> bool:
         """Keeps a checked record for a plain topic until the end of the tick, or until something else is staged.
 
-        False where the shard does not coalesce now; then nothing happened. A key is one that nothing of the topic has
-        which was staged; False as well if one of this tick has it.
+        False where the shard does not coalesce now, or where the key is one that the topic has, whether known, on its
+        way or of this tick; then nothing of it happened.
         """
         group: Group | None = topic.coalesced
-        if group is None:
-            return self._core.shards[topic.shard].coalesces and self._begin(topic, Group(answer, record, caller, key))
-        if key is not None and group.keys is not None and key in group.keys:
-            return False
-        place = len(group.callers)
-        if group.answer is not answer or place == GROUP_MAX:
+        if group is not None and (group.answer is not answer or len(group.callers) == GROUP_MAX):
             self._stage_group(topic)
-            return self._begin(topic, Group(answer, record, caller, key))
-        if key is not None:
-            if group.keys is None:
-                group.keys = {}
-            group.keys[key] = place
+            group = None
+        shard = None
+        if group is None:
+            shard, group = self._core.shards[topic.shard], Group(answer)
+            if not shard.coalesces:
+                return False
+        if key is not None and not group.takes_key(topic, key):
+            return False
         group.records.append(record)
         group.callers.append(caller)
-        return True
-
-    def has_key(self, topic: Topic, key: str) -> bool:
-        """Whether a record with this key waits for the end of the tick."""
-        group: Group | None = topic.coalesced
-        return group is not None and group.keys is not None and key in group.keys
-
-    def _begin(self, topic: Topic, group: Group) -> Literal[True]:
-        shard = self._core.shards[topic.shard]
-        topic.coalesced = group
-        shard.coalesced.append(partial(self._stage_group, topic))
-        shard.committer.expect()
+        if shard is not None:
+            topic.coalesced = group
+            shard.coalesced.append(partial(self._stage_group, topic))
+            shard.committer.expect()
         return True
 
     def _stage_group(self, topic: Topic) -> None:
@@ -99,12 +106,12 @@ class Coalescer:
         if group is None:
             return
         topic.coalesced = None
-        callers, key, keys = len(group.callers), None, group.keys
-        if keys is not None and callers == 1:
+        callers, keyed = len(group.callers), group.keyed
+        if keyed is not None and callers == 1:
             # A block of one record has no places to tell apart: it is a batch like any other with a key.
-            (key,), keys = keys, None
-        batch = Batch(records=group.records, idempotency_key=key)
-        self._stage(topic, batch, partial(group.answer, group.callers), callers=callers, keys=keys)
+            (keyed.keys,) = group.places
+        batch = Batch(records=group.records)
+        self._stage(topic, batch, partial(group.answer, group.callers), callers=callers, keyed=keyed)
 
 
 def answer_each(dones: list[AppendDone], outcome: AppendResult | TopicsError) -> None:

@@ -1,5 +1,7 @@
 """The keys of a topic: what each stands for, how long, and how a snapshot has them."""
 
+from typing import Any
+
 import pytest
 
 from topics.core.records import Record
@@ -87,4 +89,40 @@ def test_keys_of_an_older_snapshot_have_no_hash_and_hold_anything() -> None:
 
 def test_what_is_on_its_way_is_found_like_what_is_known() -> None:
     flying = block(7, {"a": 0, "c": 2}, 1, 2, 3)
-    assert KeyedBlock.of(flying).find("c") == memory_of(flying)["c"]
+    assert KeyedBlock({"a": 0, "c": 2}).stands_for(flying).find("c") == memory_of(flying)["c"]
+
+
+@pytest.mark.parametrize("keys", [{"a": 0, "b": 1, "c": 2}, {"b": 1}])
+@pytest.mark.parametrize("extra", [{}, {"tag": "t"}, {"node": "n"}, {"meta": {"m": 1}}])
+def test_a_hash_made_of_records_is_that_made_of_their_block(keys: dict[str, int], extra: dict[str, Any]) -> None:
+    records = [Record.of("x" * number, **(extra if number == 1 else {})) for number in range(3)]
+    text, rows, size, traits = encode_fragments(records, 998, 100, None, 70)
+    written = Block(998, 100, size, 70, traits, keys, rows, text)
+    live, replayed = KeyedBlock(keys).stands_for(written, records), KeyedBlock(keys).stands_for(written)
+    assert [live.find(key) for key in keys] == [replayed.find(key) for key in keys]
+    assert live.of_data is not bool(extra)
+    assert not extra or live.find("b").holds(encode_fragments(records[1:2], 999, 100, None, 0).text)
+    assert extra or live.find("b").holds(records[1].data)
+
+
+def test_a_key_is_taken_until_what_brings_it_has_failed() -> None:
+    memory = memory_of(block(1, "known", 1))
+    taken = memory.begin("k")
+    assert taken is not None
+    assert memory.begin("k") is None
+    assert memory.begin("known") is None
+    assert list(memory) == ["known"]
+    assert "k" not in memory
+    memory.release(taken.keys)
+    assert memory.begin("k") is not None
+
+
+def test_a_key_on_its_way_is_known_once_its_block_is_there() -> None:
+    memory, arrived = KeyMemory(), block(7, "k", 1, 2)
+    taken = memory.begin("k")
+    assert taken is not None
+    arrived.key = taken.keys
+    taken.stands_for(arrived).append = object()
+    memory.remember(arrived)
+    assert (taken.known, taken.append) == (True, None)
+    assert dict(memory) == dict(memory_of(arrived))

@@ -14,6 +14,7 @@ from tests.unit.engine.conftest import (
     delete,
     flush,
     hold,
+    keys_on_their_way,
     killed,
     logged,
     one,
@@ -34,7 +35,10 @@ from topics.testing import FakeDisk, FaultPlan, FaultyFileSystem, ManualClock
 
 class KeyedCallers(Callers):
     def ask_keyed(self, name: str, key: str, value: object = 1) -> bool:
-        return self._engine.append_lone(name, Record.of(value), key, self._answer_all, key)
+        return self.ask_record(name, Record.of(value), key)
+
+    def ask_record(self, name: str, record: Record, key: str | None) -> bool:
+        return self._engine.append_lone(name, record, key, self._answer_all, key)
 
 
 def prepared(engine: Engine, **config: object) -> KeyedCallers:
@@ -82,8 +86,7 @@ def test_the_long_way_gathers_them_too(engine: Engine) -> None:
     flush(engine)
     assert [one(each, AppendResult).first_seq for each in answers] == [2, 3, 4]
     assert logged(engine).count(FrameKind.APPEND) == before + 1
-    assert not topic(engine, "t").inflight_keys
-    assert not topic(engine, "t").inflight_groups
+    assert not keys_on_their_way(topic(engine, "t"))
 
 
 def test_a_key_that_comes_twice_in_a_tick_is_appended_once(engine: Engine) -> None:
@@ -101,8 +104,7 @@ def test_a_key_that_comes_twice_in_a_tick_is_appended_once(engine: Engine) -> No
     assert other == [deduped("t", 3, 3, differs=True)]
     assert isinstance(checked[0], IdempotencyConflictError)
     assert values(engine, "t") == [0, 1, 2]
-    assert not topic(engine, "t").inflight_keys
-    assert not topic(engine, "t").inflight_groups
+    assert not keys_on_their_way(topic(engine, "t"))
 
 
 def test_a_key_that_is_on_its_way_or_known_is_not_taken_again(engine: Engine) -> None:
@@ -113,6 +115,21 @@ def test_a_key_that_is_on_its_way_or_known_is_not_taken_again(engine: Engine) ->
     flush(engine)
     gather(engine)
     assert not callers.ask_keyed("t", "a", 1)
+
+
+def test_keys_of_what_fails_are_new_again_and_those_that_are_known_stay() -> None:
+    faulty = FaultyFileSystem(FakeDisk())
+    engine = open_engine(faulty)
+    callers = prepared(engine)
+    assert callers.ask_keyed("t", "a", 1)
+    flush(engine)
+    gather(engine)
+    assert callers.ask_keyed("t", "b", 2)
+    assert callers.ask_keyed("t", "c", 3)
+    faulty.plan = FaultPlan(call=faulty.calls + 1)
+    flush(engine)
+    assert list(topic(engine, "t").keys or ()) == ["a"]
+    assert not keys_on_their_way(topic(engine, "t"))
 
 
 def test_those_of_another_kind_of_caller_are_looked_at_as_well(engine: Engine) -> None:
@@ -135,8 +152,7 @@ def test_who_repeats_a_record_that_fails_fails_with_it() -> None:
     assert isinstance(same[0], ReadOnlyError)
     # Nothing was written under the key, so there is nothing to contradict.
     assert isinstance(other[0], ReadOnlyError)
-    assert not topic(engine, "t").inflight_keys
-    assert not topic(engine, "t").inflight_groups
+    assert not keys_on_their_way(topic(engine, "t"))
     assert not topic(engine, "t").keys
 
 
@@ -217,6 +233,29 @@ def test_whatever_is_stored_is_compared(disk: FakeDisk, clock: ManualClock, othe
         append(engine, "t", *OTHERS[other], key="k", check=True)
     assert refused.value.detail == {"topic": "t", "first_seq": 1, "last_seq": 1}
     assert len(values(engine, "t")) == 1
+
+
+@pytest.mark.parametrize("restarted", ["no", "from the log", "from a snapshot"])
+@pytest.mark.parametrize("company", [Record.of(0), Record.of(0, tag="t")], ids=["all plain", "one with a tag"])
+def test_single_records_that_share_a_block_are_compared_each(
+    disk: FakeDisk, clock: ManualClock, company: Record, restarted: str
+) -> None:
+    engine = open_engine(disk, clock)
+    callers = prepared(engine)
+    plain = Record(msgspec.Raw(b'{"a": 1}'))
+    asked = [("k", plain), (None, company), ("l", Record.of(2))]
+    assert all([callers.ask_record("t", record, key) for key, record in asked])
+    flush(engine)
+    if restarted == "from a snapshot":
+        checkpoint(engine)
+    if restarted != "no":
+        engine = open_engine(killed(disk), clock)
+    assert append(engine, "t", plain, key="k", check=True) == deduped("t", 2, 2)
+    assert append(engine, "t", 2, key="l", check=True) == deduped("t", 4, 4)
+    for change in ({"data": msgspec.Raw(b'{"a":1}')}, {"tag": "t"}, {"node": "n"}, {"meta": msgspec.Raw(b'{"m":1}')}):
+        assert append(engine, "t", msgspec.structs.replace(plain, **change), key="k").differs, change
+    assert append(engine, "t", plain, key="k", batch_node="n").differs
+    assert append(engine, "t", plain, key="l").differs
 
 
 @pytest.mark.parametrize("count", [1, 2, 1200])
