@@ -93,21 +93,22 @@ class Asked:
         """What is told between two parts."""
         return Result(enough=self._running.enough, spent=self._budget.spent, looked_up=looked_up, unreadable=unreadable)
 
-    def finish(self) -> Result:
+    def finish(self, looked_up: int = 0) -> Result:
+        """The answer. `looked_up` is how many companions the last question had asked."""
         running = self._running
         if isinstance(running, Listing):
             keys = running.keys()
-            return self._result(keys=tuple(keys.keys), is_full=keys.next_after is not None)
+            return self._result(looked_up, keys=tuple(keys.keys), is_full=keys.next_after is not None)
         if isinstance(running, Counting):
-            return self._result(counted=tuple(running.numbers()))
+            return self._result(looked_up, counted=tuple(running.numbers()))
         if isinstance(running, Adding):
             assert self._aggregation is not None
-            return self._result(buckets=show(running.sums().groups, self._aggregation))
+            return self._result(looked_up, buckets=show(running.sums().groups, self._aggregation))
         page = running.page()
         hits = tuple(Hit(list(hit.place), hit.number, hit.score) for hit in page.hits)
-        return self._result(hits=hits, is_full=page.next_after is not None, matched=page.matched)
+        return self._result(looked_up, hits=hits, is_full=page.next_after is not None, matched=page.matched)
 
-    def _result(self, **found: Any) -> Result:
+    def _result(self, looked_up: int, **found: Any) -> Result:
         coverage = self._running.coverage
         return Result(
             scanned=self._scanned,
@@ -119,6 +120,8 @@ class Asked:
             spent=coverage.spent,
             enough=self._running.enough,
             memory_bytes=self._held.memory_bytes,
+            looked_up=looked_up,
+            is_final=True,
             **found,
         )
 
