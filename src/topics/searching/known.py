@@ -13,7 +13,7 @@ from topics.schema.registry import Registry
 from topics.schema.search import SearchConfig
 
 _QUERIES: Final = 256
-_LONGEST: Final = 512
+LONGEST_KNOWN: Final = 512
 """Longer texts are understood each time: what they become is many times as large."""
 
 _searches: Memo[tuple[bytes | None, str], Bound] = Memo(_QUERIES)
@@ -22,7 +22,7 @@ _aggregations: Memo[tuple[bytes | None, int, bytes], Aggregation] = Memo(_QUERIE
 
 def known_search(q: str, registry: Registry) -> Bound:
     """The predicate of a search's query. Raises InvalidRequestError."""
-    if len(q) > _LONGEST:
+    if len(q) > LONGEST_KNOWN:
         return bind_search(q, _config_of(registry))
     return _searches.get((registry.search, q), lambda: bind_search(q, _config_of(registry)))
 
@@ -30,7 +30,7 @@ def known_search(q: str, registry: Registry) -> Bound:
 def known_aggregation(body: bytes, registry: Registry) -> Aggregation:
     """The aggregation of a request's body. Raises InvalidRequestError."""
     version = registry.current_version
-    if len(body) > _LONGEST:
+    if len(body) > LONGEST_KNOWN:
         return parse_aggregation(body, _config_of(registry), version)
     key = registry.search, version, body
     return _aggregations.get(key, lambda: parse_aggregation(body, _config_of(registry), version))

@@ -16,6 +16,7 @@ import msgspec
 
 from topics.core.ranges import SeqRange
 from topics.core.rows import words
+from topics.searching.hits import Hits
 from topics.wire.cuts import View
 
 _FRAME = Struct("<IBI")
@@ -191,16 +192,10 @@ class Seek(_Head, frozen=True):
     limit: int
 
 
-class Hit(msgspec.Struct, array_like=True, frozen=True):
-    place: list[Any]
-    seq: int
-    score: float
-
-
 class Result(msgspec.Struct, array_like=True, frozen=True):
     """What an index gives; which of its fields are used is up to the query."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: Hits = Hits()
     is_full: bool = False
     """Whether there may be more behind the hits, or the keys."""
     matched: int = 0

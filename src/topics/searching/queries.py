@@ -1,6 +1,6 @@
 """Queries on their way: asked of the index, then of whatever else is brought, and finished when there is no more."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from topics.core.ranges import SeqRange
@@ -14,10 +14,11 @@ from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
 from topics.indexing.predicates import fields_of
 from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.showing import show
-from topics.indexing.sorting import parse_sort
+from topics.indexing.sorting import OFFSET, Hit, Sort, parse_sort
 from topics.searching.held import Held
+from topics.searching.hits import Hits
 from topics.searching.known import known_aggregation, known_search
-from topics.searching.messages import AggregateQuery, CountQuery, Hit, KeysQuery, Piece, Query, Result, SearchQuery
+from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Piece, Query, Result, SearchQuery
 
 _NO_LIMIT = 1 << 62
 """How much is scanned is decided by who sends it."""
@@ -105,8 +106,9 @@ class Asked:
             assert self._aggregation is not None
             return self._result(looked_up, buckets=show(running.sums().groups, self._aggregation))
         page = running.page()
-        hits = tuple(Hit(list(hit.place), hit.number, hit.score) for hit in page.hits)
-        return self._result(looked_up, hits=hits, is_full=page.next_after is not None, matched=page.matched)
+        return self._result(
+            looked_up, hits=_hits(running.sort, page.hits), is_full=page.next_after is not None, matched=page.matched
+        )
 
     def _result(self, looked_up: int, **found: Any) -> Result:
         coverage = self._running.coverage
@@ -124,6 +126,12 @@ class Asked:
             is_final=True,
             **found,
         )
+
+
+def _hits(sort: Sort, found: Sequence[Hit]) -> Hits:
+    scores = [hit.score for hit in found]
+    keys = [None if key.name == OFFSET else [hit.place[index] for hit in found] for index, key in enumerate(sort.keys)]
+    return Hits([hit.number for hit in found], scores if any(scores) else [], keys)
 
 
 def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:

@@ -12,7 +12,7 @@ from topics.searching.messages import Ask, Close, More, Question, SearchQuery
 from topics.spark.families.planning import outdated
 from topics.storage.companions import FamilyStore
 from topics.storage.damage.companions import check_companions
-from topics.streams.search.companions import Companions
+from topics.streams.search.companions import Companions, IndexedStretch
 from topics.streams.search.families import FamilyCoverage
 from topics.streams.search.searcher import InlineSearcher, ResultDone, at_once
 from topics.streams.search.service import StreamSearch, description_of
@@ -277,6 +277,33 @@ def test_what_was_removed_of_companions_is_not_told_before_what_is_fresh_was_not
     topic, left = world.streams.topic("logs"), [11, 10, 9, 8, 7, 3, 2, 1]
     outcome = world.ask(lambda done: search.query(topic, SearchQuery("word:all", ("offset:desc",), 20), 3.0, done))
     assert [hit.seq for hit in outcome.result.hits] == left and searcher.asked == [Ask, More]
+
+
+def test_what_was_chosen_is_remembered_until_something_is_known_anew() -> None:
+    world = three_companions()
+    companions = world.streams.search.companions
+    assert companions is not None
+    topic = world.streams.topic("logs")
+
+    def chosen(q: str, first: int = 1, last: int = 9) -> Sequence[IndexedStretch]:
+        assert companions is not None
+        return companions.choose(topic, description_of(topic), SearchQuery(q, (), 9), first, last)
+
+    known = chosen("n:3")
+    assert [(part.first, part.last) for part in known] == [(1, 6), (7, 9)] and chosen("n:3") is known
+    assert [(part.first, part.last) for part in chosen("n:3", 2, 8)] == [(2, 6), (7, 8)]
+    # Another description that has another field, which no companion knows.
+    world.describe("logs", "other")
+    assert chosen("other:3") == ()
+    assert chosen("n:3") == known
+    world.append("logs", 9, 3)
+    world.seal()
+    run_all(world.disk, world.clock, 50)
+    world.clock.advance(2_000)
+    assert chosen("n:3", 1, 12)[-1].last == 12
+    gone = chosen("n:3")[0]
+    companions.distrust(topic, gone.path, "it is damaged")
+    assert gone.path not in [part.path for part in chosen("n:3")]
 
 
 class Mapping(bytearray):

@@ -199,10 +199,13 @@ class Asking:
         found: list[Stretch | IndexedStretch] = []
         if companions is not None:
             for part in reversed(companions.choose(self._topic, self._description, self._query, first, last)):
-                found += stretches(self._topic, part.last + 1, last, PACK_BYTES)
+                if part.last < last:
+                    found += stretches(self._topic, part.last + 1, last, PACK_BYTES)
                 found.append(part)
                 last = part.first - 1
-        return found + stretches(self._topic, first, last, PACK_BYTES)
+        if first <= last:
+            found += stretches(self._topic, first, last, PACK_BYTES)
+        return found
 
     def _fetch(self, companions: Companions, part: IndexedStretch) -> None:
         """The entries that it has are as far away, so the query waits. What is not there then is not chosen again."""

@@ -85,3 +85,19 @@ def test_entries_are_copied_in_turns(filled: Streams, nbytes: int, monkeypatch: 
     expected, _ = page(filled, stream_hits)
     monkeypatch.setattr(fetching, "TURN_BYTES", nbytes)
     assert page(filled, stream_hits)[0] == expected
+
+
+def test_a_field_whose_values_are_the_seqs_is_not_taken_for_the_offset(filled: Streams) -> None:
+    create(filled, "b", JSON)
+    update(filled, "b", schema={"type": "object"}, search=SEARCH)
+    append(filled, "b", json.dumps([{"n": number} for number in range(1, 5)]).encode(), JSON)
+    topic = filled.topic("b")
+    request = bind_request(SearchBody(sort=["n:asc"]), topic, search_config_of(topic), 3000)
+    outcomes: list[Any] = []
+    filled.search.query(topic, request.query, 3.0, outcomes.append)
+    found = outcomes[0].result.hits
+    assert found.seqs == [1, 2, 3, 4]
+    shown = stream_hits(request, found, hits.shown_entries(request, [b"{}"] * 4))
+    assert [one.sort[0] for one in shown] == [1, 2, 3, 4] and [one.sort[1] for one in shown] == [
+        one.offset for one in shown
+    ]
