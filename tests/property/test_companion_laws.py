@@ -113,6 +113,8 @@ def _everything_is_many() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choosing, "AT_ONCE", 2)
         patch.setattr(choosing, "_FEW_OF", 2)
+        patch.setattr(choosing, "FIRST_ROWS", 1)
+        patch.setattr(choosing, "_GROWTH", 2)
         patch.setattr(postings, "_MOST_PLACES", 4)
         patch.setattr(walking, "FIRST_ROWS", 3)
         patch.setattr(walking, "_MOST_ROWS", 7)

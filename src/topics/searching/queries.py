@@ -14,10 +14,10 @@ from topics.indexing.plans import Adding, Counting, Listing, Running, Searching
 from topics.indexing.predicates import fields_of
 from topics.indexing.ranking import Weights, terms_of
 from topics.indexing.showing import show
-from topics.indexing.sorting import OFFSET, Hit, Sort, parse_sort
+from topics.indexing.sorting import OFFSET, Hit, Sort
 from topics.searching.held import Held
 from topics.searching.hits import Hits
-from topics.searching.known import known_aggregation, known_search
+from topics.searching.known import known_aggregation, known_search, known_sort
 from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Piece, Query, Result, SearchQuery
 
 _NO_LIMIT = 1 << 62
@@ -32,8 +32,8 @@ class Asked:
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
-        self._names: tuple[str, ...] | None = None
-        """The fields that it looks at; None is all of them."""
+        self._names: Callable[[], tuple[str, ...] | None] = tuple
+        """The fields that it looks at; None is all of them. Only whoever looks at entries has to know."""
         self._running = self._begin(query)
         self._scanned = 0
         self._indexed = 0
@@ -41,19 +41,18 @@ class Asked:
     def _begin(self, query: Query) -> Running:
         held = self._held
         if isinstance(query, KeysQuery):
-            self._names = ()
             return Listing(query.after, query.limit, self._budget)
         assert held.config is not None
         if isinstance(query, AggregateQuery):
-            self._aggregation = known_aggregation(query.body, held.registry)
-            self._names = self._aggregation.needed_fields
-            return Adding(self._aggregation, self._budget)
+            aggregation = self._aggregation = known_aggregation(query.body, held.registry)
+            self._names = lambda: aggregation.needed_fields
+            return Adding(aggregation, self._budget)
         if isinstance(query, CountQuery):
             terms = terms_of(known_search(query.q, held.registry).predicate)
-            self._names = tuple(dict.fromkeys(term.field for term in terms))
+            self._names = lambda: tuple(dict.fromkeys(term.field for term in terms))
             return Counting(Count(config=held.config, version=held.version, terms=terms), self._budget)
         asked = _plan_ask(held, query)
-        self._names = tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
+        self._names = lambda: tuple(dict.fromkeys((*fields_of(asked.predicate), *asked.sort.fields)))
         by_offset = asked.sort.by_offset
         self._ascending = by_offset is not None and by_offset.ascending
         return Searching(asked, self._budget)
@@ -74,7 +73,7 @@ class Asked:
         span = Span(pieces[0].first_seq, last.first_seq + last.count - 1, count, "segment")
         if self._running.wants(span):
             self._scanned += count
-            index, _ = self._held.columns(self._names, pieces, body, isinstance(self._running, Listing))
+            index, _ = self._held.columns(self._names(), pieces, body, isinstance(self._running, Listing))
             self._running.take(FreshPart(index, span))
 
     def take_companion(self, companion: Companion, first: int, last: int, removed: tuple[SeqRange, ...]) -> None:
@@ -141,7 +140,7 @@ def _plan_ask(held: Held, query: SearchQuery) -> PlanAsk:
         config=held.config,
         version=held.version,
         predicate=bound.predicate,
-        sort=parse_sort(query.sort, held.config, bound.has_text),
+        sort=known_sort(query.sort, held.registry, bound.has_text),
         size=query.size,
         after=None if query.after is None else tuple(query.after),
         count_all=query.count_all,

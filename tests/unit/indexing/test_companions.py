@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.indexing.helpers import LOGS, plenty, states_of
 from topics.indexing.aggregation import parse_aggregation
-from topics.indexing.companions import totals
+from topics.indexing.companions import choosing, totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
@@ -333,6 +333,33 @@ def test_of_a_block_only_those_rows_are_judged_that_have_the_rarest_of_the_words
         found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
         assert found.hits == expected.hits, q
         assert found.coverage.looked_at == most, q
+
+
+@pytest.mark.parametrize("ascending", [True, False])
+def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(ascending: bool) -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    values = [{"service": "s" if n % 2 else "t", "status": n % 1000} for n in range(65_536)]
+    # With a hole, so that a row is not its number.
+    entries = [Entry(number if number < 40_000 else number + 7, value, 1) for number, value in enumerate(values)]
+    whole = companion(described, entries, block_rows=65_536)
+    scan = Scan(Entries(Span(0, 65_542, 65_536), entries))
+    first, second = choosing.FIRST_ROWS, 5 * choosing.FIRST_ROWS
+    for q, size, count_all, most in (
+        ("service:s", 9, False, first),
+        ("has:service -service:t", 9, False, first),
+        ("status:<500", first // 2 + 999, False, second),
+        ("status:<500", 9, True, 65_536),
+        ("service:s", 40_000, False, 65_536),
+    ):
+        sort = parse_sort((f"offset:{'asc' if ascending else 'desc'}",), config, False)
+        predicate = bind_search(q, config).predicate
+        ask = Ask(config=config, version=1, predicate=predicate, sort=sort, size=size, count_all=count_all)
+        found, expected = search([part(whole, described)], ask, plenty()), search([scan], ask, plenty())
+        assert found.hits == expected.hits, q
+        assert found.coverage.looked_at == most, q
+        assert found.matched == expected.matched or not count_all
 
 
 def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:
