@@ -8,8 +8,10 @@ from tests.unit.engine.conftest import HOMES, delete, move, open_with_cold
 from tests.unit.streams.conftest import append, create, fork, slice_of
 from tests.unit.streams.describing import JSON, update
 from topics.core.selectors import TagMatch
+from topics.formats.segment import CHUNK_BYTES
+from topics.storage.segments import OpenSegment, SegmentDamaged
 from topics.streams import Position, Streams
-from topics.streams.search.fetching import Fetched, Nearby
+from topics.streams.search.fetching import Fetched, nearby
 
 SEARCH = {
     "primaryTimestampField": "time",
@@ -63,10 +65,34 @@ def test_a_fetch_gives_what_a_read_gives(streams: Streams, home: str, removed: b
 def test_what_is_at_hand_needs_no_read(streams: Streams, home: str) -> None:
     fill(streams, "a", 1)
     move(streams.engine, "a", home)
-    nearby = Nearby(streams.engine, streams.topic("a"))
-    found = [nearby.entry(seq) for seq in (4, 2, 3)]
-    assert found == ([None] * 3 if home == "cold" else [b'{"n":4}', b'{"n":2, "a":[]}', b'{"n":3}'])
-    assert [nearby.entry(seq) for seq in (0, 5)] == [None, None], "there is nothing there"
+    topic = streams.topic("a")
+    found = dict(nearby(streams.engine, topic, [4, 2, 3]))
+    assert found == ({} if home == "cold" else {4: b'{"n":4}', 2: b'{"n":2, "a":[]}', 3: b'{"n":3}'})
+    assert [list(nearby(streams.engine, topic, [seq])) for seq in (0, 5)] == [[], []], "there is nothing there"
+
+
+def test_every_chunk_of_a_segment_is_checked_that_entries_are_in(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was checked for an entry is not for the next, and never speaks for another one."""
+    size = CHUNK_BYTES // 4
+    for number in range(16):
+        append(streams, "a", b'[{"n":%d,"text":"%b"}]' % (number, b"x" * size), JSON)
+    move(streams.engine, "a", "sealed")
+    topic = streams.topic("a")
+    assert len(dict(nearby(streams.engine, topic, range(16, 0, -1)))) == 16
+    looked: list[tuple[int, int]] = []
+    check = OpenSegment.check_text
+
+    def watched(self: OpenSegment, begin: int, end: int) -> tuple[int, int]:
+        looked.append((begin // CHUNK_BYTES, (end - 1) // CHUNK_BYTES))
+        if end > 2 * CHUNK_BYTES:
+            raise SegmentDamaged(self.path, "a wrong checksum", 8, 15)
+        return check(self, begin, end)
+
+    monkeypatch.setattr(OpenSegment, "check_text", watched)
+    found = list(nearby(streams.engine, topic, range(1, 17)))
+    assert [seq for seq, _ in found] == [1, 2, 3, 4, 5, 6, 7] and looked == [(0, 0), (0, 1), (1, 2)]
 
 
 def test_what_was_dropped_at_the_front_is_not_there(streams: Streams) -> None:

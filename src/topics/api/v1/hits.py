@@ -117,6 +117,8 @@ def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make
 def _portion(found: dict[int, bytes], seqs: list[int]) -> list[bytes]:
     """The first of some entries, as many as are shown in one turn."""
     raws = [found[seq] for seq in seqs]
+    if sum(map(len, raws)) < _PORTION_BYTES:
+        return raws
     ends = accumulate(map(len, raws))
     return raws[: next((number for number, end in enumerate(ends, 1) if end >= _PORTION_BYTES), len(raws))]
 

@@ -1,7 +1,7 @@
 """The entries of hits, one after the other until there is enough for one answer."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -76,19 +76,19 @@ class Fetch:
             self._done(self._failed or Fetched(self._entries, self._at))
 
     def _take_nearby(self) -> bool:
-        """Takes entries up to one that is not at hand; whether the turn is over before. This is what nearly every hit
-        costs, so it is done in few steps."""
-        nearby, entries, promoter, size = Nearby(self._engine, self._topic), self._entries, self._promoter, self._size
+        """Takes entries up to one that is not at hand; whether the turn is over before."""
+        entries, promoter, size = self._entries, self._promoter, self._size
         end = min(size + TURN_BYTES, ANSWER_BYTES)
-        for seq in self._seqs[self._at :]:
-            raw = nearby.entry(seq) if size < end else None
-            if raw is None:
-                break
-            if promoter is not None and seq <= promoter.current_from:
-                raw = bytes(promoter.promote(seq - 1, raw))
+        promoted_to = 0 if promoter is None else promoter.current_from
+        for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :]):
+            raw = stored
+            if promoter is not None and seq <= promoted_to:
+                raw = bytes(promoter.promote(seq - 1, stored))
             entries[seq] = raw
             size += len(raw)
             self._at += 1
+            if size >= end:
+                break
         self._size = size
         return size >= end
 
@@ -107,39 +107,49 @@ class Fetch:
             self.run()
 
 
-class Nearby:
-    """Entries that are at hand, without a read of their own. It is good for one turn of the loop: what it has found of
-    a run may be gone in the next. Hits are mostly of a few runs, so each is looked for once."""
+def nearby(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """The texts of entries up to one that is not at hand, which only a read can tell what became of. It is good for one
+    turn of the loop: what was found of a run may be gone in the next. This is what nearly every hit costs, so it is
+    done in few steps."""
+    around, stretch = _Around(engine, topic), _NOTHING
+    first, last = stretch.first, stretch.last
+    for seq in seqs:
+        if not first <= seq <= last:
+            stretch = around.find(seq)
+            first, last, view, flags, segment = (
+                stretch.first,
+                stretch.last,
+                stretch.view,
+                stretch.flags,
+                stretch.segment,
+            )
+            if not first <= seq <= last:
+                return
+            text, good_from, good_to = view.text, 0, 0
+        index = seq - first
+        if flags is not None and flags[stretch.flags_at + index] == DELETED:
+            return
+        begin, end = data_span(view, index)
+        if segment is not None and not (good_from <= begin and end <= good_to):
+            try:
+                good_from, good_to = segment.check_text(begin, end)
+            except SegmentDamaged:
+                return
+        yield seq, bytes(text[begin:end])
+
+
+class _Around:
+    """The stretches of a topic that entries are in. Hits are mostly of a few runs, so each is looked for once."""
 
     def __init__(self, engine: Engine, topic: Topic) -> None:
         self._reader = engine.core.reader
         self._topic = topic
         self._first, self._last = (topic.earliest, topic.head) if topic.origin is None else (1, 0)
-        self._stretch = _NOTHING
         self._known: list[_Stretch] = []
         """What was found, by where it begins."""
         self._firsts: list[int] = []
 
-    def entry(self, seq: int) -> bytes | None:
-        """The text of an entry; None where only a read can tell what became of it."""
-        stretch = self._stretch
-        if not stretch.first <= seq <= stretch.last:
-            stretch = self._stretch = self._around(seq)
-            if not stretch.first <= seq <= stretch.last:
-                return None
-        index, flags = seq - stretch.first, stretch.flags
-        if flags is not None and flags[stretch.flags_at + index] == DELETED:
-            return None
-        view = stretch.view
-        begin, end = data_span(view, index)
-        if stretch.segment is not None:
-            try:
-                stretch.segment.check_text(begin, end)
-            except SegmentDamaged:
-                return None
-        return bytes(view.text[begin:end])
-
-    def _around(self, seq: int) -> "_Stretch":
+    def find(self, seq: int) -> "_Stretch":
         """The stretch of an entry, if that is at hand. Hits that are sorted by a field go to and fro between a few."""
         if not self._first <= seq <= self._last:
             return _NOTHING
