@@ -5,6 +5,7 @@ from typing import Any
 
 from topics.core.ranges import SeqRange
 from topics.indexing.aggregation import Aggregation
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.companions.part import CompanionPart
 from topics.indexing.fresh.index import FreshPart
@@ -27,8 +28,11 @@ _NO_LIMIT = 1 << 62
 class Asked:
     """One query, and what its parts gave so far."""
 
-    def __init__(self, held: Held, query: Query, now: Callable[[], float], deadline: float) -> None:
+    def __init__(
+        self, held: Held, query: Query, now: Callable[[], float], deadline: float, findings: Findings | None = None
+    ) -> None:
         self._held = held
+        self._findings = findings
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False
@@ -82,7 +86,7 @@ class Asked:
         span = Span(first, last, rows, "index")
         if self._running.wants(span):
             before = self._running.coverage.looked_at
-            self._running.take(CompanionPart(companion, span, self._held.plan, removed))
+            self._running.take(CompanionPart(companion, span, self._held.plan, removed, self._findings))
             self._indexed += self._running.coverage.looked_at - before
 
     @property

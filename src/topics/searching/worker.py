@@ -6,6 +6,7 @@ from typing import Final
 
 from topics.core.ranges import SeqRange
 from topics.indexing.companions.files import CompanionDamagedError
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.mapped import Companion
 from topics.indexing.parts import Budget
 from topics.indexing.predicates import bind_filter, fields_of
@@ -46,6 +47,7 @@ class Worker:
     def __init__(self, now: Callable[[], float], map_file: MapFile) -> None:
         self._now = now
         self._library = Library(map_file)
+        self._findings = Findings()
         self._held: dict[int, Held] = {}
         self._asked: dict[int, Asked] = {}
 
@@ -147,7 +149,7 @@ class Worker:
 
     def _ask(self, head: Ask) -> Result:
         end = self._now() + _SLICE_S
-        asked = Asked(self._index(head.index), head.query, self._now, head.deadline)
+        asked = Asked(self._index(head.index), head.query, self._now, head.deadline, self._findings)
         asked.take_fresh(head.first, head.last, head.removed)
         looked_up, unreadable = self._ask_companions(asked, head.mapped, head.removed, end)
         is_last = not head.stays or (head.is_last and looked_up == len(head.mapped))

@@ -1,5 +1,6 @@
 """Companions: what the laws do not ask for."""
 
+import weakref
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions import choosing, totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
+from topics.indexing.companions.findings import Findings
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
 from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import Companion
@@ -360,6 +362,49 @@ def test_of_a_block_in_the_order_of_its_hits_the_first_rows_are_looked_at_first(
         assert found.hits == expected.hits, q
         assert found.coverage.looked_at == most, q
         assert found.matched == expected.matched or not count_all
+
+
+def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
+    opened, findings, judged = [companion(described, rows, block_rows=8)], Findings(40), list[int]()
+    look = CompanionPart._look
+
+    def watched(self: CompanionPart, *given: Any) -> None:
+        judged.append(1)
+        look(self, *given)
+
+    monkeypatch.setattr(CompanionPart, "_look", watched)
+
+    def ask(q: str, budget: Budget | None = None, *removed: tuple[int, int], last: int = 63, **more: Any) -> list[int]:
+        """The numbers that are found; whether anything was judged for them is in `judged`."""
+        judged.clear()
+        query = bind_search(q, config)
+        asked = Ask(
+            config=config, version=1, predicate=query.predicate, sort=parse_sort((), config, False),
+            **{"size": 9, **more},
+        )  # fmt: skip
+        answered = CompanionPart(opened[0], Span(0, last, last + 1, "index"), plan_of(described), removed, findings)
+        return [hit.number for hit in answered.search(asked, budget or plenty()).hits]
+
+    expected = [63, 62, 61, 59, 58, 57, 56, 54, 53]
+    moments = iter(range(100))
+    assert ask("status:>=1", Budget(lambda: next(moments), 4.0, 1 << 60)) != expected, "its time was over"
+    assert ask("status:>=1") == expected and judged
+    assert ask("status:>=1") == expected and not judged
+    # Whatever else is asked is found out, and what was removed since.
+    assert ask("status:>=2")[0] == 63 and judged
+    assert ask("status:>=1", last=60)[0] == 59 and judged
+    assert ask("status:>=1", size=2) == expected[:2] and judged
+    assert ask("status:>=1", after=(59,)) == [58, 57, 56, 54, 53, 52, 51, 49, 48] and judged
+    assert ask("status:>=1", None, (63, 63))[0] == 62 and judged
+    assert ask("status:>=1", None, (63, 63))[0] == 62 and judged
+    # By now there were too many.
+    assert ask("status:>=1") == expected and judged
+    gone = weakref.ref(opened.pop())
+    assert gone() is None, "what was found does not keep it"
 
 
 def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:
