@@ -20,8 +20,9 @@ from topics.indexing.companions.topping import Ranking
 from topics.indexing.companions.totals import Totals
 from topics.indexing.companions.walking import Walk
 from topics.indexing.fresh.masks import Judge, Late
+from topics.indexing.fresh.orders import Matches
 from topics.indexing.fresh.scores import Scorer
-from topics.indexing.fresh.selection import Matches, first_hits
+from topics.indexing.fresh.selection import first_hits
 from topics.indexing.fresh.tallies import count_rows
 from topics.indexing.parts import Ask, Budget, Count, Counted, Found, KeysFound, Span, Totalled
 from topics.indexing.predicates import has_scores

@@ -85,8 +85,18 @@ class MappedTexts(Sequence[str]):
         place, is_there = self._find(encode_text(text))
         return 2 * place if is_there else 2 * place - 1
 
+    is_ranked = True
+
     def ranked(self, codes: NDArray[Any]) -> Numbers:
         return codes.astype(np.int64) * 2
+
+    def come_behind(self, text: str, codes: NDArray[Any]) -> Mask:
+        place, is_there = self._find(encode_text(text))
+        return np.asarray(codes >= place + is_there)
+
+    def first_among(self, codes: NDArray[Any], size: int, ascending: bool) -> NDArray[Any]:
+        distinct = np.unique(codes)
+        return distinct[:size] if ascending else distinct[::-1][:size]
 
     def begin_with(self, prefix: str, codes: NDArray[Any]) -> Mask:
         begin, end = self.span(prefix)
