@@ -6,12 +6,15 @@ import pytest
 
 from tests.unit.engine.conftest import HOMES, delete, move, open_with_cold
 from tests.unit.streams.conftest import append, create, fork, slice_of
-from tests.unit.streams.describing import JSON, update
+from tests.unit.streams.conftest import delete as delete_stream
+from tests.unit.streams.describing import JSON, lens, update
 from topics.core.selectors import TagMatch
 from topics.formats.segment import CHUNK_BYTES
 from topics.storage.segments import OpenSegment, SegmentDamaged
 from topics.streams import Position, Streams
 from topics.streams.search.fetching import Fetched, nearby
+from topics.streams.search.seen import SeenEntries
+from topics.streams.search.service import description_of
 
 SEARCH = {
     "primaryTimestampField": "time",
@@ -58,7 +61,11 @@ def test_a_fetch_gives_what_a_read_gives(streams: Streams, home: str, removed: b
     expected = {seq: raw for seq in range(1, 13) if (raw := read(streams, "a", seq)) is not None}
     assert len(expected) == (10 if removed else 12)
     for order in (list(range(12, 0, -1)), [1, 12, 5, 7, 2, 11, 6, 3, 10, 8, 4, 9]):
-        assert fetch(streams, "a", order) == Fetched({seq: expected[seq] for seq in order if seq in expected}, 12)
+        # The second time they were seen before.
+        for _ in range(2):
+            found = fetch(streams, "a", order)
+            assert (found.entries, found.reached) == ({seq: expected[seq] for seq in order if seq in expected}, 12)
+            assert list(found.entries) == [seq for seq in order if seq in expected]
 
 
 @pytest.mark.parametrize("home", HOMES)
@@ -93,6 +100,64 @@ def test_every_chunk_of_a_segment_is_checked_that_entries_are_in(
     monkeypatch.setattr(OpenSegment, "check_text", watched)
     found = list(nearby(streams.engine, topic, range(1, 17)))
     assert [seq for seq, _ in found] == [1, 2, 3, 4, 5, 6, 7] and looked == [(0, 0), (0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("home", HOMES)
+def test_what_was_seen_before_is_found_out_to_be_gone(streams: Streams, home: str) -> None:
+    append(streams, "a", b'[{"n":1,"k":"gone"},{"n":2},{"n":3}]', JSON)
+    move(streams.engine, "a", home)
+    for _ in range(2):
+        assert list(fetch(streams, "a", [3, 2, 1]).entries) == [3, 2, 1]
+    delete(streams.engine, "a", match=TagMatch("gone"))
+    assert list(fetch(streams, "a", [3, 2, 1]).entries) == [3, 2]
+    delete(streams.engine, "a", before_seq=3)
+    assert list(fetch(streams, "a", [3, 2, 1]).entries) == [3]
+
+
+def test_what_was_seen_before_is_of_one_description_and_of_one_stream(streams: Streams) -> None:
+    fill(streams, "a", 1)
+    fork(streams, "f", "a")
+    append(streams, "f", b'[{"n":50}]', JSON)
+    append(streams, "a", b'[{"n":5}]', JSON)
+    for _ in range(2):
+        assert fetch(streams, "a", [5, 4]).entries == {5: b'{"n":5}', 4: b'{"n":4}'}
+        assert fetch(streams, "f", [5, 4]).entries == {5: b'{"n":50}', 4: b'{"n":4}'}
+    default = {"op": "add", "path": "/v", "schema": {"type": "integer"}, "default": 2}
+    update(
+        streams, "a", schema={"type": "object", "properties": {"v": {"type": "integer"}}}, lens=lens("a", 1, default)
+    )
+    for _ in range(2):
+        assert fetch(streams, "a", [5, 4]).entries == {5: b'{"n":5,"v":2}', 4: b'{"n":4,"v":2}'}
+        assert fetch(streams, "f", [5]).entries == {5: b'{"n":50}'}
+    delete_stream(streams, "f")
+    delete_stream(streams, "a")
+    create(streams, "a", JSON)
+    update(streams, "a", schema={"type": "object"}, search=SEARCH)
+    append(streams, "a", b'[{"n":9},{"n":8},{"n":7},{"n":6}]', JSON)
+    assert fetch(streams, "a", [4]).entries == {4: b'{"n":6}'}
+
+
+def test_so_much_is_kept_of_what_was_seen(streams: Streams) -> None:
+    topic, store = streams.topic("a"), SeenEntries(2000)
+    description = description_of(topic)
+    seen = store.of(topic, description)
+    seen.note(1, b"x" * 5000)
+    assert not seen.raws, "it is too long"
+    for seq in range(1, 4):
+        seen.note(seq, b"x" * 300)
+    assert set(store.of(topic, description).raws) == {1, 2, 3}
+    for _ in range(3):
+        seen.note_shown(1, lambda: b"{}")
+        seen.note_shown(9, lambda: b"{}")
+    shows = object()
+    assert not seen.shown_by(shows)
+    seen.note_shown(1, lambda: b"{}")
+    assert seen.shown_by(shows) == {1: None}
+    seen.note_shown(1, lambda: b"{}")
+    assert bytes(seen.shown_by(shows)[1] or b"") == b"{}"
+    assert not seen.shown_by(object()), "somebody else shows them otherwise"
+    seen.note(4, b"x" * 600)
+    assert not store.of(topic, description).raws, "all is forgotten"
 
 
 def test_what_was_dropped_at_the_front_is_not_there(streams: Streams) -> None:

@@ -5,6 +5,7 @@ all of them together is.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from topics.searching.hits import Hits
 from topics.streams.offsets import offsets_of
 from topics.streams.search.fetching import Fetched
 from topics.streams.search.outcome import Outcome
+from topics.streams.search.seen import Seen
 
 _PORTION_HITS = 100
 _PORTION_BYTES = 256 * 1024
@@ -105,7 +107,8 @@ def showing(asked: SearchRequest, outcome: Outcome, fetched: Fetched, make: Make
         raws = _portion(found, kept.seqs[at : at + _PORTION_HITS])
         portion = kept.between(at, at + len(raws))
         at += len(raws)
-        pieces.append(_encode(make(asked, portion, shown_entries(asked, raws)))[1:-1])
+        entries = shown_entries(asked, raws, _fields(asked, portion.seqs, raws, fetched.seen))
+        pieces.append(_encode(make(asked, portion, entries))[1:-1])
     goes_on = len(reached) > 0 and (result.is_full or len(reached) < len(result.hits))
     exact = outcome.complete
     total: dict[str, Any] = {"value": len(kept), "relation": "eq" if exact and not goes_on else "gte"}
@@ -136,10 +139,24 @@ def encode_body(body: dict[str, Any], shown: Shown) -> bytes:
     return b"".join((*parts, b"]", after))
 
 
-def shown_entries(asked: SearchRequest, raws: list[bytes]) -> Entries:
-    """What hits show of their entries."""
+def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: Seen | None) -> list[Any]:
+    """The declared fields of entries, as they were shown before where they were."""
+    if seen is None or asked.fields is not None:
+        return asked.shows.of(raws, asked.fields)
+    known = seen.shown_by(asked.shows)
+    found: list[Any] = list(map(known.get, seqs))
+    if None in found:
+        new = [place for place, fields in enumerate(found) if fields is None]
+        for place, fields in zip(new, asked.shows.of([raws[place] for place in new]), strict=True):
+            found[place] = fields
+            seen.note_shown(seqs[place], partial(_encode, fields))
+    return found
+
+
+def shown_entries(asked: SearchRequest, raws: list[bytes], fields: list[Any] | None = None) -> Entries:
+    """What hits show of their entries; `fields` where they are known."""
     nothing: list[Any] = [UNSET] * len(raws)
-    fields = asked.shows.of(raws, asked.fields)
+    fields = asked.shows.of(raws, asked.fields) if fields is None else fields
     highlights = nothing
     if asked.highlight is not None:
         highlights = [asked.highlight.of(parse("entry", raw)) for raw in raws]

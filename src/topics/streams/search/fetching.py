@@ -1,7 +1,7 @@
 """The entries of hits, one after the other until there is enough for one answer."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ from topics.engine import Engine
 from topics.engine.state.runs import Block
 from topics.engine.topic import Topic
 from topics.formats.segment import DELETED
-from topics.schema.promotion import Promoter
 from topics.storage.segments import OpenSegment, SegmentDamaged, SegmentKey
 from topics.streams.offsets import Position
 from topics.streams.reading import ReadSpec, StreamSlice, cutter
 from topics.streams.search.searcher import Later
+from topics.streams.search.seen import Seen
 from topics.wire.cuts import View, data_span
 
 ANSWER_BYTES = 16 * 1024 * 1024
@@ -28,6 +28,8 @@ class Fetched(NamedTuple):
     """By their seqs, promoted; those that are gone by now are missing."""
     reached: int
     """How many seqs were looked at."""
+    seen: Seen | None = None
+    """What was shown of them before."""
 
 
 class Fetch:
@@ -35,14 +37,15 @@ class Fetch:
         self,
         engine: Engine,
         topic: Topic,
-        promoter: Promoter | None,
+        seen: Seen,
         seqs: Sequence[int],
         done: Callable[[Fetched | TopicsError], None],
         later: Later,
     ) -> None:
         self._engine = engine
         self._topic = topic
-        self._promoter = promoter
+        self._seen = seen
+        self._promoter = seen.description.promoter
         self._seqs = seqs
         self._done = done
         self._later = later
@@ -73,17 +76,14 @@ class Fetch:
                 self._take(error)
         self._running = False
         if not self._waiting:
-            self._done(self._failed or Fetched(self._entries, self._at))
+            self._done(self._failed or Fetched(self._entries, self._at, self._seen))
 
     def _take_nearby(self) -> bool:
         """Takes entries up to one that is not at hand; whether the turn is over before."""
-        entries, promoter, size = self._entries, self._promoter, self._size
+        entries, known, size = self._entries, self._seen.raws, self._size
         end = min(size + TURN_BYTES, ANSWER_BYTES)
-        promoted_to = 0 if promoter is None else promoter.current_from
-        for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :]):
-            raw = stored
-            if promoter is not None and seq <= promoted_to:
-                raw = bytes(promoter.promote(seq - 1, stored))
+        for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :], known):
+            raw = known.get(seq) or self._promoted(seq, stored)
             entries[seq] = raw
             size += len(raw)
             self._at += 1
@@ -91,6 +91,14 @@ class Fetch:
                 break
         self._size = size
         return size >= end
+
+    def _promoted(self, seq: int, stored: bytes) -> bytes:
+        """An entry that was not shown before; from now on it was."""
+        promoter = self._promoter
+        is_old = promoter is not None and seq <= promoter.current_from
+        raw = bytes(promoter.promote(seq - 1, stored)) if promoter is not None and is_old else stored
+        self._seen.note(seq, raw)
+        return raw
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         if isinstance(outcome, TopicsError):
@@ -107,28 +115,29 @@ class Fetch:
             self.run()
 
 
-def nearby(engine: Engine, topic: Topic, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The texts of entries up to one that is not at hand, which only a read can tell what became of. It is good for one
-    turn of the loop: what was found of a run may be gone in the next. This is what nearly every hit costs, so it is
-    done in few steps."""
+def nearby(
+    engine: Engine, topic: Topic, seqs: Sequence[int], known: Container[int] = ()
+) -> Iterator[tuple[int, bytes]]:
+    """The texts of entries up to one that is not at hand, which only a read can tell what became of. Those of entries
+    that are known are empty. It is good for one turn of the loop: what was found of a run may be gone in the next. This
+    is what nearly every hit costs, so it is done in few steps."""
     around, stretch = _Around(engine, topic), _NOTHING
     first, last = stretch.first, stretch.last
     for seq in seqs:
         if not first <= seq <= last:
             stretch = around.find(seq)
-            first, last, view, flags, segment = (
-                stretch.first,
-                stretch.last,
-                stretch.view,
-                stretch.flags,
-                stretch.segment,
-            )
+            # What was dropped at the front may end within a run.
+            first, last = max(stretch.first, topic.earliest), stretch.last
             if not first <= seq <= last:
                 return
+            view, flags, segment = stretch.view, stretch.flags, stretch.segment
             text, good_from, good_to = view.text, 0, 0
-        index = seq - first
+        index = seq - stretch.first
         if flags is not None and flags[stretch.flags_at + index] == DELETED:
             return
+        if seq in known:
+            yield seq, b""
+            continue
         begin, end = data_span(view, index)
         if segment is not None and not (good_from <= begin and end <= good_to):
             try:

@@ -18,13 +18,11 @@ from topics.streams.search.outcome import Outcome
 from topics.streams.search.service import search_config_of
 from topics.testing import FakeDisk, ManualClock
 
-SEARCH = {
-    "primaryTimestampField": "time",
-    "fields": {
-        "time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True},
-        "n": {"kind": "integer", "bindings": [{"version": 1, "jsonPointer": "/n"}], "column": True, "sortable": True},
-    },
+FIELDS = {
+    "time": {"kind": "date", "bindings": [{"version": 1, "jsonPointer": "/time"}], "column": True},
+    "n": {"kind": "integer", "bindings": [{"version": 1, "jsonPointer": "/n"}], "column": True, "sortable": True},
 }
+SEARCH = {"primaryTimestampField": "time", "fields": FIELDS}
 
 
 def page(streams: Streams, make: Make, **asked: Any) -> tuple[bytes, int]:
@@ -64,12 +62,17 @@ def filled() -> Streams:
 
 
 @pytest.mark.parametrize("make", [stream_hits, topic_hits])
-@pytest.mark.parametrize("asked", [{}, {"sort": ["n:asc"]}, {"source": False, "size": 7}, {"q": "n:>50"}])
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"sort": ["n:asc"]}, {"source": False, "size": 7}, {"q": "n:>50"}, {"fields": ["n"]}, {"highlight": True}],
+)
 def test_a_page_is_the_same_in_any_portions(
     filled: Streams, make: Make, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, turns = page(filled, make, **asked)
     assert turns == 1
+    for _ in range(3):
+        assert page(filled, make, **asked)[0] == expected, "what was shown before is shown alike"
     found = json.loads(expected)["hits"]
     assert len(found) == (0 if "q" in asked else asked.get("size", 12))
     for name, value in (("_PORTION_HITS", 1), ("_PORTION_HITS", 5), ("_PORTION_BYTES", 1), ("_PORTION_BYTES", 60)):
@@ -101,3 +104,18 @@ def test_a_field_whose_values_are_the_seqs_is_not_taken_for_the_offset(filled: S
     assert [one.sort[0] for one in shown] == [1, 2, 3, 4] and [one.sort[1] for one in shown] == [
         one.offset for one in shown
     ]
+
+
+def test_what_was_shown_before_is_shown_as_it_is_described_now(filled: Streams) -> None:
+    def shown() -> list[Any]:
+        return [hit["fields"] for hit in json.loads(page(filled, stream_hits, size=2)[0])["hits"]]
+
+    for _ in range(3):
+        assert shown() == [{"n": 11}, {"n": 10}]
+    text = {"kind": "keyword", "bindings": [{"version": 1, "jsonPointer": "/text"}], "exact": True}
+    update(filled, "a", search={**SEARCH, "fields": {"text": text, **FIELDS}})
+    for _ in range(3):
+        assert shown() == [{"text": "x" * 11, "n": 11}, {"text": "x" * 10, "n": 10}]
+    append(filled, "a", b'[{"n":12}]', JSON)
+    for _ in range(3):
+        assert shown() == [{"n": 12}, {"text": "x" * 11, "n": 11}]
