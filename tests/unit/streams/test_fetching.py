@@ -61,8 +61,8 @@ def test_a_fetch_gives_what_a_read_gives(streams: Streams, home: str, removed: b
     expected = {seq: raw for seq in range(1, 13) if (raw := read(streams, "a", seq)) is not None}
     assert len(expected) == (10 if removed else 12)
     for order in (list(range(12, 0, -1)), [1, 12, 5, 7, 2, 11, 6, 3, 10, 8, 4, 9]):
-        # The second time they were seen before.
-        for _ in range(2):
+        # From the third time on they were seen before.
+        for _ in range(4):
             found = fetch(streams, "a", order)
             assert (found.entries, found.reached) == ({seq: expected[seq] for seq in order if seq in expected}, 12)
             assert list(found.entries) == [seq for seq in order if seq in expected]
@@ -106,8 +106,9 @@ def test_every_chunk_of_a_segment_is_checked_that_entries_are_in(
 def test_what_was_seen_before_is_found_out_to_be_gone(streams: Streams, home: str) -> None:
     append(streams, "a", b'[{"n":1,"k":"gone"},{"n":2},{"n":3}]', JSON)
     move(streams.engine, "a", home)
-    for _ in range(2):
+    for _ in range(4):
         assert list(fetch(streams, "a", [3, 2, 1]).entries) == [3, 2, 1]
+    assert (fetch(streams, "a", [3, 2, 1]).seen is None) == (home == "cold")
     delete(streams.engine, "a", match=TagMatch("gone"))
     assert list(fetch(streams, "a", [3, 2, 1]).entries) == [3, 2]
     delete(streams.engine, "a", before_seq=3)
@@ -119,14 +120,14 @@ def test_what_was_seen_before_is_of_one_description_and_of_one_stream(streams: S
     fork(streams, "f", "a")
     append(streams, "f", b'[{"n":50}]', JSON)
     append(streams, "a", b'[{"n":5}]', JSON)
-    for _ in range(2):
+    for _ in range(4):
         assert fetch(streams, "a", [5, 4]).entries == {5: b'{"n":5}', 4: b'{"n":4}'}
         assert fetch(streams, "f", [5, 4]).entries == {5: b'{"n":50}', 4: b'{"n":4}'}
     default = {"op": "add", "path": "/v", "schema": {"type": "integer"}, "default": 2}
     update(
         streams, "a", schema={"type": "object", "properties": {"v": {"type": "integer"}}}, lens=lens("a", 1, default)
     )
-    for _ in range(2):
+    for _ in range(4):
         assert fetch(streams, "a", [5, 4]).entries == {5: b'{"n":5,"v":2}', 4: b'{"n":4,"v":2}'}
         assert fetch(streams, "f", [5]).entries == {5: b'{"n":50}'}
     delete_stream(streams, "f")
@@ -137,26 +138,30 @@ def test_what_was_seen_before_is_of_one_description_and_of_one_stream(streams: S
     assert fetch(streams, "a", [4]).entries == {4: b'{"n":6}'}
 
 
+def test_what_is_new_beside_what_was_seen_before_is_noted_as_well(streams: Streams) -> None:
+    fill(streams, "a", 1)
+    for seqs in ([4, 3], [4, 3], [4, 3, 2], [4, 3, 2]):
+        fetch(streams, "a", seqs)
+    seen = fetch(streams, "a", [4, 3, 2]).seen
+    assert seen is not None and set(seen.raws) == {2, 3, 4}
+
+
 def test_so_much_is_kept_of_what_was_seen(streams: Streams) -> None:
     topic, store = streams.topic("a"), SeenEntries(2000)
     description = description_of(topic)
     seen = store.of(topic, description)
-    seen.note(1, b"x" * 5000)
-    assert not seen.raws, "it is too long"
-    for seq in range(1, 4):
-        seen.note(seq, b"x" * 300)
-    assert set(store.of(topic, description).raws) == {1, 2, 3}
-    for _ in range(3):
-        seen.note_shown(1, lambda: b"{}")
-        seen.note_shown(9, lambda: b"{}")
-    shows = object()
+    entries = {seq: b"x" * 300 for seq in range(1, 4)} | {4: b"x" * 5000}
+    assert not seen.note(entries) and not seen.raws, "they may never be met again"
+    assert seen.note(entries)
+    assert set(store.of(topic, description).raws) == {1, 2, 3}, "the last one is too long"
+    shows, other = object(), object()
     assert not seen.shown_by(shows)
-    seen.note_shown(1, lambda: b"{}")
-    assert seen.shown_by(shows) == {1: None}
-    seen.note_shown(1, lambda: b"{}")
-    assert bytes(seen.shown_by(shows)[1] or b"") == b"{}"
-    assert not seen.shown_by(object()), "somebody else shows them otherwise"
-    seen.note(4, b"x" * 600)
+    seen.note_shown([2, 1, 9], [{"n": 2}, {"n": 1}, {}])
+    known = {seq: bytes(shown) for seq, shown in seen.shown_by(shows).items()}
+    assert known == {2: b'{"n":2}', 1: b'{"n":1}'}, "the other one is not known"
+    assert not seen.shown_by(other), "somebody else shows them otherwise"
+    for _ in range(2):
+        seen.note({5: b"x" * 600})
     assert not store.of(topic, description).raws, "all is forgotten"
 
 

@@ -5,7 +5,6 @@ all of them together is.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -147,9 +146,10 @@ def _fields(asked: SearchRequest, seqs: list[int], raws: list[bytes], seen: Seen
     found: list[Any] = list(map(known.get, seqs))
     if None in found:
         new = [place for place, fields in enumerate(found) if fields is None]
-        for place, fields in zip(new, asked.shows.of([raws[place] for place in new]), strict=True):
-            found[place] = fields
-            seen.note_shown(seqs[place], partial(_encode, fields))
+        fields = asked.shows.of([raws[place] for place in new])
+        seen.note_shown([seqs[place] for place in new], fields)
+        for place, value in zip(new, fields, strict=True):
+            found[place] = value
     return found
 
 

@@ -29,7 +29,7 @@ class Fetched(NamedTuple):
     reached: int
     """How many seqs were looked at."""
     seen: Seen | None = None
-    """What was shown of them before."""
+    """What was shown of them before; None where none of them was."""
 
 
 class Fetch:
@@ -45,6 +45,7 @@ class Fetch:
         self._engine = engine
         self._topic = topic
         self._seen = seen
+        self._seen_any = False
         self._promoter = seen.description.promoter
         self._seqs = seqs
         self._done = done
@@ -76,29 +77,30 @@ class Fetch:
                 self._take(error)
         self._running = False
         if not self._waiting:
-            self._done(self._failed or Fetched(self._entries, self._at, self._seen))
+            self._done(self._failed or Fetched(self._entries, self._at, self._seen if self._seen_any else None))
 
     def _take_nearby(self) -> bool:
         """Takes entries up to one that is not at hand; whether the turn is over before."""
         entries, known, size = self._entries, self._seen.raws, self._size
-        end = min(size + TURN_BYTES, ANSWER_BYTES)
+        end, begun, new = min(size + TURN_BYTES, ANSWER_BYTES), self._at, dict[int, bytes]()
+        promoted_to = 0 if self._promoter is None else self._promoter.current_from
         for seq, stored in nearby(self._engine, self._topic, self._seqs[self._at :], known):
-            raw = known.get(seq) or self._promoted(seq, stored)
+            raw = known.get(seq)
+            if raw is None:
+                raw = new[seq] = stored if seq > promoted_to else self._promoted(seq, stored)
             entries[seq] = raw
             size += len(raw)
             self._at += 1
             if size >= end:
                 break
+        has_met = bool(new) and self._seen.note(new)
+        self._seen_any |= has_met or len(new) < self._at - begun
         self._size = size
         return size >= end
 
     def _promoted(self, seq: int, stored: bytes) -> bytes:
-        """An entry that was not shown before; from now on it was."""
-        promoter = self._promoter
-        is_old = promoter is not None and seq <= promoter.current_from
-        raw = bytes(promoter.promote(seq - 1, stored)) if promoter is not None and is_old else stored
-        self._seen.note(seq, raw)
-        return raw
+        assert self._promoter is not None
+        return bytes(self._promoter.promote(seq - 1, stored))
 
     def _take(self, outcome: StreamSlice | TopicsError) -> None:
         if isinstance(outcome, TopicsError):

@@ -5,8 +5,8 @@ changes, so its text is the same for as long as its stream is described alike, a
 the entry is still there is no part of that: whoever has a hit finds that out each time.
 """
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -17,46 +17,53 @@ BYTES_MAX: Final = 8 * 1024 * 1024
 """What is kept of all streams. When it is more all is forgotten: what is asked again and again is soon back."""
 _LONGEST: Final = 4096
 """Longer entries are copied each time."""
+_MET_BYTES: Final = 64
 _OVERHEAD_BYTES: Final = 200
 """What an entry takes besides its text and what is shown of it."""
+
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Seen:
     """Those of one stream, as it is described now."""
 
-    __slots__ = ("_shown", "_shows", "_store", "description", "epoch", "raws")
+    __slots__ = ("_met", "_shown", "_shows", "_store", "description", "epoch", "raws")
 
     def __init__(self, store: "SeenEntries", epoch: int, description: Description) -> None:
         self._store = store
         self.epoch = epoch
         self.description = description
+        self._met: set[int] = set()
         self.raws: dict[int, bytes] = {}
         """By their seqs, promoted."""
-        self._shown: dict[int, msgspec.Raw | None] = {}
+        self._shown: dict[int, msgspec.Raw] = {}
         self._shows: object = None
 
-    def note(self, seq: int, raw: bytes) -> None:
-        if len(raw) <= _LONGEST and self._store.has_room(len(raw) + _OVERHEAD_BYTES):
-            self.raws[seq] = raw
+    def note(self, raws: dict[int, bytes]) -> bool:
+        """Entries that are not known; whether any is from now on. That is what was met before: most entries are found
+        once and never again, and to keep them would cost memory that is not in any cache."""
+        again = {seq: raw for seq, raw in raws.items() if seq in self._met and len(raw) <= _LONGEST}
+        if self._store.has_room(_MET_BYTES * (len(raws) - len(again))):
+            self._met.update(raws)
+        if again and self._store.has_room(sum(map(len, again.values())) + _OVERHEAD_BYTES * len(again)):
+            self.raws.update(again)
+        return bool(again)
 
-    def shown_by(self, shows: object) -> dict[int, msgspec.Raw | None]:
-        """How entries are shown by somebody, which is the same for as long as that is the same object. None for those
-        that were shown once."""
+    def shown_by(self, shows: object) -> dict[int, msgspec.Raw]:
+        """How entries are shown by somebody, which is the same for as long as that is the same object."""
         if self._shows is not shows:
             self._shows, self._shown = shows, {}
         return self._shown
 
-    def note_shown(self, seq: int, encode: Callable[[], bytes]) -> None:
-        """Notes that an entry was shown, and from the second time on how, as JSON: to encode it by itself takes longer
-        than with others, and most are shown once."""
-        if seq not in self.raws:
-            return
-        if seq not in self._shown:
-            self._shown[seq] = None
-            return
-        encoded = encode()
-        if self._store.has_room(len(encoded)):
-            self._shown[seq] = msgspec.Raw(encoded)
+    def note_shown(self, seqs: Sequence[int], fields: Sequence[Any]) -> None:
+        """Notes how those entries are shown, as JSON, that are known: to encode one by itself takes longer than with
+        others."""
+        for seq, value in zip(seqs, fields, strict=True):
+            if seq in self.raws:
+                encoded = _encode(value)
+                if self._store.has_room(len(encoded)):
+                    self._shown[seq] = msgspec.Raw(encoded)
 
 
 class SeenEntries:
