@@ -18,7 +18,7 @@ from topics.indexing.showing import show
 from topics.indexing.sorting import OFFSET, Hit, Sort
 from topics.searching.held import Held
 from topics.searching.hits import Hits
-from topics.searching.known import known_aggregation, known_search, known_sort
+from topics.searching.known import LONGEST_KNOWN, known_aggregation, known_search, known_sort
 from topics.searching.messages import AggregateQuery, CountQuery, KeysQuery, Piece, Query, Result, SearchQuery
 
 _NO_LIMIT = 1 << 62
@@ -32,7 +32,9 @@ class Asked:
         self, held: Held, query: Query, now: Callable[[], float], deadline: float, findings: Findings | None = None
     ) -> None:
         self._held = held
-        self._findings = findings
+        # What is long would take more room than what is found.
+        is_short = isinstance(query, SearchQuery) and len(query.q) <= LONGEST_KNOWN
+        self._findings = findings if is_short else None
         self._budget = Budget(now, max(deadline - now(), 0.0), _NO_LIMIT)
         self._aggregation: Aggregation | None = None
         self._ascending = False

@@ -12,7 +12,7 @@ from topics.indexing.aggregation import parse_aggregation
 from topics.indexing.companions import choosing, totals
 from topics.indexing.companions.building import build
 from topics.indexing.companions.files import CompanionDamagedError, SectionFile, SectionWriter
-from topics.indexing.companions.findings import Findings
+from topics.indexing.companions.findings import Findings, key_of
 from topics.indexing.companions.identity import Plan, needs_of_search, plan_of
 from topics.indexing.companions.joining import join_texts, texts_at, texts_behind
 from topics.indexing.companions.mapped import Companion
@@ -369,7 +369,7 @@ def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monke
     config = described.search_config
     assert config is not None
     rows = [Entry(n, {"eventTime": n, "status": n % 5, "message": "a"}, 1) for n in range(64)]
-    opened, findings, judged = [companion(described, rows, block_rows=8)], Findings(40), list[int]()
+    opened, findings, judged = [companion(described, rows, block_rows=8)], Findings(25_000), list[int]()
     look = CompanionPart._look
 
     def watched(self: CompanionPart, *given: Any) -> None:
@@ -405,6 +405,24 @@ def test_what_was_found_in_a_companion_is_remembered_as_long_as_it_is_open(monke
     assert ask("status:>=1") == expected and judged
     gone = weakref.ref(opened.pop())
     assert gone() is None, "what was found does not keep it"
+
+
+def test_what_is_remembered_is_counted_with_its_texts() -> None:
+    described = registry(LOGS)
+    config = described.search_config
+    assert config is not None
+    rows = [Entry(n, {"service": "x" * 1000}, 1) for n in range(9)]
+    for sort, is_kept in (((), True), (("service",), False)):
+        whole, findings = companion(described, rows), Findings(20_000)
+        asked = Ask(
+            config=config, version=1, predicate=bind_search("", config).predicate, sort=parse_sort(sort, config, False),
+            size=9,
+        )  # fmt: skip
+        span = Span(0, 8, 9, "index")
+        found = CompanionPart(whole, span, plan_of(described), (), findings).search(asked, plenty())
+        key = key_of(asked, 0, 9)
+        assert key is not None and len(found.hits) == 9
+        assert (findings.get(whole, key) is found) == is_kept
 
 
 def test_a_companion_with_nothing_behind_the_page_before_is_not_looked_into() -> None:

@@ -13,11 +13,11 @@ from topics.indexing.parts import Ask, Found
 from topics.indexing.predicates import Predicate
 from topics.indexing.sorting import Place, Sort
 
-HITS_MAX: Final = 50_000
-"""Hits that are remembered in all, of some 200 bytes each. When there are more all are forgotten: what is asked again
-and again is soon back."""
-_NONE_COUNTS_AS: Final = 5
-"""What is remembered takes room without any hits, too."""
+BYTES_MAX: Final = 10_000_000
+"""What is remembered in all. When it is more all is forgotten: what is asked again and again is soon back."""
+_HIT_BYTES: Final = 200
+_KEY_BYTES: Final = 4000
+"""What a search takes itself: whoever asks brings none that is long."""
 
 Key = tuple[Predicate, Sort, int, Place | None, Place | None, bool, int, int]
 
@@ -30,14 +30,24 @@ def key_of(ask: Ask, lo: int, hi: int) -> Key | None:
     return ask.predicate, ask.sort, ask.size, ask.after, ask.until, ask.count_all, lo, hi
 
 
+def _size_of(key: Key, found: Found) -> int:
+    _, sort, _, after, until, *_ = key
+    places = [after or (), until or ()]
+    if sort.fields:
+        places += [hit.place for hit in found.hits]
+    texts = sum([len(value) for place in places for value in place if type(value) is str])
+    # A character may take four bytes.
+    return _KEY_BYTES + _HIT_BYTES * len(found.hits) + 4 * texts
+
+
 class Findings:
     """What was found in each companion, for as long as that is open."""
 
-    def __init__(self, hits_max: int = HITS_MAX) -> None:
-        self._hits_max = hits_max
+    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
         self._found: WeakKeyDictionary[Companion, dict[Key, Found]] = WeakKeyDictionary()
-        self._hits = 0
-        """With those of companions that were closed since."""
+        self._bytes = 0
+        """With what was of companions that were closed since."""
 
     def get(self, companion: Companion, key: Key) -> Found | None:
         known = self._found.get(companion)
@@ -45,9 +55,11 @@ class Findings:
 
     def put(self, companion: Companion, key: Key, found: Found) -> None:
         """Nobody changes what was found from here on."""
-        size = len(found.hits) + _NONE_COUNTS_AS
-        if self._hits + size > self._hits_max:
+        size = _size_of(key, found)
+        if self._bytes + size > self._bytes_max:
             self._found.clear()
-            self._hits = 0
-        self._hits += size
+            self._bytes = 0
+        if size > self._bytes_max:
+            return
+        self._bytes += size
         self._found.setdefault(companion, {})[key] = found

@@ -16,7 +16,7 @@ from topics.indexing.columns import Mask, Numbers
 from topics.indexing.companions.files import bytes_of
 
 _PARTS_KEPT: Final = 8
-_FOUND_KEPT: Final = 64
+_FOUND_KEPT: Final = 16
 """Texts whose places are remembered: a query asks for one several times, and the next one for the same."""
 _LONGEST: Final = 128
 """Longer texts are looked for each time."""

@@ -232,8 +232,10 @@ class Companions:
     ) -> Sequence[IndexedStretch]:
         """The companions that answer a query about a range, in the order of their seqs; they have no seq in common."""
         known = self._look(topic)
-        if not isinstance(query, SearchQuery) or query.after is not None or len(query.q) > LONGEST_KNOWN:
+        if not isinstance(query, SearchQuery) or query.after is not None:
             # A page that goes on somewhere is asked for once.
+            return self._choose(topic, description, query, first, last)
+        if len(query.q) + sum(map(len, query.sort)) > LONGEST_KNOWN:
             return self._choose(topic, description, query, first, last)
         if topic.origin is not None or known.manifest is None or any([file.cold for file in known.manifest.files]):
             return self._choose(topic, description, query, first, last)

@@ -17,6 +17,7 @@ BYTES_MAX: Final = 8 * 1024 * 1024
 """What is kept of all streams. When it is more all is forgotten: what is asked again and again is soon back."""
 _LONGEST: Final = 4096
 """Longer entries are copied each time."""
+_STREAM_BYTES: Final = 1000
 _MET_BYTES: Final = 64
 _OVERHEAD_BYTES: Final = 200
 """What an entry takes besides its text and what is shown of it."""
@@ -77,6 +78,7 @@ class SeenEntries:
     def of(self, topic: Topic, description: Description) -> Seen:
         known = self._streams.get(topic.id)
         if known is None or known.description is not description or known.epoch != topic.epoch:
+            self.has_room(_STREAM_BYTES)
             known = self._streams[topic.id] = Seen(self, topic.epoch, description)
         return known
 
