@@ -147,7 +147,7 @@ def test_what_is_new_beside_what_was_seen_before_is_noted_as_well(streams: Strea
 
 
 def test_so_much_is_kept_of_what_was_seen(streams: Streams) -> None:
-    topic, store = streams.topic("a"), SeenEntries(2000)
+    topic, store = streams.topic("a"), SeenEntries(3500)
     description = description_of(topic)
     seen = store.of(topic, description)
     entries = {seq: b"x" * 300 for seq in range(1, 4)} | {4: b"x" * 5000}
